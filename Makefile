@@ -1,0 +1,57 @@
+# Sandyard's commands; `make help` lists them.
+HOST ?= 127.0.0.1
+PORT ?= 8080
+DATA_DIR ?= ./data
+PYTHON ?= python3
+
+UV_VERSION := 0.13.7
+TOOLS := .tools
+UV := $(TOOLS)/bin/uv
+VENV := .venv
+RUN := $(VENV)/bin
+export UV_COMPILE_BYTECODE := 1
+export UV_PYTHON := $(PYTHON)
+export UV_PYTHON_DOWNLOADS := never
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve dev test check format bench clean
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(UV):
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+install: $(VENV)/installed ## Make .venv with what `sandyard serve` needs
+$(VENV)/installed: pyproject.toml uv.lock | $(UV)
+	@$(UV) sync --quiet --frozen --no-dev
+	@$(RUN)/python -m compileall -q src
+	@touch $@
+
+dev: $(VENV)/dev-installed ## Add what the tests and checks need
+$(VENV)/dev-installed: pyproject.toml uv.lock | $(UV)
+	@$(UV) sync --quiet --frozen
+	@touch $@ $(VENV)/installed
+
+serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR)
+	@exec $(RUN)/sandyard serve --host $(HOST) --port $(PORT) --data-dir $(DATA_DIR)
+
+check: dev ## Format, lint, types and layers
+	$(RUN)/ruff format --check
+	$(RUN)/ruff check
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+format: dev ## Put the code in form
+	$(RUN)/ruff format
+	$(RUN)/ruff check --fix
+
+test: check ## Everything CI runs: the checks and all tests on the real engines
+	$(RUN)/pytest
+
+bench: dev ## Measure; prints one table of ratios
+	$(RUN)/python -m benchmarks
+
+clean: ## Remove what was installed and made (not DATA_DIR)
+	rm -rf $(VENV) $(TOOLS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The Broker's doors: headers and bodies in, use cases called, JSON out."""

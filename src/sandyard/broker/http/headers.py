@@ -1,0 +1,64 @@
+"""The headers that tracks send, read and judged in one place."""
+
+import re
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+
+from sandyard.broker.errors import (
+    InvalidIdempotencyKeyError,
+    InvalidNamePrefixError,
+    InvalidTrackIdError,
+    InvalidTrackNameError,
+)
+from sandyard.kit.errors import InvalidError
+
+TRACK_ID = r"^[A-Za-z0-9._:-]{1,128}$"
+IDEMPOTENCY_KEY = r"^[!-~]{1,128}$"
+PRINTABLE = r"^[ -~]{1,128}$"
+
+_track_id = re.compile(TRACK_ID.replace("$", r"\Z"))
+_idempotency_key = re.compile(IDEMPOTENCY_KEY.replace("$", r"\Z"))
+_printable = re.compile(PRINTABLE.replace("$", r"\Z"))
+
+
+@dataclass(frozen=True, slots=True)
+class TrackHeaders:
+    track_id: str
+    idempotency_key: str | None
+    name_prefix: str
+    track_name: str | None
+
+
+def read_track_id(headers: Headers) -> str:
+    """`X-Track-ID`, or its alias `X-Instruqt-Sandbox-ID`, which wins when both come."""
+    alias = _one(headers, "x-instruqt-sandbox-id", _track_id, InvalidTrackIdError)
+    if alias is not None:
+        return alias
+    track_id = _one(headers, "x-track-id", _track_id, InvalidTrackIdError)
+    if track_id is None:
+        raise InvalidTrackIdError
+    return track_id
+
+
+def read_track_headers(headers: Headers) -> TrackHeaders:
+    return TrackHeaders(
+        track_id=read_track_id(headers),
+        idempotency_key=_one(
+            headers, "idempotency-key", _idempotency_key, InvalidIdempotencyKeyError
+        ),
+        name_prefix=_one(headers, "x-sandbox-name-prefix", _printable, InvalidNamePrefixError)
+        or "",
+        track_name=_one(headers, "x-instruqt-track-id", _printable, InvalidTrackNameError),
+    )
+
+
+def _one(
+    headers: Headers, name: str, form: re.Pattern[str], error: type[InvalidError]
+) -> str | None:
+    values = headers.getlist(name)
+    if not values:
+        return None
+    if len(values) > 1 or not form.match(values[0]):
+        raise error(details={"header": name})
+    return values[0]

@@ -1,0 +1,60 @@
+"""What the Broker counts and times."""
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from sandyard.broker.model import Status
+
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5)
+_DURATIONS = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300)
+
+
+class BrokerMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, buckets=buckets, registry=registry)
+
+        self.allocate = counter("allocate_total", "Calls to allocate", "outcome")
+        self.deletion_marked = counter(
+            "deletion_marked_total", "Calls to mark-for-deletion", "outcome"
+        )
+        self.sync = counter("sync_total", "Runs of sync", "outcome")
+        self.cleanup = counter("cleanup_total", "Attempts to delete at the provider", "outcome")
+        self.expiry = counter("expiry_total", "Allocations ended because their track forgot them")
+        self.conflicts = counter(
+            "allocate_conflicts_total", "Candidates that were lost to another claim"
+        )
+        self.idempotent_hits = counter(
+            "idempotent_hits_total", "Calls to allocate that found their lease"
+        )
+        self.tombstones_listed = counter(
+            "tombstones_listed_total", "Deleted sandboxes that the provider still lists"
+        )
+        self.allocation_latency = histogram(
+            "allocation_latency_seconds", "Time to lease a sandbox", _LATENCIES
+        )
+        self.sync_duration = histogram("sync_duration_seconds", "Time of a sync", _DURATIONS)
+        self.cleanup_duration = histogram(
+            "cleanup_duration_seconds", "Time of a cleanup", _DURATIONS
+        )
+        for outcome in ("created", "repeated", "exhausted", "rate_limited", "unavailable"):
+            self.allocate.labels(outcome)
+        for outcome in ("deleted", "retried", "failed"):
+            self.cleanup.labels(outcome)
+        for outcome in ("succeeded", "failed", "held_back"):
+            self.sync.labels(outcome)
+        for outcome in ("marked", "repeated", "refused", "unavailable"):
+            self.deletion_marked.labels(outcome)
+
+
+def pool_gauges(counts: Mapping[Status, int]) -> dict[str, tuple[str, float]]:
+    """A gauge for each known state, zero or not, and their sum."""
+    gauges: dict[str, tuple[str, float]] = {
+        f"pool_{status}": (f"Sandboxes that are {status}", counts[status]) for status in Status
+    }
+    gauges["pool_total"] = ("Sandboxes in the pool", sum(counts.values()))
+    return gauges

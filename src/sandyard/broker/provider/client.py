@@ -1,0 +1,222 @@
+"""A client for the provider's API that retries, gives up in time, and leaves a sick one alone."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import stamina
+from purgatory import AsyncCircuitBreakerFactory
+from purgatory.domain.model import OpenedState
+
+from sandyard.broker.errors import CircuitOpenError, ProviderUnavailableError
+from sandyard.broker.model import Listed
+
+logger = logging.getLogger(__name__)
+
+_CIRCUIT = "provider"
+_PAGE = 200
+_MAX_PAGES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPolicy:
+    connect_timeout_sec: float
+    read_timeout_sec: float
+    attempts: int
+    backoff_base_sec: float
+    backoff_max_sec: float
+    circuit_threshold: int
+    circuit_timeout_sec: float
+
+
+class _FaultError(Exception):
+    """The provider's answer, or its absence, was not what was asked for."""
+
+
+class _PassingFaultError(_FaultError):
+    """A fault that may be over at the next try."""
+
+
+class Api:
+    """Requests to the provider under its policy; what comes back is a 2xx or a wanted 404."""
+
+    def __init__(self, *, base_url: str, headers: dict[str, str], policy: ProviderPolicy) -> None:
+        self._policy = policy
+        self._http = httpx.AsyncClient(
+            base_url=base_url,
+            headers=headers,
+            timeout=httpx.Timeout(policy.read_timeout_sec, connect=policy.connect_timeout_sec),
+            follow_redirects=False,
+        )
+        self._breakers = AsyncCircuitBreakerFactory(
+            default_threshold=policy.circuit_threshold, default_ttl=policy.circuit_timeout_sec
+        )
+        self._breakers.add_listener(_log_circuit)
+
+    async def get(self, path: str, params: dict[str, str | int]) -> Any:
+        response = await self._request("GET", path, params=params)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise unusable("its answer is not JSON") from error
+
+    async def delete(self, path: str) -> None:
+        await self._request("DELETE", path, gone_is_fine=True)
+
+    async def circuit_is_open(self) -> bool:
+        breaker = await self._breakers.get_breaker(_CIRCUIT)
+        return breaker.context.state == "opened"
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: dict[str, str | int] | None = None,
+        gone_is_fine: bool = False,
+    ) -> httpx.Response:
+        policy = self._policy
+        try:
+            async for attempt in stamina.retry_context(
+                on=_PassingFaultError,
+                attempts=policy.attempts,
+                timeout=None,
+                wait_initial=policy.backoff_base_sec,
+                wait_max=policy.backoff_max_sec,
+                wait_jitter=policy.backoff_base_sec,
+            ):
+                with attempt:
+                    async with await self._breakers.get_breaker(_CIRCUIT):
+                        return await self._send(method, path, params, gone_is_fine=gone_is_fine)
+        except OpenedState as error:
+            raise CircuitOpenError(retry_after=round(policy.circuit_timeout_sec)) from error
+        except _FaultError as error:
+            raise ProviderUnavailableError(reason=str(error)) from error
+        raise AssertionError("unreachable")
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        params: dict[str, str | int] | None,
+        *,
+        gone_is_fine: bool,
+    ) -> httpx.Response:
+        try:
+            response = await self._http.request(method, path, params=params)
+        except httpx.TransportError as error:
+            raise _PassingFaultError(f"{method} {path}: {type(error).__name__}") from error
+        if response.is_success or (gone_is_fine and response.status_code == httpx.codes.NOT_FOUND):
+            return response
+        passing = response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error
+        kind = _PassingFaultError if passing else _FaultError
+        raise kind(f"{method} {path}: status {response.status_code}")
+
+
+class GenericDialect:
+    """`GET /api/sandbox` in pages, `DELETE /api/sandbox/{id}`."""
+
+    scheme = "Bearer"
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def list_sandboxes(self) -> Sequence[Listed]:
+        found: list[Listed] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            params: dict[str, str | int] = {"limit": _PAGE}
+            if cursor:
+                params["cursor"] = cursor
+            page = await self._api.get("/api/sandbox", params)
+            entries = _field(page, "sandboxes", list)
+            found += [_listed(_field(entry, "id", str), entry) for entry in entries]
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return found
+        raise unusable("its list does not end")
+
+    async def delete_sandbox(self, external_id: str) -> None:
+        await self._api.delete(f"/api/sandbox/{_segment(external_id)}")
+
+
+class InfobloxDialect:
+    """`GET /current_user/accounts` at once, `DELETE /sandbox/accounts/{uuid}`."""
+
+    scheme = "Token"
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def list_sandboxes(self) -> Sequence[Listed]:
+        answer = await self._api.get("/current_user/accounts", {})
+        return [
+            _listed(_field(entry, "id", str), entry)
+            for entry in _field(answer, "results", list)
+            if _field(entry, "account_type", str) == "sandbox" and entry.get("state") == "active"
+        ]
+
+    async def delete_sandbox(self, external_id: str) -> None:
+        account = external_id.rsplit("/", 1)[-1]
+        await self._api.delete(f"/sandbox/accounts/{_segment(account)}")
+
+
+DIALECTS: dict[str, type[GenericDialect] | type[InfobloxDialect]] = {
+    "generic": GenericDialect,
+    "infoblox": InfobloxDialect,
+}
+
+
+class HttpProvider:
+    """`ports.Provider` over HTTP, in one of the dialects."""
+
+    def __init__(self, *, base_url: str, token: str, dialect: str, policy: ProviderPolicy) -> None:
+        kind = DIALECTS[dialect]
+        headers = {"Authorization": f"{kind.scheme} {token}"} if token else {}
+        self._api = Api(base_url=base_url, headers=headers, policy=policy)
+        self._dialect = kind(self._api)
+
+    async def list_sandboxes(self) -> Sequence[Listed]:
+        return await self._dialect.list_sandboxes()
+
+    async def delete_sandbox(self, external_id: str) -> None:
+        await self._dialect.delete_sandbox(external_id)
+
+    async def circuit_is_open(self) -> bool:
+        return await self._api.circuit_is_open()
+
+    async def close(self) -> None:
+        await self._api.close()
+
+
+def unusable(reason: str) -> ProviderUnavailableError:
+    return ProviderUnavailableError(reason=reason)
+
+
+def _field(entry: Any, name: str, kind: type) -> Any:
+    value = entry.get(name) if isinstance(entry, dict) else None
+    if not isinstance(value, kind):
+        raise unusable(f"its answer has no {kind.__name__} `{name}` where one belongs")
+    return value
+
+
+def _listed(external_id: str, entry: dict[str, Any]) -> Listed:
+    """Names are the provider's; a NUL, which no engine stores, is all that is taken out."""
+    name = entry.get("name")
+    text = name.replace("\0", "") if isinstance(name, str) else ""
+    return Listed(external_id=external_id, name=text or external_id)
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _log_circuit(_name: str, event: str, details: Any) -> None:
+    if event == "state_changed":
+        logger.warning("provider circuit is now %s", details.state, extra={"action": "circuit"})

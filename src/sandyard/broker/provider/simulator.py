@@ -1,0 +1,221 @@
+"""A cloud provider that exists only in this process: both dialects, real HTTP, faults on demand."""
+
+import asyncio
+import random
+import uuid
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+_NAMESPACE = uuid.UUID("1b0b4b0e-8a2c-5d0e-9a55-0d4c0c0b7a11")
+_HANG_SEC = 3600
+_MOST_AT_ONCE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong, until told otherwise."""
+
+    latency: float = 0.0
+    delete_latency: float = 0.0
+    error_rate: float = 0.0
+    outage: Literal["none", "error", "hang"] = "none"
+    break_after_page: int = 0
+    empty_list: bool = False
+
+    def changed(self, wishes: dict[str, Any]) -> "Faults":
+        """With the wishes applied; ValueError names the first that makes no sense."""
+        types = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        for name, value in wishes.items():
+            if name not in types:
+                raise ValueError(f"there is no fault called {name}; there are {', '.join(types)}")
+            wanted = (int, float) if types[name] is float else types[name]
+            if not isinstance(value, wanted) or (
+                isinstance(value, bool) and types[name] is not bool
+            ):
+                raise ValueError(f"{name} must be of type {types[name].__name__}")
+        changed = replace(self, **wishes)
+        if changed.outage not in ("none", "error", "hang"):
+            raise ValueError("outage must be none, error or hang")
+        if not 0 <= changed.error_rate <= 1:
+            raise ValueError("error_rate must be from 0 to 1")
+        return changed
+
+
+@dataclass(slots=True)
+class Simulator:
+    """The provider's state. With `state_file` it survives a restart."""
+
+    token: str | None = None
+    faults: Faults = field(default_factory=Faults)
+    state_file: Path | None = None
+    randomness: random.Random = field(default_factory=random.Random)
+    sandboxes: dict[str, dict[str, str]] = field(default_factory=dict)
+    made: int = 0
+    calls: dict[str, int] = field(default_factory=lambda: {"list": 0, "delete": 0})
+
+    def load_or_create(self, count: int) -> None:
+        if self.state_file and self.state_file.exists():
+            state = orjson.loads(self.state_file.read_bytes())
+            self.sandboxes, self.made = state["sandboxes"], state["made"]
+        else:
+            self.create(count)
+
+    def create(self, count: int) -> None:
+        for number in range(self.made + 1, self.made + count + 1):
+            identity = str(uuid.uuid5(_NAMESPACE, str(number)))
+            self.sandboxes[identity] = {
+                "id": identity,
+                "name": f"sandbox-{number:04}",
+                "created_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+        self.made += count
+        self._save()
+
+    def listed(self) -> list[dict[str, str]]:
+        return [] if self.faults.empty_list else list(self.sandboxes.values())
+
+    def delete(self, identity: str) -> bool:
+        known = self.sandboxes.pop(identity, None) is not None
+        if known:
+            self._save()
+        return known
+
+    def _save(self) -> None:
+        if self.state_file is None:
+            return
+        draft = self.state_file.with_suffix(".tmp")
+        draft.write_bytes(orjson.dumps({"sandboxes": self.sandboxes, "made": self.made}))
+        draft.replace(self.state_file)
+
+    async def trouble(self, request: Request) -> Response | None:
+        """Whatever is to go wrong with this request, before it is looked at."""
+        faults = self.faults
+        await asyncio.sleep(faults.latency)
+        if request.method == "DELETE":
+            await asyncio.sleep(faults.delete_latency)
+        if faults.outage == "hang":
+            await asyncio.sleep(_HANG_SEC)
+        if faults.outage == "error":
+            return _error(503, "outage")
+        if self.randomness.random() < faults.error_rate:
+            return _error(500, "an error that was asked for")
+        credential = request.headers.get("authorization", "")
+        if self.token and credential.split(" ", 1)[-1] != self.token:
+            return _error(401, "wrong token")
+        return None
+
+
+def create_simulator_app(simulator: Simulator) -> Starlette:
+    app = Starlette(
+        routes=[
+            Route("/api/sandbox", _list_generic),
+            Route("/api/sandbox/{identity}", _delete, methods=["DELETE"]),
+            Route("/current_user/accounts", _list_infoblox),
+            Route("/sandbox/accounts/{identity}", _delete, methods=["DELETE"]),
+            Route("/_sim", _show),
+            Route("/_sim", _change, methods=["PATCH"]),
+            Route("/_sim/sandboxes", _create, methods=["POST"]),
+        ]
+    )
+    app.state.simulator = simulator
+    return app
+
+
+def _simulator(request: Request) -> Simulator:
+    simulator: Simulator = request.app.state.simulator
+    return simulator
+
+
+async def _list_generic(request: Request) -> Response:
+    simulator = _simulator(request)
+    simulator.calls["list"] += 1
+    if (trouble := await simulator.trouble(request)) is not None:
+        return trouble
+    try:
+        limit = min(max(int(request.query_params.get("limit", "50")), 1), 1000)
+        start = int(request.query_params.get("cursor", "0"))
+    except ValueError:
+        return _error(400, "limit and cursor are numbers")
+    if 0 < simulator.faults.break_after_page < start // limit + 1:
+        return _error(500, "the list breaks off here")
+    entries = simulator.listed()
+    following = start + limit if start + limit < len(entries) else None
+    return JSONResponse(
+        {
+            "sandboxes": entries[start : start + limit],
+            "next_cursor": None if following is None else str(following),
+        }
+    )
+
+
+async def _list_infoblox(request: Request) -> Response:
+    simulator = _simulator(request)
+    simulator.calls["list"] += 1
+    if (trouble := await simulator.trouble(request)) is not None:
+        return trouble
+    accounts = [
+        {
+            **entry,
+            "id": f"identity/accounts/{entry['id']}",
+            "csp_id": f"csp-{number}",
+            "account_type": "sandbox",
+            "state": "active",
+        }
+        for number, entry in enumerate(simulator.listed())
+    ]
+    return JSONResponse({"results": accounts})
+
+
+async def _delete(request: Request) -> Response:
+    simulator = _simulator(request)
+    simulator.calls["delete"] += 1
+    if (trouble := await simulator.trouble(request)) is not None:
+        return trouble
+    known = simulator.delete(request.path_params["identity"])
+    return Response(status_code=204) if known else _error(404, "no such sandbox")
+
+
+async def _show(request: Request) -> Response:
+    simulator = _simulator(request)
+    return JSONResponse(
+        {
+            "sandboxes": len(simulator.sandboxes),
+            "calls": simulator.calls,
+            "faults": asdict(simulator.faults),
+        }
+    )
+
+
+async def _change(request: Request) -> Response:
+    simulator = _simulator(request)
+    try:
+        wishes = await request.json()
+        if not isinstance(wishes, dict):
+            return _error(400, "send a JSON object of faults")
+        simulator.faults = simulator.faults.changed(wishes)
+    except ValueError as error:
+        return _error(400, str(error))
+    return await _show(request)
+
+
+async def _create(request: Request) -> Response:
+    try:
+        count = int((await request.json())["count"])
+    except (ValueError, KeyError, TypeError):
+        count = -1
+    if not 0 <= count <= _MOST_AT_ONCE:
+        return _error(400, 'send {"count": N}, N up to a million')
+    _simulator(request).create(count)
+    return await _show(request)
+
+
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status_code=status)

@@ -1,0 +1,1 @@
+"""Engines that keep the pool; each keeps the promises of `ports.PoolStore`."""

@@ -1,0 +1,83 @@
+"""The pool, its tally and the job leases."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    schema = op.get_context().version_table_schema
+    # Prefixes are ranges of names, which needs an order by bytes whatever the database's locale.
+    name = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+    op.create_table(
+        "sandboxes",
+        sa.Column("sandbox_id", sa.String(128), primary_key=True),
+        sa.Column("name", name, nullable=False),
+        sa.Column("external_id", sa.String, nullable=False),
+        sa.Column("status", sa.String(20), nullable=False),
+        sa.Column("stale_reason", sa.String(20)),
+        sa.Column("lab_duration_hours", sa.Float, nullable=False),
+        sa.Column("allocated_to_track", sa.String(128)),
+        sa.Column("idempotency_key", sa.String(128)),
+        sa.Column("track_name", sa.String(128)),
+        sa.Column("allocated_at", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("expires_at", sa.BigInteger),
+        sa.Column("deletion_requested_at", sa.BigInteger),
+        sa.Column("deletion_retry_count", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("next_attempt_at", sa.BigInteger),
+        sa.Column("last_synced", sa.BigInteger),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        sa.Column("deleted_at", sa.BigInteger),
+        sa.Column("kept_until", sa.BigInteger),
+        schema=schema,
+    )
+    partial_indexes = {
+        "sandboxes_lease": (["allocated_to_track", "idempotency_key"], "allocated", True),
+        "sandboxes_ending": (["expires_at", "sandbox_id"], "allocated", False),
+        "sandboxes_deletable": (["next_attempt_at", "sandbox_id"], "pending_deletion", False),
+        "sandboxes_buried": (["kept_until"], "deleted", False),
+    }
+    for index, (columns, status, unique) in partial_indexes.items():
+        only = sa.text(f"status = '{status}'")
+        op.create_index(
+            index,
+            "sandboxes",
+            columns,
+            unique=unique,
+            schema=schema,
+            sqlite_where=only,
+            postgresql_where=only,
+        )
+    op.create_index(
+        "sandboxes_by_status", "sandboxes", ["status", "name", "sandbox_id"], schema=schema
+    )
+    op.create_table(
+        "tally",
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+            primary_key=True,
+            autoincrement=True,
+        ),
+        sa.Column("status", sa.String(20), nullable=False),
+        sa.Column("change", sa.BigInteger, nullable=False),
+        schema=schema,
+    )
+    op.create_table(
+        "jobs",
+        sa.Column("job", sa.String(64), primary_key=True),
+        sa.Column("holder", sa.String(64)),
+        sa.Column("held_until", sa.Double),
+        sa.Column("started_at", sa.Double),
+        sa.Column("finished_at", sa.Double),
+        schema=schema,
+    )
+
+
+def downgrade() -> None:
+    schema = op.get_context().version_table_schema
+    for table in ("jobs", "tally", "sandboxes"):
+        op.drop_table(table, schema=schema)

@@ -1,0 +1,53 @@
+"""The pool's SQL tables, as the queries see them; the migrations make them."""
+
+import sqlalchemy as sa
+
+from sandyard.kit.jobs_sql import job_table
+
+SCHEMA = "broker"
+DELETED = "deleted"
+"""The status of a tombstone. It stays in the row's place, so that the primary key itself keeps
+a deleted sandbox from being inserted again."""
+
+metadata = sa.MetaData(schema=SCHEMA)
+
+sandboxes = sa.Table(
+    "sandboxes",
+    metadata,
+    sa.Column("sandbox_id", sa.String(128), primary_key=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("external_id", sa.String, nullable=False),
+    sa.Column("status", sa.String(20), nullable=False),
+    sa.Column("stale_reason", sa.String(20)),
+    sa.Column("lab_duration_hours", sa.Float, nullable=False),
+    sa.Column("allocated_to_track", sa.String(128)),
+    sa.Column("idempotency_key", sa.String(128)),
+    sa.Column("track_name", sa.String(128)),
+    sa.Column("allocated_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger),
+    sa.Column("deletion_requested_at", sa.BigInteger),
+    sa.Column("deletion_retry_count", sa.Integer, nullable=False),
+    sa.Column("next_attempt_at", sa.BigInteger),
+    sa.Column("last_synced", sa.BigInteger),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("updated_at", sa.BigInteger, nullable=False),
+    sa.Column("deleted_at", sa.BigInteger),
+    sa.Column("kept_until", sa.BigInteger),
+)
+
+tally = sa.Table(
+    "tally",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("status", sa.String(20), nullable=False),
+    sa.Column("change", sa.BigInteger, nullable=False),
+)
+"""How the number of rows in each state changed, a line per transaction: their sum is the count.
+Adding a line never waits for another transaction, as one counter for all would."""
+
+jobs = job_table(metadata)
+
+
+def has_status(status: str) -> sa.ColumnElement[bool]:
+    """`status = '…'` written out, so that both planners can see which partial index applies."""
+    return sandboxes.c.status == sa.literal_column(f"'{status}'")

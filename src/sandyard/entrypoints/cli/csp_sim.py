@@ -1,0 +1,74 @@
+"""`sandyard csp-sim`."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+_EPILOG = """\b
+Examples:
+  sandyard csp-sim --count 100
+  sandyard csp-sim --latency 0.5 --error-rate 0.2
+  curl -X PATCH http://127.0.0.1:8090/_sim -d '{"outage": "error"}'
+  curl -X POST http://127.0.0.1:8090/_sim/sandboxes -d '{"count": 50}'
+  CSP_BASE_URL=http://127.0.0.1:8090 sandyard serve
+"""
+
+
+@click.command("csp-sim", epilog=_EPILOG)
+@click.option("--count", default=25, show_default=True, type=click.IntRange(0, 1_000_000))
+@click.option(
+    "--dialect",
+    default="generic",
+    show_default=True,
+    type=click.Choice(["generic", "infoblox"]),
+    help="The one that the printed settings name; both are served.",
+)
+@click.option("--latency", default=0.0, help="Seconds before each answer.")
+@click.option("--delete-latency", default=0.0, help="More seconds before a deletion.")
+@click.option("--error-rate", default=0.0, type=click.FloatRange(0, 1), help="Share of 500s.")
+@click.option(
+    "--outage",
+    default="none",
+    show_default=True,
+    type=click.Choice(["none", "error", "hang"]),
+    help="Answer everything with 503, or nothing ever.",
+)
+@click.option("--break-after-page", default=0, help="The list fails after so many pages.")
+@click.option("--empty-list", is_flag=True, help="List nothing.")
+@click.option("--token", help="Refuse callers without this token.")
+@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Survive a restart.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8090, show_default=True, type=click.IntRange(1, 65535))
+def command(
+    count: int,
+    dialect: str,
+    token: str | None,
+    state: Path | None,
+    host: str,
+    port: int,
+    **faults: object,
+) -> None:
+    """A simulated cloud provider with faults to switch on, also while it runs (/_sim)."""
+    from sandyard.broker.provider.simulator import Faults, Simulator, create_simulator_app
+    from sandyard.entrypoints.server import Listener, require_free_port
+
+    require_free_port(host, port)
+    simulator = Simulator(token=token, faults=Faults().changed(faults), state_file=state)
+    simulator.load_or_create(count)
+
+    async def run() -> None:
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        listener = Listener(create_simulator_app(simulator), host=host, port=port)
+        await listener.start()
+        click.echo(
+            f"{len(simulator.sandboxes)} simulated sandboxes; use them with\n"
+            f"  CSP_BASE_URL=http://{host}:{port} CSP_DIALECT={dialect} sandyard serve"
+        )
+        await stopping.wait()
+        await listener.stop()
+
+    asyncio.run(run())

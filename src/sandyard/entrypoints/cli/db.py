@@ -1,0 +1,82 @@
+"""`sandyard db`."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+_EPILOG = """\b
+Examples:
+  DATABASE_URL=postgresql://… sandyard db upgrade
+  sandyard db current
+"""
+
+_data_dir = click.option(
+    "--data-dir",
+    default="./data",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The embedded engine's, if DATABASE_URL is not set.",
+)
+
+
+@click.group("db", epilog=_EPILOG)
+def command() -> None:
+    """Bring the SQL schema to a version."""
+
+
+@command.command("upgrade", epilog=_EPILOG)
+@_data_dir
+def upgrade(data_dir: Path) -> None:
+    """Bring every part's schema to the newest version; each part's is one transaction."""
+    _each_part("upgrade", data_dir)
+
+
+@command.command("downgrade", epilog=_EPILOG)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_data_dir
+def downgrade(yes: bool, data_dir: Path) -> None:
+    """Drop every part's tables and all that is in them."""
+    if not yes:
+        click.confirm("This drops all tables with what is in them. Go on?", abort=True, err=True)
+    _each_part("downgrade", data_dir)
+
+
+@command.command("current", epilog=_EPILOG)
+@_data_dir
+def current(data_dir: Path) -> None:
+    """Print each part's present and newest version."""
+    _each_part("current", data_dir)
+
+
+def _each_part(step: str, data_dir: Path) -> None:
+    from contextlib import nullcontext
+
+    from sandyard.bootstrap import is_embedded
+    from sandyard.entrypoints.cli.progress import while_working
+    from sandyard.entrypoints.data_dir import locked
+    from sandyard.settings import load_settings
+
+    settings = load_settings()
+    alone = is_embedded(settings) and step != "current"
+    with locked(data_dir) if alone else nullcontext(), while_working(step):
+        asyncio.run(_move(step, settings, data_dir.resolve()))
+
+
+async def _move(step: str, settings: object, data_dir: Path) -> None:
+    from sandyard.bootstrap import MIGRATED_PARTS, open_part_database
+    from sandyard.settings import Settings
+
+    assert isinstance(settings, Settings)  # noqa: S101 - typed late, so that --help is quick
+    for migrations in MIGRATED_PARTS:
+        database = open_part_database(settings, data_dir, migrations.part)
+        try:
+            match step:
+                case "upgrade":
+                    await migrations.upgrade(database)
+                case "downgrade":
+                    await migrations.downgrade(database)
+            version = await migrations.current(database)
+        finally:
+            await database.close()
+        click.echo(f"{migrations.part}: version {version or 'none'}, newest {migrations.head}")

@@ -1,0 +1,115 @@
+"""The one table from error to HTTP status, and the one shape in which errors are told."""
+
+import logging
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from sandyard.kit.errors import (
+    BodyTooLargeError,
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    InvalidError,
+    MethodNotAllowedError,
+    NotFoundError,
+    RateLimitedError,
+    SandyardError,
+    UnauthorizedError,
+    UnavailableError,
+)
+
+logger = logging.getLogger(__name__)
+
+STATUS: dict[type[SandyardError], int] = {
+    InvalidError: 400,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    MethodNotAllowedError: 405,
+    ConflictError: 409,
+    ExhaustedError: 409,
+    BodyTooLargeError: 413,
+    RateLimitedError: 429,
+    SandyardError: 500,
+    UnavailableError: 503,
+}
+
+
+def status_of(error: SandyardError) -> int:
+    """The status of the nearest category that the error belongs to."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def error_response(error: SandyardError, request_id: str) -> Response:
+    body: dict[str, Any] = {
+        "code": error.code,
+        "message": error.message,
+        "request_id": request_id,
+    }
+    headers: dict[str, str] = {}
+    if error.retry_after is not None:
+        body["retry_after"] = error.retry_after
+        headers["Retry-After"] = str(error.retry_after)
+    if error.details is not None:
+        body["details"] = error.details
+    if isinstance(error, UnauthorizedError):
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(
+        orjson.dumps({"error": body}),
+        status_code=status_of(error),
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(SandyardError, _told)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _from_framework)
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, SandyardError)  # noqa: S101 - registered for this class only
+    if isinstance(error, UnavailableError):
+        logger.warning(
+            error.message,
+            extra={"outcome": error.code, "reason": error.reason, "request_id": _id(request)},
+        )
+    request.state.outcome = error.code
+    return error_response(error, _id(request))
+
+
+async def _malformed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only
+    mistakes = [
+        {"in": str(m["loc"][0]), "field": ".".join(map(str, m["loc"][1:])), "message": m["msg"]}
+        for m in error.errors()
+    ]
+    where = ", ".join(sorted({m["field"] or m["in"] for m in mistakes}))
+    return await _told(
+        request,
+        InvalidError(f"Malformed: {where}. See details.", details={"mistakes": mistakes}),
+    )
+
+
+async def _from_framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
+    told: SandyardError
+    match error.status_code:
+        case 404:
+            told = NotFoundError("There is no such path here. /docs lists those that there are.")
+        case 405:
+            told = MethodNotAllowedError()
+        case _:
+            told = InvalidError("The request could not be read. Send well-formed JSON.")
+    response = await _told(request, told)
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _id(request: Request) -> str:
+    return str(request.state.request_id)

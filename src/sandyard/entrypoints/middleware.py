@@ -1,0 +1,149 @@
+"""What happens around every request: its id, its size limit, its log line and its timing."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandyard.entrypoints.errors import error_response
+from sandyard.kit.errors import BodyTooLargeError, SandyardError
+
+logger = logging.getLogger("sandyard.access")
+
+_SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5, 15)
+
+
+class RequestMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.latency = Histogram(
+            "request_latency_seconds",
+            "Time to answer a request",
+            ("method", "route", "status"),
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+        self._children: dict[tuple[str, str, int], Histogram] = {}
+
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        labels = (method, route, status)
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self.latency.labels(method, route, str(status))
+        child.observe(seconds)
+
+
+class InFlight:
+    """How many requests are being answered; a stopping server waits until there are none."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.draining = False
+
+
+class RequestMiddleware:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: RequestMetrics,
+        in_flight: InFlight,
+        make_request_id: Callable[[], str],
+        send_request_id: bool,
+        max_body_bytes: int,
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._in_flight = in_flight
+        self._make_request_id = make_request_id
+        self._send_request_id = send_request_id
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._in_flight.count += 1
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._in_flight.count -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        request_id = self._request_id(scope)
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if self._send_request_id:
+                    message["headers"] = [
+                        *message["headers"],
+                        (b"x-request-id", request_id.encode()),
+                    ]
+            await send(message)
+
+        try:
+            await self._app(scope, _limit(scope, receive, self._max_body_bytes), send_with_id)
+        except BodyTooLargeError as error:
+            state["outcome"] = error.code
+            await error_response(error, request_id)(scope, receive, send_with_id)
+        except Exception:
+            logger.exception("unexpected error", extra={"request_id": request_id})
+            if status:
+                raise  # the answer has begun; the connection is all that can still be broken off
+            state["outcome"] = SandyardError.code
+            await error_response(SandyardError(), request_id)(scope, receive, send_with_id)
+        finally:
+            self._record(scope, state, status, time.perf_counter() - started)
+
+    def _request_id(self, scope: Scope) -> str:
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and _SANE_REQUEST_ID.match(value):
+                return str(value.decode())
+        return self._make_request_id()
+
+    def _record(self, scope: Scope, state: Mapping[str, Any], status: int, seconds: float) -> None:
+        route = scope.get("route")
+        template = getattr(route, "path", "unmatched")
+        method = scope["method"] if route is not None else "other"
+        self._metrics.observe(method, template, status, seconds)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info(
+                "request",
+                extra={
+                    "request_id": state["request_id"],
+                    "method": scope["method"],
+                    "route": template,
+                    "status": status,
+                    "outcome": state.get("outcome", "ok"),
+                    "latency_ms": round(seconds * 1000, 3),
+                    **state.get("log", {}),
+                },
+            )
+
+
+def _limit(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
+    """`receive` that raises BodyTooLargeError: at once for a declared length, else on the way."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
+            raise BodyTooLargeError
+    seen = 0
+
+    async def limited() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > max_bytes:
+            raise BodyTooLargeError
+        return message
+
+    return limited

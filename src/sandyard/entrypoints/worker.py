@@ -1,0 +1,74 @@
+"""The one schedule: every job of every part, each in one process at a time."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.jobs import Job, JobRunner
+
+logger = logging.getLogger(__name__)
+
+_TICKS_PER_INTERVAL = 10
+_START_WINDOW_SEC = 30
+
+
+class Schedule:
+    """Asks often whether a job is due, so that one whose process died is taken up soon."""
+
+    def __init__(self, runner: JobRunner, jobs: Sequence[Job[Any]]) -> None:
+        self._runner = runner
+        self._jobs = jobs
+        self._tasks: list[asyncio.Task[None]] = []
+        self.started = asyncio.Event()
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._keep_running(job)) for job in self._jobs]
+
+    async def stop(self) -> None:
+        """Break off what runs; each job gives its lease up."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _keep_running(self, job: Job[Any]) -> None:
+        if job.at_start:
+            await self._run(job, min(job.interval_sec, _START_WINDOW_SEC))
+            self.started.set()
+        while True:
+            await asyncio.sleep(
+                min(job.interval_sec, max(1, job.interval_sec / _TICKS_PER_INTERVAL))
+            )
+            await self._run(job, job.interval_sec)
+
+    async def _run(self, job: Job[Any], interval_sec: float) -> None:
+        started = time.perf_counter()
+        try:
+            report = await self._runner.run_if_due(job, interval_sec=interval_sec)
+        except SandyardError as error:
+            reason = error.reason if isinstance(error, UnavailableError) else None
+            logger.warning(
+                "job failed: %s",
+                error.message,
+                extra={"action": job.name, "outcome": error.code, "reason": reason},
+            )
+        except Exception:
+            logger.exception("job failed", extra={"action": job.name, "outcome": "INTERNAL_ERROR"})
+        else:
+            if report is not None:
+                log_report(job.name, report, time.perf_counter() - started)
+
+
+def log_report(job: str, report: Any, seconds: float) -> None:
+    logger.info(
+        "job finished",
+        extra={
+            "action": job,
+            "outcome": "ok",
+            "latency_ms": round(seconds * 1000, 1),
+            **asdict(report),
+        },
+    )

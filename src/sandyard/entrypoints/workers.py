@@ -1,0 +1,68 @@
+"""Several processes on one port, over an engine that they share."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from sandyard.bootstrap import is_embedded
+from sandyard.entrypoints.data_dir import with_secrets
+from sandyard.entrypoints.serve import ServeOptions
+from sandyard.entrypoints.server import require_free_port
+from sandyard.settings import Settings, SettingsError
+
+logger = logging.getLogger(__name__)
+
+_RESTART_WAIT_SEC = 1.0
+_EXIT_SEC = 15.0
+
+
+def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
+    """Keep `count` workers alive until SIGTERM, then wait until each has finished its requests."""
+    if is_embedded(settings):
+        raise SettingsError("DATABASE_URL: must be set for --workers; SQLite serves one process")
+    if settings.provider.csp_base_url is None:
+        raise SettingsError("CSP_BASE_URL: must be set for --workers; each would simulate its own")
+    with_secrets(settings, options.data_dir, may_invent=False)
+    require_free_port(options.host, options.port)
+    stopping = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    with tempfile.TemporaryDirectory(prefix="sandyard-metrics-") as metrics_dir:
+        workers = [_start(options, Path(metrics_dir)) for _ in range(count)]
+        while not stopping.wait(0.2):
+            for index, worker in enumerate(workers):
+                if worker.poll() is not None:
+                    logger.error("worker ended", extra={"exit_code": worker.returncode})
+                    time.sleep(_RESTART_WAIT_SEC)
+                    workers[index] = _start(options, Path(metrics_dir))
+        _stop_all(workers)
+
+
+def _start(options: ServeOptions, metrics_dir: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "sandyard", "serve", "--is-worker"]
+    command += ["--host", options.host, "--port", str(options.port)]
+    command += ["--data-dir", str(options.data_dir)]
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_dir)}
+    return subprocess.Popen(command, env=environment)  # noqa: S603 - our own command
+
+
+def _stop_all(workers: list[subprocess.Popen[bytes]]) -> None:
+    for worker in workers:
+        worker.terminate()
+    deadline = time.monotonic() + _EXIT_SEC
+    for worker in workers:
+        try:
+            worker.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.kill()

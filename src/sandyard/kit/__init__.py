@@ -1,0 +1,1 @@
+"""What every part shares and no part owns; it knows none of them."""

@@ -1,0 +1,77 @@
+"""Many callers' requests carried by one round trip to an engine."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batcher(Generic[Item, Result]):
+    """Collects what is submitted while earlier batches are under way, and runs it together.
+
+    A lone caller never waits for company. Items with the same key are never in two batches at
+    once; within one batch they stand in order of arrival. A caller that goes away leaves its
+    item in the batch, and `run` gives each item a result or an exception of its own, so no
+    caller's trouble is another's.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]],
+        *,
+        key: Callable[[Item], Hashable],
+        parallel: int,
+        max_size: int,
+    ) -> None:
+        self._run = run
+        self._key = key
+        self._parallel = parallel
+        self._max_size = max_size
+        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self._keys_under_way: set[Hashable] = set()
+        self._at_work = 0
+        self._workers: set[asyncio.Task[None]] = set()
+
+    async def submit(self, item: Item) -> Result:
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._at_work < self._parallel:
+            self._at_work += 1
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)  # the loop itself holds tasks only weakly
+            worker.add_done_callback(self._workers.discard)
+        return await future
+
+    async def _work(self) -> None:
+        while batch := self._take():
+            keys = {self._key(item) for item, _ in batch}
+            self._keys_under_way |= keys
+            try:
+                results = await self._run([item for item, _ in batch])
+            except Exception as error:
+                results = [error] * len(batch)
+            finally:
+                self._keys_under_way -= keys
+            for (_, future), result in zip(batch, results, strict=True):
+                _settle(future, result)
+        self._at_work -= 1  # in the same step in which nothing was left: no item is overlooked
+
+    def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        left: list[tuple[Item, asyncio.Future[Result]]] = []
+        for entry in self._waiting:
+            fits = len(batch) < self._max_size and self._key(entry[0]) not in self._keys_under_way
+            (batch if fits else left).append(entry)
+        self._waiting = left
+        return batch
+
+
+def _settle(future: asyncio.Future[Result], result: Result | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

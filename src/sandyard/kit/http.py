@@ -1,0 +1,59 @@
+"""What every HTTP door shares: the error shape, its description, and bearer tokens."""
+
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from sandyard.kit.errors import UnauthorizedError
+
+
+class ErrorBody(BaseModel):
+    code: str = Field(description="Stable; programs may rely on it")
+    message: str = Field(description="What happened and what to do next")
+    request_id: str
+    retry_after: int | None = Field(None, description="Seconds; only where waiting helps")
+    details: dict[str, Any] | None = None
+
+
+class ErrorAnswer(BaseModel):
+    error: ErrorBody
+
+
+_MEANINGS = {
+    400: "A header, parameter or body is malformed; the code says which",
+    401: "The credential is missing or does not open this door",
+    403: "Not yours",
+    404: "No such thing",
+    405: "The path does not take this method",
+    409: "The present state does not allow it, or nothing is left",
+    413: "The body is too large",
+    429: "Too many requests",
+    500: "A fault of ours",
+    503: "An engine or the provider is away",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI description of these error answers, and of those that any call may give."""
+    return {
+        status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
+        for status in sorted({*statuses, 413, 500})
+    }
+
+
+class BearerGuard:
+    """Opens a door to the holders of its tokens; every token is compared, in constant time."""
+
+    def __init__(self, accepted: Sequence[str]) -> None:
+        self._accepted = [token.encode() for token in accepted]
+
+    def check(self, request: Request) -> None:
+        values = request.headers.getlist("authorization")
+        scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+        sent = token.strip().encode()
+        matches = [hmac.compare_digest(sent, accepted) for accepted in self._accepted]
+        if scheme.lower() != "bearer" or not any(matches):
+            raise UnauthorizedError

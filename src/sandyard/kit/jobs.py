@@ -1,0 +1,163 @@
+"""Jobs that run in one process at a time, whichever of many that is."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from sandyard.kit.clock import Clock
+from sandyard.kit.errors import NotFoundError, UnavailableError
+
+Report = TypeVar("Report")
+logger = logging.getLogger(__name__)
+
+
+class JobLeases(Protocol):
+    """Who runs which job, kept in the engine that the replicas share.
+
+    A job has at most one holder whose time is not over. A holder that dies without releasing
+    keeps others out no longer than the time it was given.
+    """
+
+    async def acquire(
+        self,
+        job: str,
+        *,
+        holder: str,
+        now: float,
+        held_until: float,
+        unless_started_after: float | None = None,
+    ) -> bool:
+        """Take the job if nobody holds it at `now`, and it was not started after the given time."""
+        ...
+
+    async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
+        """Keep a job longer; False if it is not this holder's any more."""
+        ...
+
+    async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
+        """Give the job up; `finished_at` is kept as its last success if it came to its end."""
+        ...
+
+    async def finished(self) -> Mapping[str, float]:
+        """When each job last came to its end."""
+        ...
+
+
+class JobLostError(UnavailableError):
+    """Another process took this job over while it ran. Its counts are in that process's log."""
+
+    code = "JOB_LEASE_LOST"
+
+
+class UnknownJobError(NotFoundError):
+    """There is no job of this name."""
+
+    code = "JOB_NOT_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[Report]):
+    name: str
+    interval_sec: float
+    run: Callable[[], Awaitable[Report]]
+    at_start: bool = False
+
+
+class JobRunner:
+    """Runs jobs under their leases and keeps renewing while they last."""
+
+    _POLL_SEC = 0.1
+
+    def __init__(
+        self, leases: JobLeases, *, clock: Clock, holder: str, lease_sec: float = 60
+    ) -> None:
+        self._leases = leases
+        self._clock = clock
+        self._holder = holder
+        self._lease_sec = lease_sec
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    async def run(self, job: Job[Report]) -> Report:
+        """Run the job to its end, after any run of it that is under way anywhere.
+
+        A caller that goes away does not stop it.
+        """
+        task = asyncio.create_task(self._run_in_turn(job))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def run_if_due(
+        self, job: Job[Report], *, interval_sec: float | None = None
+    ) -> Report | None:
+        """Run the job unless somebody runs it now or started it within the interval."""
+        interval = job.interval_sec if interval_sec is None else interval_sec
+        lock = self._turns.setdefault(job.name, asyncio.Lock())
+        if lock.locked():
+            return None
+        async with lock:
+            if not await self._acquire(job, unless_started_after=self._clock.now() - interval):
+                return None
+            return await self._run_held(job)
+
+    async def stop(self) -> None:
+        """Break off the runs that `run` started; each gives its lease up."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    async def _run_in_turn(self, job: Job[Report]) -> Report:
+        async with self._turns.setdefault(job.name, asyncio.Lock()):
+            while not await self._acquire(job):  # noqa: ASYNC110 - the event is in the engine
+                await asyncio.sleep(self._POLL_SEC)
+            return await self._run_held(job)
+
+    async def _acquire(self, job: Job[Any], *, unless_started_after: float | None = None) -> bool:
+        now = self._clock.now()
+        return await self._leases.acquire(
+            job.name,
+            holder=self._holder,
+            now=now,
+            held_until=now + self._lease_sec,
+            unless_started_after=unless_started_after,
+        )
+
+    async def _run_held(self, job: Job[Report]) -> Report:
+        work = asyncio.ensure_future(job.run())
+        heartbeat = asyncio.create_task(self._keep(job, work))
+        finished_at: float | None = None
+        try:
+            report = await work
+            finished_at = self._clock.now()
+        except asyncio.CancelledError:
+            if heartbeat.done() and not heartbeat.cancelled():
+                raise JobLostError from None
+            work.cancel()
+            raise
+        finally:
+            heartbeat.cancel()
+            with suppress(UnavailableError):
+                await asyncio.shield(
+                    self._leases.release(job.name, holder=self._holder, finished_at=finished_at)
+                )
+        return report
+
+    async def _keep(self, job: Job[Any], work: "asyncio.Future[Any]") -> None:
+        """Renew in good time; when the lease is lost, stop the work before another's begins."""
+        held_until = self._clock.now() + self._lease_sec
+        while self._clock.now() < held_until:
+            await asyncio.sleep(self._lease_sec / 3)
+            until = self._clock.now() + self._lease_sec
+            try:
+                if not await self._leases.renew(job.name, holder=self._holder, held_until=until):
+                    break
+                held_until = until
+            except UnavailableError:
+                logger.warning(
+                    "lease of a running job could not be renewed", extra={"job": job.name}
+                )
+        work.cancel()

@@ -1,0 +1,59 @@
+"""Cursors: opaque positions in a listing, bound to the listing that made them."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from sandyard.kit.errors import InvalidError
+
+T = TypeVar("T")
+
+_SEAL_BYTES = 8
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 100
+CURSOR_PATTERN = "^[A-Za-z0-9_-]{1,1024}$"
+
+
+class InvalidCursorError(InvalidError):
+    """The cursor is not one that this listing gave out. Start again without a cursor."""
+
+    code = "INVALID_CURSOR"
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    items: Sequence[T]
+    next_cursor: str | None
+
+
+def encode_cursor(listing: str, position: Sequence[Any]) -> str:
+    body = orjson.dumps(position)
+    return base64.urlsafe_b64encode(_seal(listing, body) + body).decode().rstrip("=")
+
+
+def decode_cursor(listing: str, cursor: str) -> list[Any]:
+    """The position inside `cursor`; InvalidCursorError if another listing made it, or nobody did.
+
+    The seal is a checksum, no signature: a forged cursor could only name another place in a
+    listing that its caller may read anyway.
+    """
+    try:
+        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidCursorError from error
+    seal, body = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
+    if not body or seal != _seal(listing, body):
+        raise InvalidCursorError
+    position = orjson.loads(body)
+    if not isinstance(position, list):
+        raise InvalidCursorError
+    return position
+
+
+def _seal(listing: str, body: bytes) -> bytes:
+    return hashlib.blake2s(body, digest_size=_SEAL_BYTES, key=listing.encode()[:32]).digest()

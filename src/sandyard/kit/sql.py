@@ -1,0 +1,268 @@
+"""One way to use SQLite and PostgreSQL.
+
+A unit of work is a plain function of a SQLAlchemy connection. `Database.write` runs it in a
+transaction and returns only after the commit; `Database.read` runs it on a connection that never
+makes a writer wait. The same function serves both engines: SQLite calls it in a thread, PostgreSQL
+inside SQLAlchemy's asyncio bridge.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+
+from sandyard.kit.errors import UnavailableError
+
+T = TypeVar("T")
+Work = Callable[[sa.Connection], T]
+
+
+class Database(Protocol):
+    """An engine with durable transactions. Every method raises UnavailableError when it is away."""
+
+    name: str
+    concurrent_writers: bool
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a consistent snapshot; never blocks a writer, never waits for one."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction; it is durable before this returns.
+
+        `work` may be run again after a deadlock, so it has no effect outside the connection.
+        """
+        ...
+
+    async def check(self) -> None:
+        """Return if the engine answers reads and writes."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SqliteDatabase:
+    """One file, one writer thread, and a group commit: writes that wait share one fsync.
+
+    Each write runs in a savepoint of its own, so that one that fails is rolled back alone.
+    """
+
+    name = "sqlite"
+    concurrent_writers = False
+    _READERS = 4
+    _GROUP = 64
+
+    def __init__(self, path: Path, *, schema: str) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._write_engine = _sqlite_engine(path, schema, begin="BEGIN IMMEDIATE", readers=0)
+        self._read_engine = _sqlite_engine(path, schema, begin="BEGIN", readers=self._READERS)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{schema}-writer")
+        self._readers = ThreadPoolExecutor(self._READERS, thread_name_prefix=f"{schema}-reader")
+        self._waiting: list[tuple[Work[Any], asyncio.Future[Any]]] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._inode: int | None = None
+
+    async def read(self, work: Work[T]) -> T:
+        def run() -> T:
+            with self._read_engine.begin() as connection:
+                return work(connection)
+
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._readers, run)
+        except exc.DBAPIError as error:
+            raise_unavailable(error, self.name)
+
+    async def write(self, work: Work[T]) -> T:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, future))
+        if self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush())
+        try:
+            return await future
+        except exc.DBAPIError as error:
+            raise_unavailable(error, self.name)
+
+    async def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[: self._GROUP], self._waiting[self._GROUP :]
+                works = [work for work, _ in group]
+                outcomes = await loop.run_in_executor(self._writer, self._commit_together, works)
+                for (_, future), outcome in zip(group, outcomes, strict=True):
+                    if future.done():
+                        continue
+                    if isinstance(outcome, Exception):
+                        future.set_exception(outcome)
+                    else:
+                        future.set_result(outcome)
+        finally:
+            self._flusher = None
+
+    def _commit_together(self, works: list[Work[Any]]) -> list[Any]:
+        try:
+            with self._write_engine.begin() as connection:
+                if len(works) == 1:
+                    return [works[0](connection)]
+                return [_in_savepoint(connection, work) for work in works]
+        except Exception as error:
+            return [error] * len(works)
+
+    async def check(self) -> None:
+        def inode() -> int:
+            try:
+                return self._path.stat().st_ino
+            except OSError as error:
+                raise UnavailableError(f"The database file {self._path} is gone.") from error
+
+        now = await asyncio.get_running_loop().run_in_executor(self._readers, inode)
+        self._inode = self._inode or now
+        if now != self._inode:
+            raise UnavailableError(f"The database file {self._path} was replaced under us.")
+        await self.write(_select_one)
+        await self.read(_select_one)
+
+    async def close(self) -> None:
+        if self._flusher is not None:
+            await self._flusher
+        for pool, engine in (
+            (self._writer, self._write_engine),
+            (self._readers, self._read_engine),
+        ):
+            await asyncio.get_running_loop().run_in_executor(pool, engine.dispose)
+            pool.shutdown()
+
+
+class PostgresDatabase:
+    """A pool of asyncpg connections; a transaction that loses a deadlock is run again."""
+
+    name = "postgresql"
+    concurrent_writers = True
+    _ATTEMPTS = 5
+    _TIMEOUT_SEC = 10
+    _RERUN = frozenset({"40001", "40P01"})
+
+    def __init__(self, url: sa.URL, *, pool_size: int) -> None:
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        self._engine = create_async_engine(
+            url.set(drivername="postgresql+asyncpg"),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=self._TIMEOUT_SEC,
+            pool_use_lifo=True,
+            connect_args={
+                "timeout": self._TIMEOUT_SEC,
+                "command_timeout": 60,
+                "server_settings": {
+                    "application_name": "sandyard",
+                    "jit": "off",
+                    "lock_timeout": f"{self._TIMEOUT_SEC}s",
+                },
+            },
+        )
+
+    async def read(self, work: Work[T]) -> T:
+        try:
+            async with self._engine.begin() as connection:
+                return await connection.run_sync(work)
+        except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
+            raise_unavailable(error, self.name)
+
+    async def write(self, work: Work[T]) -> T:
+        for attempt in range(self._ATTEMPTS):
+            try:
+                async with self._engine.begin() as connection:
+                    return await connection.run_sync(work)
+            except exc.IntegrityError:
+                raise
+            except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
+                if _sqlstate(error) not in self._RERUN or attempt + 1 == self._ATTEMPTS:
+                    raise_unavailable(error, self.name)
+        raise AssertionError("unreachable")
+
+    async def check(self) -> None:
+        await self.read(_select_one)
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def open_database(url: str | None, *, data_dir: Path, part: str, pool_size: int) -> Database:
+    """The engine of one part: a file of its own in `data_dir`, or the shared PostgreSQL."""
+    if url is None:
+        return SqliteDatabase(data_dir / f"{part}.db", schema=part)
+    return PostgresDatabase(sa.make_url(url), pool_size=pool_size)
+
+
+def insert_or_ignore(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that leaves a row alone whose key is taken."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table).on_conflict_do_nothing()
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table).on_conflict_do_nothing()
+
+
+def raise_unavailable(error: Exception, engine: str) -> NoReturn:
+    """Turn a driver's error into ours if the engine is what failed; else raise it as it is."""
+    if isinstance(error, exc.IntegrityError | exc.DataError):
+        raise error
+    cause = getattr(error, "orig", None) or error
+    reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+    raise UnavailableError(
+        f"The {engine} engine does not answer. Try again shortly.", reason=reason
+    ) from error
+
+
+def _sqlstate(error: Exception) -> str | None:
+    cause = getattr(error, "orig", None)
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+
+
+def _in_savepoint(connection: sa.Connection, work: Work[Any]) -> Any:
+    try:
+        with connection.begin_nested():
+            return work(connection)
+    except Exception as error:
+        return error
+
+
+def _select_one(connection: sa.Connection) -> None:
+    connection.execute(sa.select(1))
+
+
+def _sqlite_engine(path: Path, schema: str, *, begin: str, readers: int) -> sa.Engine:
+    engine = sa.create_engine(
+        f"sqlite:///{path}",
+        connect_args={"check_same_thread": False, "timeout": 5},
+        pool_size=readers or 1,
+        max_overflow=0,
+        execution_options={"schema_translate_map": {schema: None}},
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None  # transactions are begun by us, in the mode we want
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA cache_size=-65536")
+        connection.execute("PRAGMA mmap_size=268435456")
+        if readers:
+            connection.execute("PRAGMA query_only=ON")
+
+    @event.listens_for(engine, "begin")
+    def begin_transaction(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine

@@ -1,0 +1,176 @@
+"""Settings, read once from the environment and passed in; nothing here is a module-level instance.
+
+Each section is frozen and belongs to one part. `describe` lists every variable for the docs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from sandyard.kit.errors import SandyardError
+
+Seconds = Annotated[float, Field(gt=0)]
+Hours = Annotated[float, Field(gt=0, le=24 * 365)]
+Positive = Annotated[int, Field(gt=0)]
+Token = SecretStr | None
+S = TypeVar("S", bound="Section")
+
+
+class SettingsError(SandyardError):
+    """A setting is wrong; each line of the message names a variable."""
+
+    code = "INVALID_SETTINGS"
+
+
+class Section(BaseSettings):
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore")
+
+
+class ServerSettings(Section):
+    """The process as a whole."""
+
+    database_url: SecretStr | None = Field(
+        None, description="PostgreSQL URL. Unset: SQLite files in the data dir."
+    )
+    database_pool_size: Positive = Field(16, description="Connections to PostgreSQL per process.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Least level that is logged."
+    )
+    log_format: Literal["json", "text"] = Field("json", description="`text` is for people.")
+    metrics_port: int | None = Field(
+        None, ge=1, le=65535, description="Another listener for `/metrics` alone."
+    )
+    enable_request_id: bool = Field(default=True, description="Answer with `X-Request-ID`.")
+    max_body_bytes: Positive = Field(1_048_576, description="Larger request bodies are refused.")
+    drain_sec: float = Field(
+        1.0, ge=0, le=10, description="After SIGTERM, how long `/readyz` says 503 before closing."
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(
+            ("postgresql://", "postgres://", "postgresql+asyncpg://")
+        ):
+            raise ValueError("must begin with postgresql:// (for SQLite, leave it unset)")
+        return url
+
+
+class BrokerSettings(Section):
+    """The Broker."""
+
+    broker_api_token: Token = Field(None, description="Tokens of tracks, comma-separated.")
+    broker_admin_token: Token = Field(None, description="Tokens of operators, comma-separated.")
+    api_base_path: str = Field(
+        "/v1", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="Where the Broker's calls are."
+    )
+    pool_store: Literal["sql"] = Field("sql", description="The pool's engine.")
+    lab_duration_hours: Hours = Field(4, description="A lease's length, set when a row is made.")
+    grace_period_minutes: float = Field(
+        30, ge=0, description="How long after its end a forgotten lease is reclaimed."
+    )
+    sync_interval_sec: Seconds = Field(600, description="Between two syncs.")
+    cleanup_interval_sec: Seconds = Field(300, description="Between two cleanups.")
+    auto_expiry_interval_sec: Seconds = Field(300, description="Between two expiry runs.")
+    job_lease_sec: Seconds = Field(60, description="When a job's process is taken for dead.")
+    cleanup_parallel: Positive = Field(10, description="Deletions at the provider at once.")
+    deletion_retry_max_attempts: Positive = Field(
+        3, description="Failed deletions before `deletion_failed`."
+    )
+    deletion_backoff_base_sec: Seconds = Field(300, description="Wait after the first failure.")
+    deletion_backoff_max_sec: Seconds = Field(3600, description="Longest wait between attempts.")
+    rate_limit_per_track: str | None = Field(
+        None, description="Such as `10/minute`; unset: no limit."
+    )
+    rate_limit_storage_url: str = Field(
+        "async+memory://", description="Where rates are counted, as the `limits` library names it."
+    )
+
+    @field_validator("rate_limit_per_track")
+    @classmethod
+    def _is_rate(cls, text: str | None) -> str | None:
+        if text is not None:
+            from limits import parse
+
+            try:
+                parse(text)
+            except ValueError as error:
+                raise ValueError("must be like `10/minute` or `2 per second`") from error
+        return text
+
+
+class ProviderSettings(Section):
+    """The cloud provider (ENG CSP)."""
+
+    csp_base_url: str | None = Field(
+        None, pattern=r"^https?://[^\s/]+", description="Unset: a built-in simulated provider."
+    )
+    csp_api_token: Token = Field(None, description="Our credential at the provider.")
+    csp_dialect: Literal["generic", "infoblox"] = Field("generic", description="Its API's form.")
+    csp_timeout_connect_sec: Seconds = Field(2, description="To connect.")
+    csp_timeout_read_sec: Seconds = Field(5, description="Between two bytes of an answer.")
+    csp_max_attempts: Positive = Field(3, description="Tries of one call, at passing faults.")
+    backoff_base_ms: Positive = Field(100, description="First wait between tries, and its jitter.")
+    backoff_max_ms: Positive = Field(5000, description="Longest wait between tries.")
+    circuit_breaker_threshold: Positive = Field(
+        5, description="Failures in a row that open the circuit."
+    )
+    circuit_breaker_timeout_sec: Seconds = Field(
+        60, description="How long an open circuit leaves the provider alone."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    server: ServerSettings
+    broker: BrokerSettings
+    provider: ProviderSettings
+
+
+SECTIONS: tuple[type[Section], ...] = (ServerSettings, BrokerSettings, ProviderSettings)
+
+
+def load_settings() -> Settings:
+    """All sections from the environment, or one SettingsError with a line per mistake."""
+    mistakes: list[str] = []
+
+    def section(kind: type[S]) -> S | None:
+        try:
+            return kind()
+        except ValidationError as error:
+            mistakes.extend(_lines(error))
+            return None
+
+    server, broker, provider = (
+        section(ServerSettings),
+        section(BrokerSettings),
+        section(ProviderSettings),
+    )
+    if server is None or broker is None or provider is None:
+        raise SettingsError("\n".join(mistakes))
+    return Settings(server, broker, provider)
+
+
+def tokens(value: SecretStr | None) -> tuple[str, ...]:
+    """The comma-separated tokens of a variable, so that an old and a new one may both hold."""
+    if value is None:
+        return ()
+    return tuple(token.strip() for token in value.get_secret_value().split(",") if token.strip())
+
+
+def describe() -> Iterator[tuple[str, str, str, str]]:
+    """Section, variable, default and meaning of every setting."""
+    for section in SECTIONS:
+        for name, field in section.model_fields.items():
+            default = "" if field.default is None else str(field.default)
+            title = " ".join((section.__doc__ or "").split()).rstrip(".")
+            yield title, name.upper(), default, field.description or ""
+
+
+def _lines(error: ValidationError) -> Iterator[str]:
+    for mistake in error.errors(include_input=False, include_url=False):
+        where: Any = mistake["loc"][0] if mistake["loc"] else "settings"
+        yield f"{str(where).upper()}: {mistake['msg'].removeprefix('Value error, ')}"
