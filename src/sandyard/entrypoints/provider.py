@@ -29,7 +29,6 @@ async def provider_address(
         token = given.get_secret_value() if given else ""
         yield ProviderAddress(settings.csp_base_url, token, is_simulated=False)
         return
-    data_dir.mkdir(parents=True, exist_ok=True)
     simulator = Simulator(
         token=secrets.token_urlsafe(16), state_file=data_dir / "simulated-provider.json"
     )

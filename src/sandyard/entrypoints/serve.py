@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shlex
 import signal
 from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
@@ -36,8 +37,8 @@ class ServeOptions:
     host: str
     port: int
     data_dir: Path
-    is_worker: bool = False
-    """One of several processes on the same port: its parent has probed it and speaks for all."""
+    worker_of: int | None = None
+    """The process id of the parent that has probed the port and speaks for all its workers."""
 
 
 def run(settings: Settings, options: ServeOptions) -> None:
@@ -45,9 +46,10 @@ def run(settings: Settings, options: ServeOptions) -> None:
     import uvloop
 
     embedded = is_embedded(settings)
+    options.data_dir.mkdir(parents=True, exist_ok=True)
     with locked(options.data_dir) if embedded else nullcontext():
         settings = with_secrets(settings, options.data_dir, may_invent=embedded)
-        if not options.is_worker:
+        if options.worker_of is None:
             require_free_port(options.host, options.port)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, options))
@@ -74,7 +76,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         listener = Listener(app, host=options.host, port=options.port)
         await listener.start()
         stack.push_async_callback(listener.stop)
-        if settings.server.metrics_port is not None and not options.is_worker:
+        if settings.server.metrics_port is not None and options.worker_of is None:
             metrics = _metrics_app(broker, registry)
             extra = Listener(metrics, host=options.host, port=settings.server.metrics_port)
             await extra.start()
@@ -83,12 +85,13 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         schedule = Schedule(jobs.runner, [jobs.sync_job, jobs.cleanup_job, jobs.expiry_job])
         schedule.start()
         stack.push_async_callback(schedule.stop)
-        if not options.is_worker:
+        if options.worker_of is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(schedule.started.wait(), _FIRST_SYNC_SEC)
             print(welcome(settings, options, provider), flush=True)  # noqa: T201 - for the person
         else:
-            stack.push_async_callback(_ended, asyncio.create_task(_stop_with_parent(stopping)))
+            watch = asyncio.create_task(_stop_with_parent(options.worker_of, stopping))
+            stack.callback(watch.cancel)
         await stopping.wait()
         await _drain(in_flight, settings.server.drain_sec)
 
@@ -117,16 +120,11 @@ async def _drain(in_flight: InFlight, drain_sec: float) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def _stop_with_parent(stopping: asyncio.Event) -> None:
+async def _stop_with_parent(parent: int, stopping: asyncio.Event) -> None:
     """A worker whose parent was killed would hold the port for nobody."""
-    parent = os.getppid()
     while os.getppid() == parent:  # noqa: ASYNC110 - there is no event for this
         await asyncio.sleep(0.5)
     stopping.set()
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 def _stop_signal() -> asyncio.Event:
@@ -177,4 +175,4 @@ Lease a sandbox, look at the pool, see the metrics:
 
 def _token_for_shell(data_dir: Path, name: str) -> str:
     path = secret_file(data_dir, name)
-    return f"$(cat {path})" if path.exists() else f"${name.upper()}"
+    return f"$(cat {shlex.quote(str(path))})" if path.exists() else f"${name.upper()}"

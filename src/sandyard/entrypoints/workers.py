@@ -50,7 +50,7 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
 
 
 def _start(options: ServeOptions, metrics_dir: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "sandyard", "serve", "--is-worker"]
+    command = [sys.executable, "-m", "sandyard", "serve", "--worker-of", str(os.getpid())]
     command += ["--host", options.host, "--port", str(options.port)]
     command += ["--data-dir", str(options.data_dir)]
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_dir)}

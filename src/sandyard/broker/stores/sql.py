@@ -233,28 +233,34 @@ class SqlPoolStore:
 def _claim_batch(
     connection: sa.Connection, claims: Sequence[Claim], wait_for_locked: bool
 ) -> list[Claimed | None]:
-    held = _find_leases(connection, {claim.lease_key for claim in claims})
-    results: list[Claimed | None] = [None] * len(claims)
+    held = _find_leases(connection, claims)
+    results = [_repeat(claim, held) for claim in claims]
     wanting: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index, claim in enumerate(claims):
-        row = held.get(claim.lease_key)
-        if row is not None and claim.now < row.expires_at:
-            results[index] = Claimed(_lease(row), is_new=False)
-        else:
+        if results[index] is None:
             wanting[claim.lease_key].append(index)
-    new = _lease_free_rows(
-        connection, [claims[indexes[0]] for indexes in wanting.values()], held, wait_for_locked
-    )
-    for key, lease in new.items():
+    first = [claims[indexes[0]] for indexes in wanting.values()]
+    for key, lease in _lease_free_rows(connection, first, held, wait_for_locked).items():
         for index in wanting[key]:
             results[index] = Claimed(lease, is_new=index == wanting[key][0])
+    if wait_for_locked and None in results:
+        # Whoever was waited for may have leased the last row to the very same key.
+        held = _find_leases(connection, claims)
+        results = [
+            result or _repeat(claim, held) for claim, result in zip(claims, results, strict=True)
+        ]
     return results
 
 
-def _find_leases(
-    connection: sa.Connection, keys: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], Any]:
-    wanted = orjson.dumps(list(keys)).decode()
+def _repeat(claim: Claim, held: Mapping[tuple[str, str], Any]) -> Claimed | None:
+    row = held.get(claim.lease_key)
+    if row is None or claim.now >= row.expires_at:
+        return None
+    return Claimed(_lease(row), is_new=False)
+
+
+def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[tuple[str, str], Any]:
+    wanted = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
     rows = connection.execute(_FIND_LEASES[connection.dialect.name], {"keys": wanted})
     found = (row for row in rows if row.sandbox_id is not None)
     return {(row.allocated_to_track, row.idempotency_key): row for row in found}

@@ -42,6 +42,7 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     settings = load_settings()
     configure_logging(settings.server.log_level, settings.server.log_format)
     data_dir = data_dir.resolve()
+    data_dir.mkdir(parents=True, exist_ok=True)
     with locked(data_dir) if is_embedded(settings) else nullcontext(), while_working(job):
         report = asyncio.run(_run(settings, job, force=force, data_dir=data_dir))
     click.echo(report)

@@ -31,8 +31,8 @@ Examples:
     type=click.IntRange(1, 64),
     help="Processes on this port; more than one needs DATABASE_URL.",
 )
-@click.option("--is-worker", is_flag=True, hidden=True)
-def command(host: str, port: int, data_dir: Path, workers: int, is_worker: bool) -> None:
+@click.option("--worker-of", type=int, hidden=True)
+def command(host: str, port: int, data_dir: Path, workers: int, worker_of: int | None) -> None:
     """Serve the API and run the jobs, until SIGTERM."""
     from sandyard.entrypoints import serve
     from sandyard.kit.log import configure_logging
@@ -40,7 +40,7 @@ def command(host: str, port: int, data_dir: Path, workers: int, is_worker: bool)
 
     settings = load_settings()
     configure_logging(settings.server.log_level, settings.server.log_format)
-    options = serve.ServeOptions(host, port, data_dir.resolve(), is_worker)
+    options = serve.ServeOptions(host, port, data_dir.resolve(), worker_of)
     if workers > 1:
         from sandyard.entrypoints.workers import run_workers
 

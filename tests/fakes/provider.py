@@ -1,0 +1,27 @@
+"""A provider in memory that keeps the port's promises; the HTTP one is tested against a server."""
+
+from collections.abc import Sequence
+
+from sandyard.broker.errors import ProviderUnavailableError
+from sandyard.broker.model import Listed
+
+
+class FakeProvider:
+    def __init__(self) -> None:
+        self.sandboxes: dict[str, Listed] = {}
+        self.deleted: dict[str, Listed] = {}
+        self.deletes_work = True
+        self.list_includes_deleted = False
+
+    async def list_sandboxes(self) -> Sequence[Listed]:
+        late = list(self.deleted.values()) if self.list_includes_deleted else []
+        return [*self.sandboxes.values(), *late]
+
+    async def delete_sandbox(self, external_id: str) -> None:
+        if not self.deletes_work:
+            raise ProviderUnavailableError
+        listed = self.sandboxes.pop(external_id, Listed(external_id, external_id))
+        self.deleted[external_id] = listed
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,125 @@
+"""Real `sandyard` processes for the tests, each on a port and a data dir of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from sandyard.entrypoints.server import free_port
+
+START_SEC = 30
+
+
+@dataclass
+class ServerProcess:
+    """A running `sandyard serve`; `log` is what it wrote to stderr."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    data_dir: Path
+    log: Path
+    track_token: str
+    admin_token: str
+
+    @property
+    def track(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.track_token}"}
+
+    @property
+    def admin(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.admin_token}"}
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes], path: str = "/readyz") -> None:
+    deadline = time.monotonic() + START_SEC
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise AssertionError(f"the server ended with {process.returncode}")
+        try:
+            if httpx.get(url + path, timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.02)
+    raise AssertionError("the server did not become ready")
+
+
+def run_sandyard(
+    *arguments: str, environment: Mapping[str, str] | None = None, log: Path
+) -> subprocess.Popen[bytes]:
+    """Start the command with nothing of ours in its environment but what is passed."""
+    clean = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "DRAIN_SEC": "0.1"}
+    with log.open("ab") as stderr:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sandyard", *arguments],
+            env=clean | dict(environment or {}),
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+
+
+@contextmanager
+def sandyard_serve(
+    data_dir: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    port: int | None = None,
+    arguments: tuple[str, ...] = (),
+    ready_path: str = "/readyz",
+) -> Iterator[ServerProcess]:
+    """`sandyard serve`, from ready to stopped."""
+    port = port or free_port()
+    tokens = {"BROKER_API_TOKEN": "track-token", "BROKER_ADMIN_TOKEN": "admin-token"}
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log = data_dir.with_suffix(".log")
+    process = run_sandyard(
+        *("serve", "--port", str(port), "--data-dir", str(data_dir), *arguments),
+        environment=tokens | dict(environment or {}),
+        log=log,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(url, process, ready_path)
+        yield ServerProcess(process, url, data_dir, log, "track-token", "admin-token")
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@contextmanager
+def csp_simulator(folder: Path, *arguments: str) -> Iterator[str]:
+    """`sandyard csp-sim`; gives its URL."""
+    port = free_port()
+    process = run_sandyard(
+        "csp-sim", "--port", str(port), *arguments, log=folder / f"csp-sim-{port}.log"
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(url, process, "/_sim")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+        assert process.stdout is not None
+        process.stdout.close()
