@@ -116,18 +116,16 @@ class SqliteDatabase:
             return [error] * len(works)
 
     async def check(self) -> None:
-        def inode() -> int:
-            try:
-                return self._path.stat().st_ino
-            except OSError as error:
-                raise UnavailableError(f"The database file {self._path} is gone.") from error
-
-        now = await asyncio.get_running_loop().run_in_executor(self._readers, inode)
-        self._inode = self._inode or now
-        if now != self._inode:
-            raise UnavailableError(f"The database file {self._path} was replaced under us.")
         await self.write(_select_one)
         await self.read(_select_one)
+        loop = asyncio.get_running_loop()
+        try:
+            inode = (await loop.run_in_executor(self._readers, self._path.stat)).st_ino
+        except OSError as error:
+            raise UnavailableError(f"The database file {self._path} is gone.") from error
+        self._inode = self._inode or inode
+        if inode != self._inode:
+            raise UnavailableError(f"The database file {self._path} was replaced under us.")
 
     async def close(self) -> None:
         if self._flusher is not None:

@@ -1,0 +1,135 @@
+"""The command line: help with examples, exit codes, one line for a user's mistake."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.servers import csp_simulator, run_sandyard, sandyard_serve
+
+COMMANDS = [
+    [],
+    ["serve"],
+    ["jobs"],
+    ["jobs", "run"],
+    ["csp-sim"],
+    ["db"],
+    ["db", "upgrade"],
+    ["db", "downgrade"],
+    ["db", "current"],
+]
+
+
+def run(
+    *arguments: str, environment: dict[str, str] | None = None, tmp_path: Path
+) -> tuple[int, str, str]:
+    log = tmp_path / "stderr"
+    log.unlink(missing_ok=True)
+    process = run_sandyard(*arguments, environment=environment, log=log)
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output.decode(), log.read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_examples(command: list[str], tmp_path: Path) -> None:
+    code, output, _ = run(*command, "--help", tmp_path=tmp_path)
+    assert code == 0
+    assert "Examples:" in output
+    assert "sandyard " in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nonsense"], 2, "No such command"),
+        (["serve", "--port", "0"], 2, "--port"),
+        (["jobs", "run", "everything"], 2, "everything"),
+        (["serve", "--workers", "2"], 1, "DATABASE_URL"),
+    ],
+)
+def test_a_mistake_is_told_on_stderr_without_a_traceback(
+    arguments: list[str], code: int, words: str, tmp_path: Path
+) -> None:
+    actual, _, errors = run(*arguments, tmp_path=tmp_path)
+    assert actual == code
+    assert words in errors
+    assert "Traceback" not in errors
+
+
+def test_wrong_settings_are_a_line_each(tmp_path: Path) -> None:
+    environment = {"LAB_DURATION_HOURS": "x", "SYNC_INTERVAL_SEC": "-1"}
+    code, _, errors = run("serve", environment=environment, tmp_path=tmp_path)
+    assert code == 1
+    assert [line.split(":")[1].strip() for line in errors.splitlines()] == [
+        "LAB_DURATION_HOURS",
+        "SYNC_INTERVAL_SEC",
+    ]
+
+
+def test_on_a_shared_engine_no_token_is_invented(tmp_path: Path) -> None:
+    environment = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:9/x"}
+    code, _, errors = run(
+        "serve", "--data-dir", str(tmp_path / "d"), environment=environment, tmp_path=tmp_path
+    )
+    assert code == 1
+    assert errors.splitlines() == [
+        "sandyard: BROKER_API_TOKEN: must be set",
+        "sandyard: BROKER_ADMIN_TOKEN: must be set",
+    ]
+
+
+def test_the_two_doors_may_not_share_a_token(tmp_path: Path) -> None:
+    environment = {"BROKER_API_TOKEN": "a,b", "BROKER_ADMIN_TOKEN": "b"}
+    code, _, errors = run(
+        "serve", "--data-dir", str(tmp_path / "d"), environment=environment, tmp_path=tmp_path
+    )
+    assert code == 1
+    assert "BROKER_ADMIN_TOKEN: must differ" in errors
+
+
+def test_jobs_run_once_and_print_their_counts(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    with csp_simulator(tmp_path, "--count", "12") as provider:
+        environment = {"CSP_BASE_URL": provider}
+        for job, expected in (
+            ("sync", {"listed": 12, "added": 12}),
+            ("sync", {"listed": 12, "added": 0, "unchanged": 12}),
+            ("cleanup", {"deleted": 0}),
+            ("expiry", {"expired": 0}),
+        ):
+            code, output, errors = run(
+                *("jobs", "run", job, "--data-dir", data),
+                environment=environment,
+                tmp_path=tmp_path,
+            )
+            assert code == 0, errors
+            assert expected.items() <= orjson.loads(output).items()
+
+
+def test_a_job_without_its_provider_fails_in_one_line(tmp_path: Path) -> None:
+    environment = {"CSP_BASE_URL": "http://127.0.0.1:9", "BACKOFF_BASE_MS": "1"}
+    code, _, errors = run(
+        *("jobs", "run", "sync", "--data-dir", str(tmp_path / "data")),
+        environment=environment | {"LOG_LEVEL": "ERROR"},
+        tmp_path=tmp_path,
+    )
+    assert code == 1
+    assert errors.startswith("sandyard: The cloud provider does not answer")
+    assert errors.count("\n") == 1
+
+
+def test_a_job_on_a_data_dir_that_is_served_is_refused(tmp_path: Path) -> None:
+    with sandyard_serve(tmp_path / "data") as server:
+        code, _, errors = run(
+            *("jobs", "run", "sync", "--data-dir", str(server.data_dir)), tmp_path=tmp_path
+        )
+    assert code == 1
+    assert "Another process" in errors
+
+
+def test_the_module_is_the_console_script() -> None:
+    script = Path(sys.executable).with_name("sandyard")
+    output = subprocess.run([script, "--version"], capture_output=True, check=True, text=True)
+    assert output.stdout.startswith("sandyard, version ")

@@ -1,0 +1,101 @@
+"""Batches: company without waiting, and no caller's trouble for another."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from sandyard.kit.batching import Batcher
+
+
+class Recorder:
+    """Runs batches when released, and remembers what was in them."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.release = asyncio.Event()
+
+    async def run(self, items: Sequence[str]) -> Sequence[str | Exception]:
+        self.batches.append(list(items))
+        await self.release.wait()
+        return [ValueError(item) if item.startswith("bad") else item.upper() for item in items]
+
+
+def batcher(recorder: Recorder, *, parallel: int = 1, max_size: int = 10) -> Batcher[str, str]:
+    return Batcher(
+        recorder.run, key=lambda item: item.split("/")[0], parallel=parallel, max_size=max_size
+    )
+
+
+async def test_what_comes_while_a_batch_runs_goes_together_in_the_next() -> None:
+    recorder = Recorder()
+    batches = batcher(recorder)
+    first = asyncio.create_task(batches.submit("a"))
+    await asyncio.sleep(0.01)
+    rest = [asyncio.create_task(batches.submit(item)) for item in "bcd"]
+    await asyncio.sleep(0.01)
+    recorder.release.set()
+    assert await first == "A"
+    assert await asyncio.gather(*rest) == ["B", "C", "D"]
+    assert recorder.batches == [["a"], ["b", "c", "d"]]
+
+
+async def test_a_failure_is_its_own_callers_alone() -> None:
+    recorder = Recorder()
+    recorder.release.set()
+    batches = batcher(recorder)
+    results = await asyncio.gather(
+        *(batches.submit(item) for item in ("a", "bad", "c")), return_exceptions=True
+    )
+    assert results[0] == "A"
+    assert isinstance(results[1], ValueError)
+    assert results[2] == "C"
+
+
+async def test_a_caller_that_leaves_does_not_take_its_batch_along() -> None:
+    recorder = Recorder()
+    batches = batcher(recorder)
+    tasks = [asyncio.create_task(batches.submit(item)) for item in "abc"]
+    await asyncio.sleep(0.01)
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    recorder.release.set()
+    assert await tasks[0] == "A"
+    assert await tasks[2] == "C"
+    assert recorder.batches == [["a", "b", "c"]]
+
+
+async def test_a_key_is_never_in_two_batches_at_once() -> None:
+    recorder = Recorder()
+    batches = batcher(recorder, parallel=3)
+    first = asyncio.create_task(batches.submit("k/1"))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(batches.submit("k/2"))
+    other = asyncio.create_task(batches.submit("x"))
+    await asyncio.sleep(0.01)
+    assert recorder.batches == [["k/1"], ["x"]]
+    recorder.release.set()
+    assert await asyncio.gather(first, second, other) == ["K/1", "K/2", "X"]
+    assert recorder.batches[-1] == ["k/2"]
+
+
+async def test_no_batch_is_larger_than_allowed_and_nothing_is_left_behind() -> None:
+    recorder = Recorder()
+    recorder.release.set()
+    batches = batcher(recorder, parallel=2, max_size=3)
+    items = [f"i{number}" for number in range(20)]
+    assert await asyncio.gather(*map(batches.submit, items)) == [i.upper() for i in items]
+    assert max(map(len, recorder.batches)) == 3
+    for item in ("later", "and again"):
+        assert await asyncio.wait_for(batches.submit(item), 1) == item.upper()
+
+
+async def test_a_run_that_breaks_is_told_to_everyone_in_it() -> None:
+    async def broken(_items: Sequence[str]) -> Sequence[str]:
+        raise OSError("away")
+
+    batches: Batcher[str, str] = Batcher(broken, key=str, parallel=1, max_size=5)
+    results = await asyncio.gather(*map(batches.submit, "ab"), return_exceptions=True)
+    assert all(isinstance(result, OSError) for result in results)
+    with pytest.raises(OSError, match="away"):
+        await batches.submit("c")

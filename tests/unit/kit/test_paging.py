@@ -1,0 +1,28 @@
+"""Cursors are opaque, and only their own listing takes them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
+
+
+@given(st.lists(st.text() | st.integers(-(2**53), 2**53), min_size=1))
+def test_a_cursor_comes_back_as_it_went(position: list[object]) -> None:
+    assert decode_cursor("listing", encode_cursor("listing", position)) == position
+
+
+@given(st.text())
+def test_any_other_text_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCursorError):
+        decode_cursor("listing", text)
+
+
+def test_a_changed_or_foreign_cursor_is_refused() -> None:
+    cursor = encode_cursor("one", ["a"])
+    with pytest.raises(InvalidCursorError):
+        decode_cursor("two", cursor)
+    for place in range(len(cursor)):
+        other = "A" if cursor[place] != "A" else "B"
+        with pytest.raises(InvalidCursorError):
+            decode_cursor("one", cursor[:place] + other + cursor[place + 1 :])

@@ -1,0 +1,147 @@
+"""The group commit, and what each engine does when a transaction fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from tests.engines import SQL_ENGINES, create_database
+
+things = sa.Table(
+    "things",
+    sa.MetaData(),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("n", sa.Integer),
+)
+
+
+@pytest.fixture(params=SQL_ENGINES)
+async def db(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
+) -> AsyncIterator[Database]:
+    database: Database
+    if request.param == "sqlite":
+        database = SqliteDatabase(tmp_path / "things.db", schema="things")
+    else:
+        url = await create_database(postgres_url)
+        database = PostgresDatabase(sa.make_url(url), pool_size=4)
+    await database.write(things.create)
+    yield database
+    await database.close()
+
+
+async def insert(db: Database, number: int) -> int:
+    def work(connection: sa.Connection) -> int:
+        connection.execute(things.insert().values(id=number))
+        return number
+
+    return await db.write(work)
+
+
+async def count(db: Database) -> int | None:
+    return await db.read(lambda c: c.scalar(sa.select(sa.func.count()).select_from(things)))
+
+
+async def test_writes_that_wait_are_committed_together_and_fail_alone(db: Database) -> None:
+    await insert(db, 7)
+    results = await asyncio.gather(
+        *(insert(db, number) for number in range(20)), return_exceptions=True
+    )
+    failed = [n for n, result in enumerate(results) if isinstance(result, Exception)]
+    assert failed == [7]
+    assert isinstance(results[7], sa.exc.IntegrityError)
+    assert await count(db) == 20
+
+
+async def test_a_write_that_raises_changes_nothing(db: Database) -> None:
+    def work(connection: sa.Connection) -> None:
+        connection.execute(things.insert().values(id=1))
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await db.write(work)
+    assert await count(db) == 0
+    assert await insert(db, 1) == 1
+
+
+async def test_a_caller_that_leaves_does_not_undo_the_others(db: Database) -> None:
+    tasks = [asyncio.create_task(insert(db, number)) for number in range(10)]
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [r for n, r in enumerate(results) if n != 3] == [n for n in range(10) if n != 3]
+
+
+async def test_a_missing_table_is_an_engine_that_is_not_ready(db: Database) -> None:
+    await db.write(things.drop)
+    with pytest.raises(UnavailableError) as told:
+        await insert(db, 1)
+    assert told.value.reason
+    assert "things" not in told.value.message, "what the engine said is for the log"
+
+
+async def test_readers_cannot_write(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "things.db", schema="things")
+    await database.write(things.create)
+    with pytest.raises(UnavailableError):
+        await database.read(lambda c: c.execute(things.insert().values(id=1)))
+    await database.close()
+
+
+async def test_sqlite_is_durable(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "things.db", schema="things")
+
+    def pragmas(connection: sa.Connection) -> tuple[object, object]:
+        return (
+            connection.exec_driver_sql("PRAGMA journal_mode").scalar(),
+            connection.exec_driver_sql("PRAGMA synchronous").scalar(),
+        )
+
+    full = 2
+    assert await database.write(pragmas) == ("wal", full)
+    await database.close()
+
+
+async def test_a_lost_deadlock_is_run_again(postgres_url: str) -> None:
+    database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=4)
+    await database.write(things.create)
+    await insert(database, 1)
+    await insert(database, 2)
+    runs = 0
+
+    def bump(first: int, second: int) -> object:
+        def work(connection: sa.Connection) -> None:
+            nonlocal runs
+            runs += 1
+            for number in (first, second):
+                connection.execute(
+                    things.update()
+                    .where(things.c.id == number)
+                    .values(n=sa.func.coalesce(things.c.n, 0) + 1)
+                )
+                connection.execute(sa.select(sa.func.pg_sleep(0.2)))
+
+        return work
+
+    await asyncio.gather(database.write(bump(1, 2)), database.write(bump(2, 1)))  # type: ignore[arg-type]
+    assert runs == 3
+    total = await database.read(lambda c: c.scalar(sa.select(sa.func.sum(things.c.n))))
+    assert total == 4
+    await database.close()
+
+
+async def test_no_connection_is_left_checked_out(postgres_url: str) -> None:
+    database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=3)
+    await database.write(things.create)
+    await asyncio.gather(*(insert(database, n % 5) for n in range(40)), return_exceptions=True)
+    tasks = [asyncio.create_task(insert(database, n)) for n in range(100, 130)]
+    await asyncio.sleep(0.005)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert database._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    await database.close()

@@ -1,0 +1,80 @@
+"""Settings: the seeds' names and defaults, each mistake in a line, every one in the docs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sandyard.settings import SettingsError, describe, load_settings, tokens
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _, name, _, _ in describe():
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    settings = load_settings()
+    assert settings.broker.lab_duration_hours == 4
+    assert settings.broker.grace_period_minutes == 30
+    assert settings.broker.sync_interval_sec == 600
+    assert settings.broker.cleanup_interval_sec == 300
+    assert settings.broker.deletion_retry_max_attempts == 3
+    assert settings.provider.circuit_breaker_threshold == 5
+    assert settings.provider.csp_timeout_read_sec == 5
+    assert settings.broker.broker_api_token is None, "no default secret anywhere"
+
+
+def test_every_mistake_is_a_line_that_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "LAB_DURATION_HOURS": "soon",
+        "LOG_LEVEL": "LOUD",
+        "CSP_BASE_URL": "ftp://x",
+        "DATABASE_URL": "mysql://secret@host",
+        "RATE_LIMIT_PER_TRACK": "often",
+        "CIRCUIT_BREAKER_THRESHOLD": "0",
+        "API_BASE_PATH": "v1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as told:
+        load_settings()
+    lines = told.value.message.splitlines()
+    assert sorted(line.split(":")[0] for line in lines) == [
+        "API_BASE_PATH",
+        "CIRCUIT_BREAKER_THRESHOLD",
+        "CSP_BASE_URL",
+        "DATABASE_URL",
+        "LAB_DURATION_HOURS",
+        "LOG_LEVEL",
+        "RATE_LIMIT_PER_TRACK",
+    ]
+    assert "secret" not in told.value.message
+
+
+def test_hours_and_minutes_take_decimals_and_empty_means_unset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAB_DURATION_HOURS", "0.25")
+    monkeypatch.setenv("GRACE_PERIOD_MINUTES", "1.5")
+    monkeypatch.setenv("CSP_BASE_URL", "")
+    settings = load_settings()
+    assert settings.broker.lab_duration_hours == 0.25
+    assert settings.broker.grace_period_minutes == 1.5
+    assert settings.provider.csp_base_url is None
+
+
+def test_a_variable_takes_several_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER_API_TOKEN", "new, old,")
+    settings = load_settings()
+    assert tokens(settings.broker.broker_api_token) == ("new", "old")
+    assert "new" not in repr(settings)
+
+
+def test_the_docs_list_every_setting_with_its_default() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    rows = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|", text, re.MULTILINE))
+    documented = {name: default.strip("`— ") for name, default in rows.items()}
+    assert documented == {name: default for _, name, default, _ in describe()}
