@@ -75,7 +75,7 @@ async def test_a_key_is_never_in_two_batches_at_once() -> None:
     await asyncio.sleep(0.01)
     assert recorder.batches == [["k/1"], ["x"]]
     recorder.release.set()
-    assert await asyncio.gather(first, second, other) == ["K/1", "K/2", "X"]
+    assert [await first, await second, await other] == ["K/1", "K/2", "X"]
     assert recorder.batches[-1] == ["k/2"]
 
 
