@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 
 from sandyard import __version__
@@ -29,11 +30,13 @@ def create_app(
     registry: CollectorRegistry,
     in_flight: InFlight,
 ) -> FastAPI:
-    app = FastAPI(
+    app = FastAPIOffline(  # /docs works without the internet too
+        docs_url="/docs",
+        redoc_url=None,
+        static_url="/docs-assets",
         title="Sandyard",
         version=__version__,
         summary="One control plane for short-lived environments.",
-        redoc_url=None,
     )
     app.add_middleware(
         RequestMiddleware,
@@ -79,12 +82,7 @@ def create_operations_router(
         return Response(b'{"status":"ready"}', media_type="application/json")
 
     async def metrics() -> Response:
-        try:
-            async with asyncio.timeout(_CHECK_SEC):
-                readings = await broker.gauges()
-        except (UnavailableError, TimeoutError):
-            readings = {}  # an engine that is away has no counts; a zero would be a lie
-        return Response(render(registry, readings), media_type=CONTENT_TYPE)
+        return await metrics_response(broker, registry)
 
     ok: dict[str, Any] = {"content": {"application/json": {"schema": _STATUS}}}
     text: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -98,6 +96,15 @@ def create_operations_router(
             path, call, summary=summary, responses=described, response_class=Response
         )
     return router
+
+
+async def metrics_response(broker: BrokerPart, registry: CollectorRegistry) -> Response:
+    try:
+        async with asyncio.timeout(_CHECK_SEC):
+            readings = await broker.gauges()
+    except (UnavailableError, TimeoutError):
+        readings = {}  # an engine that is away has no counts; a zero would be a lie
+    return Response(render(registry, readings), media_type=CONTENT_TYPE)
 
 
 _STATUS = {

@@ -16,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandyard.bootstrap import BrokerPart, build_broker, is_embedded
-from sandyard.entrypoints.api import create_app
+from sandyard.entrypoints.api import create_app, metrics_response
 from sandyard.entrypoints.data_dir import locked, secret_file, with_secrets
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.provider import SIMULATED_SANDBOXES, ProviderAddress, provider_address
 from sandyard.entrypoints.server import Listener, require_free_port
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.metrics import CONTENT_TYPE, render
+from sandyard.kit.metrics import new_registry
 from sandyard.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def run(settings: Settings, options: ServeOptions) -> None:
 async def _serve(settings: Settings, options: ServeOptions) -> None:
     stopping = _stop_signal()
     in_flight = InFlight()
-    registry = CollectorRegistry()
+    registry = new_registry()
     async with AsyncExitStack() as stack:
         provider = await stack.enter_async_context(
             provider_address(settings.provider, options.data_dir)
@@ -137,11 +137,7 @@ def _stop_signal() -> asyncio.Event:
 
 def _metrics_app(broker: BrokerPart, registry: CollectorRegistry) -> Starlette:
     async def metrics(_request: Request) -> Response:
-        try:
-            readings = await broker.gauges()
-        except UnavailableError:
-            readings = {}
-        return Response(render(registry, readings), media_type=CONTENT_TYPE)
+        return await metrics_response(broker, registry)
 
     return Starlette(routes=[Route("/metrics", metrics)])
 
