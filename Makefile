@@ -13,8 +13,13 @@ export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON := $(PYTHON)
 export UV_PYTHON_DOWNLOADS := never
 
+# The DynamoDB-compatible engine for the tests, one binary per platform.
+DYNOXIDE_VERSION := 1.2.1
+PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/x64/ -e s/aarch64/arm64/)
+DYNOXIDE := $(TOOLS)/node_modules/@dynoxide/$(PLATFORM)/dynoxide
+
 .DEFAULT_GOAL := help
-.PHONY: help install serve dev test check format bench clean
+.PHONY: help install debian-tools serve dev test check format bench clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +39,12 @@ $(VENV)/dev-installed: pyproject.toml uv.lock | $(UV)
 	@$(UV) sync --quiet --frozen
 	@touch $@ $(VENV)/installed
 
+$(DYNOXIDE):
+	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS) @dynoxide/$(PLATFORM)@$(DYNOXIDE_VERSION)
+
+debian-tools:
+	@command -v curl >/dev/null || (apt-get update -qq && apt-get install -y -qq curl >/dev/null)
+
 serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR)
 	@exec $(RUN)/sandyard serve --host $(HOST) --port $(PORT) --data-dir $(DATA_DIR)
 
@@ -47,7 +58,7 @@ format: dev ## Put the code in form
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-test: check ## Everything CI runs: the checks and all tests on the real engines
+test: check debian-tools $(DYNOXIDE) ## Everything CI runs: the checks and all tests on the real engines
 	$(RUN)/pytest
 
 bench: dev ## Measure; prints one table of ratios

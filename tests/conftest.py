@@ -7,11 +7,22 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker
+from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
+from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql import Database
 from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES, broker_database, postgres_folder, postgres_server
+from tests.engines import (
+    SQL_ENGINES,
+    STORE_ENGINES,
+    broker_database,
+    dynamo_server,
+    pool_table,
+    postgres_folder,
+    postgres_server,
+)
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +44,22 @@ async def database(
         yield database
 
 
-@pytest.fixture
-def store(database: Database) -> SqlPoolStore:
-    return SqlPoolStore(database)
+@pytest.fixture(scope="session")
+def dynamo_url() -> Iterator[str]:
+    with dynamo_server() as url:
+        yield url
+
+
+@pytest.fixture(params=STORE_ENGINES)
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, dynamo_url: str
+) -> AsyncIterator[PoolStore]:
+    if request.param == "dynamodb":
+        async with pool_table(dynamo_url) as pool:
+            yield DynamoPoolStore(pool, clock=SystemClock(), reservoir_size=15, counts_age_sec=0)
+        return
+    async with broker_database(request.param, tmp_path, postgres_url) as database:
+        yield SqlPoolStore(database)
 
 
 @pytest.fixture
@@ -44,5 +68,5 @@ def metrics() -> BrokerMetrics:
 
 
 @pytest.fixture
-def broker(store: SqlPoolStore, clock: ManualClock, metrics: BrokerMetrics) -> Broker:
+def broker(store: PoolStore, clock: ManualClock, metrics: BrokerMetrics) -> Broker:
     return Broker(store, clock=clock, metrics=metrics)

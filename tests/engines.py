@@ -1,6 +1,9 @@
-"""Real engines for the tests: a SQLite file, or a database of its own in one PostgreSQL server."""
+"""Real engines for the tests: a SQLite file, a database in PostgreSQL, or a DynamoDB table."""
 
+import os
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -8,12 +11,25 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
+import httpx
 import sqlalchemy as sa
+from aiodynamo.credentials import Key, StaticCredentials
 
+from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 from sandyard.broker.stores.sql import MIGRATIONS
+from sandyard.entrypoints.server import free_port
+from sandyard.kit.dynamo import Dynamo, DynamoPolicy
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
 
 SQL_ENGINES = ("sqlite", "postgresql")
+STORE_ENGINES = (*SQL_ENGINES, "dynamodb")
+AWS_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+_TOOLS = Path(__file__).parents[1] / ".tools"
 
 
 @contextmanager
@@ -67,3 +83,54 @@ async def broker_database(
         yield database
     finally:
         await database.close()
+
+
+@contextmanager
+def dynamo_server() -> Iterator[str]:
+    """A DynamoDB-compatible engine in memory, or the one that DDB_ENDPOINT_URL names."""
+    if url := os.environ.get("DDB_ENDPOINT_URL"):
+        yield url
+        return
+    [program] = _TOOLS.glob("node_modules/@dynoxide/*/dynoxide")
+    port = free_port()
+    process = subprocess.Popen(
+        [program, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(url)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            httpx.get(url)
+        except httpx.TransportError:
+            assert time.monotonic() < deadline, "the engine did not start"
+            time.sleep(0.02)
+        else:
+            return
+
+
+@asynccontextmanager
+async def pool_table(
+    endpoint_url: str, *, name: str | None = None, policy: DynamoPolicy | None = None
+) -> AsyncIterator[PoolTable]:
+    """A table of its own on the engine, made if it is not there."""
+    engine = Dynamo(
+        region="us-east-1",
+        endpoint_url=endpoint_url,
+        policy=policy,
+        credentials=StaticCredentials(Key("local", "local")),
+    )
+    pool = PoolTable(engine, TableNames(table=name or f"Pool-{uuid4().hex[:12]}"))
+    try:
+        await pool.create()
+        yield pool
+    finally:
+        await engine.close()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sandyard.broker.model import Listed, Sandbox, Status, Tombstone
+from sandyard.broker.model import Listed, Sandbox, Status
 from sandyard.broker.ports import PoolStore
 
 NOW = 1_800_000_000
@@ -31,13 +31,13 @@ async def row(store: PoolStore, sandbox_id: str) -> Sandbox:
     return found
 
 
-async def everything(store: PoolStore) -> list[Sandbox | Tombstone]:
+async def everything(store: PoolStore) -> list[Sandbox]:
     return [entry async for page in store.everything() for entry in page]
 
 
 async def check_invariants(store: PoolStore) -> None:
     """No lease twice, every allocated row with its owner, and counts that match the rows."""
-    rows = [entry for entry in await everything(store) if isinstance(entry, Sandbox)]
+    rows = await everything(store)
     allocated = [entry for entry in rows if entry.status is Status.ALLOCATED]
     keys = [(entry.allocated_to_track, entry.idempotency_key) for entry in allocated]
     assert len(keys) == len(set(keys)), "a track and key with two leases"

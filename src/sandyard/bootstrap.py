@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
@@ -18,11 +19,14 @@ from sandyard.broker.stores import tables
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.jobs_sql import SqlJobLeases
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.sql import Database, open_database
 from sandyard.settings import ProviderSettings, Settings
+
+if TYPE_CHECKING:  # imported where it is used: most installations don't need it
+    from sandyard.broker.stores.dynamo_table import PoolTable
 
 MIGRATED_PARTS: tuple[Migrations, ...] = (MIGRATIONS,)
 
@@ -53,19 +57,37 @@ class BrokerJobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """The pool on its engine."""
+
+    engine: str
+    store: PoolStore
+    leases: JobLeases
+    embedded: Database | None = None
+    """The SQLite file, if this process has the engine to itself."""
+
+    async def prepare(self) -> None:
+        """Bring an embedded engine to the newest schema and free the jobs of a process that died;
+        raise UnavailableError if a shared one is not fit for use."""
+        if self.embedded is not None:
+            if await MIGRATIONS.current(self.embedded) != MIGRATIONS.head:
+                await MIGRATIONS.upgrade(self.embedded)
+            await SqlJobLeases(self.embedded, tables.jobs).forget_holders()
+        await self.store.check()
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerPart:
     broker: Broker
     jobs: BrokerJobs
-    store: PoolStore
-    leases: SqlJobLeases
+    pool: Pool
     provider: HttpProvider
-    database: Database
 
     async def gauges(self) -> Mapping[str, tuple[str, float]]:
         """What `/metrics` shows of the pool, read now."""
-        finished = await self.leases.finished()
+        finished = await self.pool.leases.finished(["sync"])
         return {
-            **pool_gauges(await self.store.counts()),
+            **pool_gauges(await self.pool.store.counts()),
             "last_sync_timestamp_seconds": (
                 "When a sync last came to its end",
                 finished.get("sync", 0),
@@ -76,16 +98,10 @@ class BrokerPart:
             ),
         }
 
-    async def prepare_embedded(self) -> None:
-        """Bring a SQLite file to the newest schema, and free the jobs of a process that died."""
-        if await MIGRATIONS.current(self.database) != MIGRATIONS.head:
-            await MIGRATIONS.upgrade(self.database)
-        await self.leases.forget_holders()
-
     async def close(self) -> None:
         await self.jobs.runner.stop()
         await self.provider.close()
-        await self.store.close()
+        await self.pool.store.close()
 
 
 def build_broker(
@@ -100,9 +116,8 @@ def build_broker(
     clock = clock or SystemClock()
     broker = settings.broker
     metrics = BrokerMetrics(registry)
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    store = SqlPoolStore(database)
-    leases = SqlJobLeases(database, tables.jobs)
+    pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
+    store = pool.store
     provider = HttpProvider(
         base_url=provider_url,
         token=provider_token,
@@ -132,7 +147,9 @@ def build_broker(
     expiry = Expiry(
         store, clock=clock, metrics=metrics, grace_sec=round(broker.grace_period_minutes * 60)
     )
-    runner = JobRunner(leases, clock=clock, holder=ids.holder_id(), lease_sec=broker.job_lease_sec)
+    runner = JobRunner(
+        pool.leases, clock=clock, holder=ids.holder_id(), lease_sec=broker.job_lease_sec
+    )
     jobs = BrokerJobs(
         runner=runner,
         sync_job=Job("sync", broker.sync_interval_sec, sync.run, at_start=True),
@@ -141,7 +158,51 @@ def build_broker(
         sync_now=sync,
     )
     service = Broker(store, clock=clock, metrics=metrics, rate_limit=_rate_limit(settings))
-    return BrokerPart(service, jobs, store, leases, provider, database)
+    return BrokerPart(service, jobs, pool, provider)
+
+
+def open_pool(
+    settings: Settings, *, data_dir: Path, clock: Clock, metrics: BrokerMetrics | None = None
+) -> Pool:
+    if settings.broker.pool_store == "dynamodb":
+        from sandyard.broker.stores.dynamodb import DynamoPoolStore
+        from sandyard.kit.jobs_dynamo import DynamoJobLeases
+
+        table = open_pool_table(settings)
+        store = DynamoPoolStore(
+            table,
+            clock=clock,
+            reservoir_size=settings.broker.k_candidates,
+            on_conflict=metrics.conflicts.inc if metrics else lambda: None,
+        )
+        return Pool("dynamodb", store, DynamoJobLeases(table.table))
+    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    return Pool(
+        database.name,
+        SqlPoolStore(database),
+        SqlJobLeases(database, tables.jobs),
+        embedded=database if is_embedded(settings) else None,
+    )
+
+
+def open_pool_table(settings: Settings) -> "PoolTable":
+    """The DynamoDB table that the settings name, whether it exists or not."""
+    from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
+    from sandyard.kit.dynamo import Dynamo, DynamoPolicy
+
+    dynamo = settings.dynamo
+    engine = Dynamo(
+        region=dynamo.aws_region,
+        endpoint_url=dynamo.ddb_endpoint_url,
+        policy=DynamoPolicy(circuit_threshold=settings.provider.circuit_breaker_threshold),
+    )
+    names = TableNames(
+        table=dynamo.ddb_table_name,
+        status_index=dynamo.ddb_gsi1_name,
+        track_index=dynamo.ddb_gsi2_name,
+        idempotency_index=dynamo.ddb_gsi3_name,
+    )
+    return PoolTable(engine, names)
 
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
@@ -155,7 +216,7 @@ def open_part_database(settings: Settings, data_dir: Path, part: str) -> Databas
 
 def is_embedded(settings: Settings) -> bool:
     """Whether everything is in the data dir, and so belongs to one process."""
-    return settings.server.database_url is None
+    return settings.broker.pool_store == "sql" and settings.server.database_url is None
 
 
 def _rate_limit(settings: Settings) -> RateLimit | None:

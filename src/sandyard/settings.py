@@ -67,7 +67,10 @@ class BrokerSettings(Section):
     api_base_path: str = Field(
         "/v1", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="Where the Broker's calls are."
     )
-    pool_store: Literal["sql"] = Field("sql", description="The pool's engine.")
+    pool_store: Literal["sql", "dynamodb"] = Field("sql", description="The pool's engine.")
+    k_candidates: Positive = Field(
+        15, le=1000, description="DynamoDB: free sandboxes that a process reads ahead."
+    )
     lab_duration_hours: Hours = Field(4, description="A lease's length, set when a row is made.")
     grace_period_minutes: float = Field(
         30, ge=0, description="How long after its end a forgotten lease is reclaimed."
@@ -123,14 +126,33 @@ class ProviderSettings(Section):
     )
 
 
+class DynamoSettings(Section):
+    """DynamoDB, with POOL_STORE=dynamodb. Credentials come by the usual AWS chain."""
+
+    ddb_table_name: str = Field("SandboxPool", description="The table.")
+    ddb_gsi1_name: str = Field("StatusIndex", description="Index on status.")
+    ddb_gsi2_name: str = Field("TrackIndex", description="Index on allocated_to_track.")
+    ddb_gsi3_name: str = Field("IdempotencyIndex", description="Index on idempotency_key.")
+    ddb_endpoint_url: str | None = Field(
+        None, pattern=r"^https?://[^\s/]+", description="Another engine than AWS's own."
+    )
+    aws_region: str = Field("us-east-1", description="The table's region.")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     server: ServerSettings
     broker: BrokerSettings
     provider: ProviderSettings
+    dynamo: DynamoSettings
 
 
-SECTIONS: tuple[type[Section], ...] = (ServerSettings, BrokerSettings, ProviderSettings)
+SECTIONS: tuple[type[Section], ...] = (
+    ServerSettings,
+    BrokerSettings,
+    ProviderSettings,
+    DynamoSettings,
+)
 
 
 def load_settings() -> Settings:
@@ -144,14 +166,13 @@ def load_settings() -> Settings:
             mistakes.extend(_lines(error))
             return None
 
-    server, broker, provider = (
-        section(ServerSettings),
-        section(BrokerSettings),
-        section(ProviderSettings),
-    )
-    if server is None or broker is None or provider is None:
+    server = section(ServerSettings)
+    broker = section(BrokerSettings)
+    provider = section(ProviderSettings)
+    dynamo = section(DynamoSettings)
+    if server is None or broker is None or provider is None or dynamo is None:
         raise SettingsError("\n".join(mistakes))
-    return Settings(server, broker, provider)
+    return Settings(server, broker, provider, dynamo)
 
 
 def tokens(value: SecretStr | None) -> tuple[str, ...]:

@@ -18,13 +18,26 @@ from sandyard.entrypoints.server import free_port
 from tests.engines import create_database, postgres_folder, postgres_server
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve, wait_until_ready
 
-METRICS = """
-allocate_total deletion_marked_total sync_total cleanup_total expiry_total
-allocate_conflicts_total idempotent_hits_total pool_available pool_allocated
-pool_pending_deletion pool_stale pool_deletion_failed pool_total last_sync_timestamp_seconds
-request_latency_seconds_bucket allocation_latency_seconds_bucket sync_duration_seconds_bucket
-cleanup_duration_seconds_bucket
-""".split()
+METRICS = [
+    "allocate_total",
+    "deletion_marked_total",
+    "sync_total",
+    "cleanup_total",
+    "expiry_total",
+    "allocate_conflicts_total",
+    "idempotent_hits_total",
+    "pool_available",
+    "pool_allocated",
+    "pool_pending_deletion",
+    "pool_stale",
+    "pool_deletion_failed",
+    "pool_total",
+    "last_sync_timestamp_seconds",
+    "request_latency_seconds_bucket",
+    "allocation_latency_seconds_bucket",
+    "sync_duration_seconds_bucket",
+    "cleanup_duration_seconds_bucket",
+]
 
 
 def _read_until(process: subprocess.Popen[bytes], mark: str) -> str:

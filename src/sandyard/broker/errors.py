@@ -69,13 +69,13 @@ class InvalidIdempotencyKeyError(InvalidError):
 
 
 class InvalidNamePrefixError(InvalidError):
-    """Send `X-Sandbox-Name-Prefix` at most once, with 1 to 128 printable ASCII characters."""
+    """Send `X-Sandbox-Name-Prefix` at most once: 1 to 128 printable ASCII, no blank at an end."""
 
     code = "INVALID_NAME_PREFIX"
 
 
 class InvalidTrackNameError(InvalidError):
-    """Send `X-Instruqt-Track-ID` at most once, with 1 to 128 printable ASCII characters."""
+    """Send `X-Instruqt-Track-ID` at most once: 1 to 128 printable ASCII, no blank at an end."""
 
     code = "INVALID_TRACK_NAME"
 

@@ -59,19 +59,15 @@ class ExpiryReport:
 class _Comparison:
     """The pool's rows beside the provider's list."""
 
-    listed: dict[str, Listed]
+    unknown: dict[str, Listed]
     available: int = 0
     missing: list[Sandbox] = field(default_factory=list)
     back: list[Sandbox] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
-    buried: list[str] = field(default_factory=list)
 
-    def add(self, row: Sandbox | Tombstone) -> None:
-        is_listed = self.listed.pop(row.sandbox_id, None) is not None
-        if isinstance(row, Tombstone):
-            if is_listed:
-                self.buried.append(row.sandbox_id)
-        elif row.status is Status.AVAILABLE:
+    def add(self, row: Sandbox) -> None:
+        is_listed = self.unknown.pop(row.sandbox_id, None) is not None
+        if row.status is Status.AVAILABLE:
             self.available += 1
             if is_listed:
                 self.confirmed.append(row.sandbox_id)
@@ -118,7 +114,7 @@ class Sync:
         listed = await self._provider.list_sandboxes()
         now = int(self._clock.now())
         comparison = _Comparison({ids.sandbox_id(entry.external_id): entry for entry in listed})
-        report = SyncReport(listed=len(comparison.listed))
+        report = SyncReport(listed=len(comparison.unknown))
         async for rows in self._store.everything():
             for row in rows:
                 comparison.add(row)
@@ -129,11 +125,14 @@ class Sync:
         self, comparison: _Comparison, report: SyncReport, *, now: int, force: bool
     ) -> None:
         store = self._store
-        new = [
-            Sandbox.discovered(entry, lab_duration_hours=self._lab_duration_hours, now=now)
-            for entry in comparison.listed.values()
-        ]
-        report.added = await store.add(new)
+        buried = await store.buried(list(comparison.unknown))
+        report.added = await store.add(
+            [
+                Sandbox.discovered(entry, lab_duration_hours=self._lab_duration_hours, now=now)
+                for sandbox_id, entry in comparison.unknown.items()
+                if sandbox_id not in buried
+            ]
+        )
         report.restored = sum(
             await store.apply([Change(row, row.listed_again(now)) for row in comparison.back])
         )
@@ -150,9 +149,9 @@ class Sync:
             report.made_stale = sum(await store.apply(changes))
         await store.confirm_listed(comparison.confirmed, now=now)
         report.unchanged = len(comparison.confirmed)
-        await store.renew_tombstones(comparison.buried, kept_until=now + TOMBSTONE_SECONDS)
-        report.tombstones_listed = len(comparison.buried)
-        self._metrics.tombstones_listed.inc(len(comparison.buried))
+        await store.renew_tombstones(list(buried), kept_until=now + TOMBSTONE_SECONDS)
+        report.tombstones_listed = len(buried)
+        self._metrics.tombstones_listed.inc(len(buried))
         await store.drop_tombstones(now=now)
 
 

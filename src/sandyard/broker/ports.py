@@ -59,8 +59,12 @@ class PoolStore(Protocol):
         """Forget the tombstones whose time is over."""
         ...
 
-    def everything(self) -> AsyncIterator[Sequence[Sandbox | Tombstone]]:
-        """All rows and tombstones, in pages. Only for `sync` and checks of the whole pool."""
+    async def buried(self, sandbox_ids: Sequence[str]) -> set[str]:
+        """Those of the ids that have a tombstone."""
+        ...
+
+    def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
+        """All rows, in pages. Only for `sync` and checks of the whole pool."""
         ...
 
     async def page(
@@ -70,15 +74,15 @@ class PoolStore(Protocol):
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None
     ) -> Sequence[Sandbox]:
-        """Allocated rows whose `expires_at` is at most `ended_by`, oldest first, past `after`."""
+        """Allocated rows that end at `ended_by` or before, in a fixed order, past `after`."""
         ...
 
     async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
-        """Rows in `pending_deletion` whose next attempt is due, oldest first, past `after`."""
+        """Rows in `pending_deletion` whose next attempt is due, in a fixed order, past `after`."""
         ...
 
     async def counts(self) -> Mapping[Status, int]:
-        """How many rows are in each state; the cost does not grow with the pool."""
+        """How many rows are in each state, now or a quarter of a minute ago."""
         ...
 
     async def check(self) -> None:

@@ -34,6 +34,7 @@ def create_app(
         docs_url="/docs",
         redoc_url=None,
         static_url="/docs-assets",
+        redirect_slashes=False,
         title="Sandyard",
         version=__version__,
         summary="One control plane for short-lived environments.",
@@ -71,12 +72,12 @@ def create_operations_router(
             raise UnavailableError("This process is stopping. Use another.", retry_after=1)
         try:
             async with asyncio.timeout(_CHECK_SEC):
-                await broker.store.check()
+                await broker.pool.store.check()
         except (UnavailableError, TimeoutError) as error:
             raise UnavailableError(
-                f"Not ready: the broker's {broker.database.name} engine. "
+                f"Not ready: the broker's {broker.pool.engine} engine. "
                 + (error.message if isinstance(error, UnavailableError) else "It does not answer."),
-                details={"engine": broker.database.name, "part": "broker"},
+                details={"engine": broker.pool.engine, "part": "broker"},
                 reason=getattr(error, "reason", None),
             ) from error
         return Response(b'{"status":"ready"}', media_type="application/json")

@@ -5,6 +5,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -46,7 +47,7 @@ def with_secrets(settings: Settings, data_dir: Path, *, may_invent: bool) -> Set
     if missing and not may_invent:
         raise SettingsError("\n".join(f"{name.upper()}: must be set" for name in missing))
     kept = {name: SecretStr(_kept_secret(secret_file(data_dir, name))) for name in missing}
-    complete = Settings(settings.server, settings.broker.model_copy(update=kept), settings.provider)
+    complete = replace(settings, broker=settings.broker.model_copy(update=kept))
     tracks, admins = (set(tokens(getattr(complete.broker, name))) for name in _SECRETS)
     if tracks & admins:
         raise SettingsError("BROKER_ADMIN_TOKEN: must differ from BROKER_API_TOKEN")

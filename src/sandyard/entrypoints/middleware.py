@@ -14,6 +14,7 @@ from sandyard.kit.errors import BodyTooLargeError, SandyardError
 
 logger = logging.getLogger("sandyard.access")
 
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5, 15)
 
@@ -92,7 +93,8 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            await self._app(scope, _limit(scope, receive, self._max_body_bytes), send_with_id)
+            body = await _limited(scope, receive, self._max_body_bytes)
+            await self._app(scope, body, send_with_id)
         except BodyTooLargeError as error:
             state["outcome"] = error.code
             await error_response(error, request_id)(scope, receive, send_with_id)
@@ -114,7 +116,7 @@ class RequestMiddleware:
     def _record(self, scope: Scope, state: Mapping[str, Any], status: int, seconds: float) -> None:
         route = scope.get("route")
         template = getattr(route, "path", "unmatched")
-        method = scope["method"] if route is not None else "other"
+        method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.observe(method, template, status, seconds)
         if logger.isEnabledFor(logging.INFO):
             logger.info(
@@ -131,19 +133,37 @@ class RequestMiddleware:
             )
 
 
-def _limit(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
-    """`receive` that raises BodyTooLargeError: at once for a declared length, else on the way."""
+async def _limited(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
+    """`receive`, or BodyTooLargeError.
+
+    A declared length is judged at once. A body without one is read ahead as far as it may go,
+    because a call that needs no body would never look at it.
+    """
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
             raise BodyTooLargeError
-    seen = 0
+        if name == b"transfer-encoding":
+            return _replay(await _read(receive, max_bytes), receive)
+    return receive
 
-    async def limited() -> Message:
-        nonlocal seen
+
+async def _read(receive: Receive, max_bytes: int) -> list[Message]:
+    messages: list[Message] = []
+    size = 0
+    while True:
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > max_bytes:
+        messages.append(message)
+        size += len(message.get("body", b""))
+        if size > max_bytes:
             raise BodyTooLargeError
-        return message
+        if not message.get("more_body"):
+            return messages
 
-    return limited
+
+def _replay(messages: list[Message], receive: Receive) -> Receive:
+    left = iter(messages)
+
+    async def replay() -> Message:
+        return next(left, None) or await receive()
+
+    return replay

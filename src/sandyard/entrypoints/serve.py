@@ -88,7 +88,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         if options.worker_of is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(schedule.started.wait(), _FIRST_SYNC_SEC)
-            print(welcome(settings, options, provider), flush=True)  # noqa: T201 - for the person
+            print(welcome(settings, options, provider, broker.pool.engine), flush=True)  # noqa: T201 - for the person
         else:
             watch = asyncio.create_task(_stop_with_parent(options.worker_of, stopping))
             stack.callback(watch.cancel)
@@ -97,13 +97,12 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
 
 
 async def _prepare(settings: Settings, broker: BrokerPart) -> None:
-    """Make the embedded engine ready; with a shared one that is not, start and say so."""
-    if is_embedded(settings):
-        await broker.prepare_embedded()
-        return
+    """Make the engine ready; with a shared one that is not, start all the same and say so."""
     try:
-        await broker.store.check()
+        await broker.pool.prepare()
     except UnavailableError as error:
+        if is_embedded(settings):
+            raise
         logger.error(  # noqa: TRY400 - one clear line, no traceback
             "not ready yet: %s", error.message, extra={"reason": error.reason, "action": "start"}
         )
@@ -142,7 +141,9 @@ def _metrics_app(broker: BrokerPart, registry: CollectorRegistry) -> Starlette:
     return Starlette(routes=[Route("/metrics", metrics)])
 
 
-def welcome(settings: Settings, options: ServeOptions, provider: ProviderAddress) -> str:
+def welcome(
+    settings: Settings, options: ServeOptions, provider: ProviderAddress, engine: str
+) -> str:
     """Where everything is, with lines to paste that never show a token."""
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host  # noqa: S104
     url = f"http://{f'[{host}]' if ':' in host else host}:{options.port}"
@@ -156,7 +157,7 @@ def welcome(settings: Settings, options: ServeOptions, provider: ProviderAddress
         if provider.is_simulated
         else provider.url
     )
-    engine = f"SQLite in {options.data_dir}" if is_embedded(settings) else "PostgreSQL"
+    engine = f"SQLite in {options.data_dir}" if is_embedded(settings) else engine
     return f"""
 Sandyard is ready at {url} (API: {url}/docs)
   engine    {engine}

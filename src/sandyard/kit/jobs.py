@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -41,8 +41,8 @@ class JobLeases(Protocol):
         """Give the job up; `finished_at` is kept as its last success if it came to its end."""
         ...
 
-    async def finished(self) -> Mapping[str, float]:
-        """When each job last came to its end."""
+    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
+        """When each of the jobs last came to its end."""
         ...
 
 

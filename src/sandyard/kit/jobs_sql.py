@@ -1,6 +1,6 @@
 """Job leases in a SQL table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -73,10 +73,10 @@ class SqlJobLeases:
         )
         await self._database.write(lambda connection: connection.execute(statement))
 
-    async def finished(self) -> Mapping[str, float]:
+    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
         table = self._table
         statement = sa.select(table.c.job, table.c.finished_at).where(
-            table.c.finished_at.is_not(None)
+            table.c.job.in_(jobs), table.c.finished_at.is_not(None)
         )
         rows = await self._database.read(lambda connection: connection.execute(statement).all())
         return {row.job: row.finished_at for row in rows}

@@ -47,9 +47,12 @@ def decode_cursor(listing: str, cursor: str) -> list[Any]:
     except (binascii.Error, ValueError) as error:
         raise InvalidCursorError from error
     seal, body = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
-    if not body or seal != _seal(listing, body):
+    if seal != _seal(listing, body) or b"\\u0000" in body:  # a NUL, which no engine stores
         raise InvalidCursorError
-    position = orjson.loads(body)
+    try:
+        position = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidCursorError from error
     if not isinstance(position, list):
         raise InvalidCursorError
     return position

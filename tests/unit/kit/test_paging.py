@@ -1,13 +1,18 @@
 """Cursors are opaque, and only their own listing takes them."""
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
+from sandyard.kit.paging import InvalidCursorError, _seal, decode_cursor, encode_cursor
 
 
-@given(st.lists(st.text() | st.integers(-(2**53), 2**53), min_size=1))
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+@given(st.lists(TEXT | st.integers(-(2**53), 2**53), min_size=1))
 def test_a_cursor_comes_back_as_it_went(position: list[object]) -> None:
     assert decode_cursor("listing", encode_cursor("listing", position)) == position
 
@@ -26,3 +31,12 @@ def test_a_changed_or_foreign_cursor_is_refused() -> None:
         other = "A" if cursor[place] != "A" else "B"
         with pytest.raises(InvalidCursorError):
             decode_cursor("one", cursor[:place] + other + cursor[place + 1 :])
+
+
+def test_a_cursor_with_a_nul_or_without_json_is_refused() -> None:
+    with pytest.raises(InvalidCursorError):
+        decode_cursor("listing", encode_cursor("listing", ["a\0b"]))
+    for body in (b"", b"[", b"{}", b'"text"'):
+        sealed = base64.urlsafe_b64encode(_seal("listing", body) + body).decode().rstrip("=")
+        with pytest.raises(InvalidCursorError):
+            decode_cursor("listing", sealed)

@@ -15,7 +15,7 @@ from sandyard.kit.errors import InvalidError
 
 TRACK_ID = r"^[A-Za-z0-9._:-]{1,128}$"
 IDEMPOTENCY_KEY = r"^[!-~]{1,128}$"
-PRINTABLE = r"^[ -~]{1,128}$"
+PRINTABLE = r"^[!-~]([ -~]{0,126}[!-~])?$"
 
 _track_id = re.compile(TRACK_ID.replace("$", r"\Z"))
 _idempotency_key = re.compile(IDEMPOTENCY_KEY.replace("$", r"\Z"))

@@ -24,6 +24,7 @@ class _Commands(click.Group):
         "jobs": "jobs",
         "csp-sim": "csp_sim",
         "db": "db",
+        "tables": "tables",
     }
 
     def list_commands(self, _context: click.Context) -> list[str]:

@@ -54,7 +54,7 @@ async def _run(settings: object, job: str, *, force: bool, data_dir: Path) -> st
     import orjson
     from prometheus_client import CollectorRegistry
 
-    from sandyard.bootstrap import build_broker, is_embedded
+    from sandyard.bootstrap import build_broker
     from sandyard.entrypoints.provider import provider_address
     from sandyard.entrypoints.worker import log_report
     from sandyard.settings import Settings
@@ -69,9 +69,7 @@ async def _run(settings: object, job: str, *, force: bool, data_dir: Path) -> st
             registry=CollectorRegistry(),
         )
         try:
-            if is_embedded(settings):
-                await broker.prepare_embedded()
-            await broker.store.check()
+            await broker.pool.prepare()
             started = time.perf_counter()
             match job:
                 case "sync":

@@ -1,0 +1,101 @@
+"""How the pool's things look as DynamoDB items."""
+
+from dataclasses import asdict
+from typing import Any
+
+from sandyard.broker.model import GUARDED, Lease, Sandbox, StaleReason, Status, Tombstone
+from sandyard.kit.dynamo import Item
+
+SANDBOX_FIELDS = tuple(Sandbox.__dataclass_fields__)
+
+_RESERVED = frozenset({"status", "name"})
+_LEASE_KEPT_SEC = 7 * 24 * 3600
+
+
+def sandbox_key(sandbox_id: str) -> Item:
+    return {"PK": f"SBX#{sandbox_id}", "SK": "META"}
+
+
+def gone_key(sandbox_id: str) -> Item:
+    return {"PK": f"GONE#{sandbox_id}", "SK": "META"}
+
+
+def lease_key(track_id: str, key: str) -> Item:
+    """Unambiguous, because a track id has no `#`."""
+    return {"PK": f"LEASE#{track_id}#{key}", "SK": "META"}
+
+
+def index_key(sandbox: Sandbox, status: Status) -> Item:
+    """Where the status index has this row, or had it while it was in that state."""
+    place = {"status": status, "allocated_at": sandbox.allocated_at}
+    return sandbox_key(sandbox.sandbox_id) | place
+
+
+def sandbox_item(sandbox: Sandbox) -> Item:
+    return sandbox_key(sandbox.sandbox_id) | asdict(sandbox)
+
+
+def sandbox_of(item: Item) -> Sandbox:
+    values = {name: item[name] for name in SANDBOX_FIELDS if name in item}
+    reason = item.get("stale_reason")
+    values["status"] = Status(item["status"])
+    values["stale_reason"] = StaleReason(reason) if reason else None
+    values["lab_duration_hours"] = float(item["lab_duration_hours"])
+    return Sandbox(**values)
+
+
+def lease_item(track_id: str, key: str, lease: Lease) -> Item:
+    """No attribute of it is an index key. The `ttl` is long past any use, for garbage only."""
+    return lease_key(track_id, key) | {
+        "sandbox_id": lease.sandbox_id,
+        "sandbox_name": lease.name,
+        "external_id": lease.external_id,
+        "leased_at": lease.allocated_at,
+        "expires_at": lease.expires_at,
+        "ttl": lease.expires_at + _LEASE_KEPT_SEC,
+    }
+
+
+def lease_of(item: Item) -> Lease:
+    return Lease(
+        item["sandbox_id"],
+        item["sandbox_name"],
+        item["external_id"],
+        item["leased_at"],
+        item["expires_at"],
+    )
+
+
+def tombstone_item(tombstone: Tombstone) -> Item:
+    item = gone_key(tombstone.sandbox_id) | asdict(tombstone) | {"ttl": tombstone.kept_until}
+    item["owner"] = item.pop("allocated_to_track")  # an index key, which only sandboxes carry
+    return item
+
+
+def tombstone_of(item: Item) -> Tombstone:
+    return Tombstone(
+        sandbox_id=item["sandbox_id"],
+        external_id=item["external_id"],
+        allocated_to_track=item.get("owner"),
+        deletion_requested_at=item.get("deletion_requested_at"),
+        deleted_at=item["deleted_at"],
+        kept_until=item["kept_until"],
+    )
+
+
+def unchanged(before: Sandbox) -> tuple[str, dict[str, Any]]:
+    """The condition that a row still equals `before` in what decisions rest on, and its values."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    for name in GUARDED:
+        value = getattr(before, name)
+        if value is None:
+            parts.append(f"attribute_not_exists({named(name)})")
+        else:
+            parts.append(f"{named(name)} = :g_{name}")
+            values[f"g_{name}"] = value
+    return " AND ".join(parts), values
+
+
+def named(attribute: str) -> str:
+    return f"#{attribute}" if attribute in _RESERVED else attribute

@@ -1,0 +1,166 @@
+"""Candidates for claims, read ahead from a lagging index and handed to one request each."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+
+_REMEMBER_SEC = 120.0
+_LOOK_AGAIN_SEC = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """All that a claim needs to know of a row that was free a moment ago."""
+
+    sandbox_id: str
+    name: str
+    external_id: str
+    lab_duration_hours: float
+
+
+Walk = Callable[[int], AsyncIterator[Sequence[Candidate]]]
+"""The index from where the last walk ended, once around, in pages of about so many."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    asked: float
+    answer: asyncio.Future[Candidate | None]
+
+
+class Reservoir:
+    """Free rows that this process may try.
+
+    A row is handed to one request at a time. What this process claimed is never offered again,
+    however long the index goes on showing it; what it lost is offered again only after a
+    consistent read has said that it is free. `take` answers None only after a look around the
+    whole index that began after it was called, and that met no row in another request's hands.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        *,
+        still_free: Callable[[Collection[str]], Awaitable[set[str]]],
+        size: int,
+    ) -> None:
+        self._walk = walk
+        self._still_free = still_free
+        self._size = size
+        self._ready: dict[str, Candidate] = {}
+        self._waiters: deque[_Waiter] = deque()
+        self._handed_out: set[str] = set()
+        self._claimed: dict[str, float] = {}
+        self._lost: dict[str, float] = {}
+        self._look: asyncio.Task[None] | None = None
+        self._looked_at = 0.0
+        self.was_empty = False
+
+    async def take(self) -> Candidate | None:
+        if self._ready:
+            return self._hand_out()
+        waiter = _Waiter(_now(), asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        self._begin_look()
+        try:
+            return await waiter.answer
+        except asyncio.CancelledError:
+            if waiter.answer.done() and not waiter.answer.cancelled():
+                if candidate := waiter.answer.result():
+                    self.unused(candidate)
+            else:
+                self._waiters.remove(waiter)
+            raise
+
+    def claimed(self, candidate: Candidate) -> None:
+        self._claimed[candidate.sandbox_id] = _now()
+        self._settle(candidate)
+
+    def lost(self, candidate: Candidate) -> None:
+        """Somebody else has it, or may have: it is not offered unchecked."""
+        self._lost[candidate.sandbox_id] = _now()
+        self._settle(candidate)
+
+    def unused(self, candidate: Candidate) -> None:
+        self._ready[candidate.sandbox_id] = candidate
+        self._settle(candidate)
+
+    def _hand_out(self) -> Candidate:
+        sandbox_id = next(iter(self._ready))
+        self._handed_out.add(sandbox_id)
+        return self._ready.pop(sandbox_id)
+
+    def _settle(self, candidate: Candidate) -> None:
+        self._handed_out.discard(candidate.sandbox_id)
+        self._serve()
+        if self._waiters and (not self._handed_out or _now() - self._looked_at > _LOOK_AGAIN_SEC):
+            self._begin_look()
+
+    def _serve(self) -> None:
+        while self._ready and self._waiters:
+            self._waiters.popleft().answer.set_result(self._hand_out())
+
+    def _begin_look(self) -> None:
+        if self._look is None:
+            self._look = asyncio.create_task(self._look_once())
+
+    async def _look_once(self) -> None:
+        """One look for all who wait; those who asked after it began may need another."""
+        began = _now()
+        try:
+            met = await self._look_around()
+        except Exception as error:
+            for waiter in self._drain():
+                waiter.answer.set_exception(error)
+            return
+        finally:
+            self._look = None
+            self._looked_at = _now()
+        self._serve()
+        if not met:
+            for waiter in self._drain(asked_by=began):
+                waiter.answer.set_result(None)
+        if self._waiters and not met & self._handed_out:
+            self._begin_look()
+
+    def _drain(self, asked_by: float = float("inf")) -> list[_Waiter]:
+        drained = [waiter for waiter in self._waiters if waiter.asked <= asked_by]
+        self._waiters = deque(waiter for waiter in self._waiters if waiter.asked > asked_by)
+        return drained
+
+    async def _look_around(self) -> set[str]:
+        """Collect candidates; returns the ids that were met in other requests' hands."""
+        self._forget_old()
+        wanted = max(self._size, len(self._waiters))
+        met: set[str] = set()
+        doubtful: dict[str, Candidate] = {}
+        async for page in self._walk(wanted):
+            for candidate in page:
+                sandbox_id = candidate.sandbox_id
+                if sandbox_id in self._claimed:
+                    continue
+                if sandbox_id in self._handed_out:
+                    met.add(sandbox_id)
+                elif sandbox_id in self._lost:
+                    doubtful[sandbox_id] = candidate
+                else:
+                    self._ready[sandbox_id] = candidate
+            if len(self._ready) >= wanted:
+                break
+        if not self._ready and doubtful:
+            for sandbox_id in await self._still_free(doubtful.keys()):
+                self._lost.pop(sandbox_id, None)
+                self._ready[sandbox_id] = doubtful[sandbox_id]
+        self.was_empty = not self._ready
+        return met
+
+    def _forget_old(self) -> None:
+        horizon = _now() - _REMEMBER_SEC
+        for memory in (self._claimed, self._lost):
+            for sandbox_id in [key for key, at in memory.items() if at < horizon]:
+                del memory[sandbox_id]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,184 @@
+"""Claims in SQL: one transaction for as many as wait."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from sandyard.broker.model import Change, Claim, Claimed, Lease, Status, lab_seconds
+from sandyard.broker.stores.sql_rows import apply_changes, count, sandbox_of
+from sandyard.broker.stores.tables import has_status, sandboxes
+
+_column = sandboxes.c
+
+
+def claim_batch(
+    connection: sa.Connection, claims: Sequence[Claim], wait_for_locked: bool
+) -> list[Claimed | None]:
+    held = _find_leases(connection, claims)
+    results = [_repeat(claim, held) for claim in claims]
+    wanting: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for index, claim in enumerate(claims):
+        if results[index] is None:
+            wanting[claim.lease_key].append(index)
+    first = [claims[indexes[0]] for indexes in wanting.values()]
+    for key, lease in _lease_free_rows(connection, first, held, wait_for_locked).items():
+        for index in wanting[key]:
+            results[index] = Claimed(lease, is_new=index == wanting[key][0])
+    if wait_for_locked and None in results:
+        # Whoever was waited for may have leased the last row to the very same key.
+        held = _find_leases(connection, claims)
+        results = [
+            result or _repeat(claim, held) for claim, result in zip(claims, results, strict=True)
+        ]
+    return results
+
+
+def _repeat(claim: Claim, held: Mapping[tuple[str, str], Any]) -> Claimed | None:
+    row = held.get(claim.lease_key)
+    if row is None or claim.now >= row.expires_at:
+        return None
+    return Claimed(_lease(row), is_new=False)
+
+
+def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[tuple[str, str], Any]:
+    wanted = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
+    rows = connection.execute(_FIND_LEASES[connection.dialect.name], {"keys": wanted})
+    found = (row for row in rows if row.sandbox_id is not None)
+    return {(row.allocated_to_track, row.idempotency_key): row for row in found}
+
+
+def _lease_free_rows(
+    connection: sa.Connection,
+    claims: Sequence[Claim],
+    held: Mapping[tuple[str, str], Any],
+    wait_for_locked: bool,
+) -> dict[tuple[str, str], Lease]:
+    """Lease a free row to each claim as far as they go, and end the leases those had before."""
+    by_prefix: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        by_prefix[claim.name_prefix].append(claim)
+    leases: dict[tuple[str, str], Lease] = {}
+    updates: list[dict[str, Any]] = []
+    taken: list[str] = []
+    for prefix in sorted(by_prefix, key=len, reverse=True):  # the choosier first
+        wishes = by_prefix[prefix]
+        rows = _free_rows(connection, prefix, len(wishes), taken, wait_for_locked)
+        for claim, row in zip(wishes, rows, strict=False):
+            taken.append(row.sandbox_id)
+            end = claim.now + lab_seconds(row.lab_duration_hours)
+            leases[claim.lease_key] = Lease(
+                row.sandbox_id, row.name, row.external_id, claim.now, end
+            )
+            updates.append(_claim_parameters(claim, row.sandbox_id, end))
+            _end_expired(connection, held.get(claim.lease_key), claim.now)
+    if updates:
+        updates.sort(key=lambda update: (update["track"], update["key"]))  # one order of locking
+        connection.execute(_CLAIM, updates)
+        count(connection, {Status.AVAILABLE: -len(updates), Status.ALLOCATED: len(updates)})
+    return leases
+
+
+def _free_rows(
+    connection: sa.Connection,
+    prefix: str,
+    limit: int,
+    taken: Sequence[str],
+    wait_for_locked: bool,
+) -> Sequence[Any]:
+    statement = _FREE if wait_for_locked else _FREE_UNLOCKED
+    if prefix:
+        statement = statement.where(_column.name >= prefix, _column.name < _after(prefix))
+    if taken:
+        statement = statement.where(_column.sandbox_id.not_in(taken))
+    return connection.execute(statement.limit(limit)).all()
+
+
+def _after(prefix: str) -> str:
+    """The least string that is greater than all that begin with `prefix`."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def _end_expired(connection: sa.Connection, row: Any, now: int) -> None:
+    if row is None:
+        return
+    expired = sandbox_of(row)
+    apply_changes(connection, [Change(expired, expired.sent_to_deletion(now))])
+
+
+def _lease(row: Any) -> Lease:
+    return Lease(row.sandbox_id, row.name, row.external_id, row.allocated_at, row.expires_at)
+
+
+def _claim_parameters(claim: Claim, sandbox_id: str, expires_at: int) -> dict[str, Any]:
+    return {
+        "id": sandbox_id,
+        "track": claim.track_id,
+        "key": claim.key,
+        "label": claim.track_name,
+        "now": claim.now,
+        "end": expires_at,
+    }
+
+
+_FREE = (
+    sa.select(_column.sandbox_id, _column.name, _column.external_id, _column.lab_duration_hours)
+    .where(has_status(Status.AVAILABLE))
+    .order_by(_column.name, _column.sandbox_id)
+    .with_for_update()
+)
+_FREE_UNLOCKED = _FREE.with_for_update(skip_locked=True)
+
+_CLAIM = (
+    sandboxes.update()
+    .where(_column.sandbox_id == sa.bindparam("id"))
+    .values(
+        status=Status.ALLOCATED,
+        allocated_to_track=sa.bindparam("track"),
+        idempotency_key=sa.bindparam("key"),
+        track_name=sa.bindparam("label"),
+        allocated_at=sa.bindparam("now"),
+        updated_at=sa.bindparam("now"),
+        expires_at=sa.bindparam("end"),
+    )
+)
+
+
+def _leases_of(track: sa.ColumnElement[str], key: sa.ColumnElement[str], keys: Any) -> Any:
+    """The leases of all keys at once, each found through the unique index.
+
+    The outer join makes SQLite go from key to lease; left to itself it reads every lease.
+    """
+    return sa.select(sandboxes).select_from(
+        keys.outerjoin(
+            sandboxes,
+            sa.and_(
+                has_status(Status.ALLOCATED),
+                _column.allocated_to_track == track,
+                _column.idempotency_key == key,
+            ),
+        )
+    )
+
+
+def _find_leases_statements() -> dict[str, Any]:
+    keys = sa.bindparam("keys", type_=sa.Text)
+    lite = sa.func.json_each(keys).table_valued("value", name="wanted")
+    post = sa.func.json_array_elements(sa.cast(keys, sa.JSON)).table_valued("value", name="wanted")
+    return {
+        "sqlite": _leases_of(
+            sa.func.json_extract(lite.c.value, "$[0]"),
+            sa.func.json_extract(lite.c.value, "$[1]"),
+            lite,
+        ),
+        "postgresql": _leases_of(
+            post.c.value.op("->>")(sa.literal_column("0")),
+            post.c.value.op("->>")(sa.literal_column("1")),
+            post,
+        ),
+    }
+
+
+_FIND_LEASES = _find_leases_statements()

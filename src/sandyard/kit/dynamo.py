@@ -1,0 +1,432 @@
+"""Calls to DynamoDB: signed, retried with jitter under one deadline, and told apart by outcome."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import aiohttp
+import orjson
+from aiodynamo.credentials import Credentials
+from aiodynamo.http.aiohttp import AIOHTTP
+from aiodynamo.http.types import Request, RequestFailed
+from aiodynamo.sign import signed_dynamo_request
+from purgatory import AsyncCircuitBreakerFactory
+from purgatory.domain.model import OpenedState
+from yarl import URL
+
+from sandyard.kit.errors import UnavailableError
+
+logger = logging.getLogger(__name__)
+
+Item = dict[str, Any]
+"""An item in plain Python values: str, int, float, bool."""
+
+_CIRCUIT = "dynamodb"
+_CONNECTIONS = 256
+_PASSING = frozenset(
+    {
+        "ThrottlingException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "InternalServerError",
+        "ServiceUnavailable",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+        "LimitExceededException",
+    }
+)
+_PASSING_REASONS = frozenset(
+    {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
+)
+_STALE_CREDENTIALS = frozenset({"ExpiredTokenException", "ExpiredToken"})
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoPolicy:
+    """How long one call may take in all, one try of it, and the waits between tries."""
+
+    deadline_sec: float = 8.0
+    try_sec: float = 3.0
+    backoff_base_sec: float = 0.025
+    backoff_max_sec: float = 0.8
+    circuit_threshold: int = 5
+    circuit_timeout_sec: float = 5.0
+
+
+class ConditionFailedError(Exception):
+    """The condition of a single write did not hold; `item` is what stood there."""
+
+    def __init__(self, item: Item | None) -> None:
+        super().__init__("condition failed")
+        self.item = item
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one action of a transaction kept it from being carried out, or that it did not."""
+
+    code: str
+    item: Item | None
+
+    @property
+    def is_condition(self) -> bool:
+        return self.code == "ConditionalCheckFailed"
+
+
+class TransactionRefusedError(Exception):
+    """Conditions of a transaction did not hold; nothing of it was carried out."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        super().__init__(", ".join(reason.code for reason in reasons))
+        self.reasons = reasons
+
+
+class TableMissingError(UnavailableError):
+    """The DynamoDB table does not exist. Run `sandyard tables create`."""
+
+    code = "TABLE_MISSING"
+
+
+class _PassingError(Exception):
+    """A fault that may be over at the next try."""
+
+
+class Dynamo:
+    """The engine. Every call either answers, raises one of the refusals above, or is unavailable.
+
+    A write whose answer was lost is sent again: callers give their writes conditions under which
+    a second arrival is told apart from a first.
+    """
+
+    name = "dynamodb"
+
+    def __init__(
+        self,
+        *,
+        region: str,
+        endpoint_url: str | None = None,
+        policy: DynamoPolicy | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._region = region
+        self._endpoint = URL(endpoint_url) if endpoint_url else None
+        self._policy = policy or DynamoPolicy()
+        self._credentials = credentials or Credentials.auto()
+        self._http: AIOHTTP | None = None
+        self._breakers = AsyncCircuitBreakerFactory(
+            default_threshold=self._policy.circuit_threshold,
+            default_ttl=self._policy.circuit_timeout_sec,
+            exclude=[
+                ConditionFailedError,
+                TransactionRefusedError,
+                ValueError,
+                asyncio.CancelledError,
+            ],
+        )
+
+    async def call(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """One call, tried until its deadline."""
+        policy = self._policy
+        breaker = await self._breakers.get_breaker(_CIRCUIT)
+        try:
+            async with breaker, asyncio.timeout(policy.deadline_sec):
+                return await self._try_until_answered(action, payload)
+        except OpenedState as error:
+            raise UnavailableError(
+                "DynamoDB failed too often and is left alone for a moment. Try again shortly.",
+                retry_after=max(1, round(policy.circuit_timeout_sec)),
+            ) from error
+        except (_PassingError, TimeoutError) as error:
+            raise UnavailableError(
+                "DynamoDB does not answer in time. Try again shortly.",
+                reason=f"{action}: {error or 'deadline passed'}",
+            ) from error
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.session.close()
+
+    async def _try_until_answered(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        policy = self._policy
+        wait = policy.backoff_base_sec
+        loop = asyncio.get_running_loop()
+        last_start = loop.time() + policy.deadline_sec - policy.backoff_max_sec
+        while True:
+            try:
+                return await self._send(action, payload)
+            except _PassingError:
+                if loop.time() > last_start:
+                    raise
+            await asyncio.sleep(random.uniform(wait / 2, wait))  # noqa: S311 - jitter, no secret
+            wait = min(wait * 2, policy.backoff_max_sec)
+
+    async def _send(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        http = self._open()
+        key = await self._credentials.get_key(http)
+        if key is None:
+            raise UnavailableError(
+                "No AWS credentials were found. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "or run where a profile or a role provides them."
+            )
+        signed = signed_dynamo_request(
+            key=key,
+            payload=payload,
+            action=action,
+            region=self._region,
+            endpoint=self._endpoint,
+        )
+        try:
+            response = await http(Request("POST", str(signed.url), signed.headers, signed.body))
+        except (RequestFailed, TimeoutError, OSError) as error:
+            inner = error.inner if isinstance(error, RequestFailed) else error
+            raise _PassingError(f"{type(inner).__name__}: {inner}") from error
+        answer = _json(response.body)
+        if response.status == 200 and isinstance(answer, dict):
+            return answer
+        self._raise(response.status, answer)
+        raise AssertionError("unreachable")
+
+    def _raise(self, status: int, answer: Any) -> None:
+        kind = answer.get("__type", "").split("#")[-1] if isinstance(answer, dict) else ""
+        message = answer.get("message") or answer.get("Message") or "" if kind else ""
+        if kind in _STALE_CREDENTIALS and self._credentials.invalidate():
+            raise _PassingError(kind)
+        if kind in _PASSING or status >= 500:
+            raise _PassingError(kind or f"status {status}")
+        match kind:
+            case "ConditionalCheckFailedException":
+                raise ConditionFailedError(_plain_or_none(answer.get("Item")))
+            case "TransactionCanceledException":
+                _raise_refused(answer)
+            case "ResourceNotFoundException":
+                raise TableMissingError(reason=message)
+            case "ValidationException" | "SerializationException":
+                raise ValueError(f"DynamoDB does not take our request: {message}")
+            case "":
+                raise UnavailableError(
+                    "What answers at the DynamoDB endpoint is not DynamoDB. "
+                    "Check DDB_ENDPOINT_URL and AWS_REGION.",
+                    reason=f"status {status}",
+                )
+            case _:
+                raise UnavailableError(
+                    "DynamoDB refuses us. Check the AWS credentials and their permissions.",
+                    reason=f"{kind}: {message}",
+                )
+
+    def _open(self) -> AIOHTTP:
+        if self._http is None:
+            self._http = AIOHTTP(
+                aiohttp.ClientSession(
+                    timeout=aiohttp.ClientTimeout(total=self._policy.try_sec),
+                    connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+                )
+            )
+        return self._http
+
+
+class Table:
+    """One table's items, in plain values."""
+
+    def __init__(self, engine: Dynamo, name: str) -> None:
+        self.engine = engine
+        self.name = name
+
+    async def get(self, key: Item) -> Item | None:
+        """The item as last written."""
+        answer = await self.engine.call(
+            "GetItem", {"TableName": self.name, "Key": wire(key), "ConsistentRead": True}
+        )
+        return _plain_or_none(answer.get("Item"))
+
+    async def get_many(self, keys: Sequence[Item]) -> list[Item]:
+        """Those of the items that exist, as last written."""
+        found: list[Item] = []
+        for start in range(0, len(keys), 100):
+            left = [wire(key) for key in keys[start : start + 100]]
+            while left:
+                request = {"Keys": left, "ConsistentRead": True}
+                answer = await self.engine.call(
+                    "BatchGetItem", {"RequestItems": {self.name: request}}
+                )
+                found += [plain(item) for item in answer["Responses"].get(self.name, [])]
+                left = answer.get("UnprocessedKeys", {}).get(self.name, {}).get("Keys", [])
+        return found
+
+    async def update(
+        self, key: Item, expression: str, values: Item, *, condition: str | None = None
+    ) -> None:
+        action = self.update_action(key, expression, values, condition=condition)["Update"]
+        await self.engine.call("UpdateItem", action)
+
+    async def put(
+        self, item: Item, *, condition: str | None = None, values: Item | None = None
+    ) -> None:
+        await self.engine.call(
+            "PutItem", self.put_action(item, condition=condition, values=values)["Put"]
+        )
+
+    async def transact(self, *actions: Mapping[str, Any]) -> None:
+        """All actions or none; TransactionRefusedError with a reason for each."""
+        await self.engine.call("TransactWriteItems", {"TransactItems": list(actions)})
+
+    async def query(
+        self,
+        *,
+        index: str,
+        condition: str,
+        values: Item,
+        where: str | None = None,
+        limit: int | None = None,
+        start: Item | None = None,
+        count_only: bool = False,
+        forward: bool = True,
+    ) -> tuple[list[Item], Item | None, int]:
+        """A page of an index, as it was a moment ago; where the next begins; and its count."""
+        payload: dict[str, Any] = {
+            "TableName": self.name,
+            "IndexName": index,
+            "KeyConditionExpression": condition,
+            **_expression(values, condition, where),
+            "ScanIndexForward": forward,
+        }
+        if where:
+            payload["FilterExpression"] = where
+        if limit:
+            payload["Limit"] = limit
+        if start:
+            payload["ExclusiveStartKey"] = wire(start)
+        if count_only:
+            payload["Select"] = "COUNT"
+        answer = await self.engine.call("Query", payload)
+        items = [plain(item) for item in answer.get("Items", [])]
+        return items, _plain_or_none(answer.get("LastEvaluatedKey")), answer["Count"]
+
+    async def pages(self, **query: Any) -> AsyncIterator[list[Item]]:
+        """All pages of a query, to its end."""
+        start: Item | None = query.pop("start", None)
+        while True:
+            items, start, _ = await self.query(**query, start=start)
+            yield items
+            if start is None:
+                return
+
+    def update_action(
+        self, key: Item, expression: str, values: Item, *, condition: str | None = None
+    ) -> dict[str, Any]:
+        action: dict[str, Any] = {
+            "TableName": self.name,
+            "Key": wire(key),
+            "UpdateExpression": expression,
+            **_expression(values, expression, condition),
+        }
+        return {"Update": _conditional(action, condition)}
+
+    def put_action(
+        self, item: Item, *, condition: str | None = None, values: Item | None = None
+    ) -> dict[str, Any]:
+        action = {"TableName": self.name, "Item": wire(item), **_expression(values, condition)}
+        return {"Put": _conditional(action, condition)}
+
+    def delete_action(self, key: Item, *, condition: str, values: Item) -> dict[str, Any]:
+        action = {"TableName": self.name, "Key": wire(key), **_expression(values, condition)}
+        return {"Delete": _conditional(action, condition)}
+
+    def check_action(
+        self, key: Item, *, condition: str, values: Item | None = None
+    ) -> dict[str, Any]:
+        action = {"TableName": self.name, "Key": wire(key), **_expression(values, condition)}
+        return {"ConditionCheck": _conditional(action, condition)}
+
+
+def wire(item: Item) -> dict[str, Any]:
+    """Python values as DynamoDB's; an attribute that is None is left out."""
+    return {name: _wire_value(value) for name, value in item.items() if value is not None}
+
+
+def plain(item: Mapping[str, Any]) -> Item:
+    return {name: _plain_value(value) for name, value in item.items()}
+
+
+def _wire_value(value: Any) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"BOOL": value}
+        case int() | float() | Decimal():
+            return {"N": repr(value) if isinstance(value, float) else str(value)}
+        case dict():
+            return {"M": wire(value)}
+        case _:
+            return {"S": str(value)}
+
+
+def _plain_value(value: Mapping[str, Any]) -> Any:
+    [(kind, inner)] = value.items()
+    match kind:
+        case "N":
+            return int(inner) if inner.lstrip("-").isdigit() else float(inner)
+        case "M":
+            return plain(inner)
+        case "NULL":
+            return None
+        case _:
+            return inner
+
+
+def _plain_or_none(item: Mapping[str, Any] | None) -> Item | None:
+    return plain(item) if item else None
+
+
+def _expression(values: Item | None, *texts: str | None) -> dict[str, Any]:
+    """The `:values` that the texts use, and `#status`, the one name that DynamoDB reserves."""
+    text = " ".join(filter(None, texts))
+    parts: dict[str, Any] = {}
+    used = {f":{name}": _wire_value(v) for name, v in (values or {}).items() if v is not None}
+    if used:
+        parts["ExpressionAttributeValues"] = used
+    names = {f"#{name}": name for name in ("status", "name", "ttl") if f"#{name}" in text}
+    if names:
+        parts["ExpressionAttributeNames"] = names
+    return parts
+
+
+def _conditional(action: dict[str, Any], condition: str | None) -> dict[str, Any]:
+    if condition is not None:
+        action["ConditionExpression"] = condition
+        action["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+    return action
+
+
+def _raise_refused(answer: Mapping[str, Any]) -> None:
+    reasons = [
+        Reason(reason.get("Code", "None"), _plain_or_none(reason.get("Item")))
+        for reason in answer.get("CancellationReasons", [])
+    ]
+    if any(reason.is_condition for reason in reasons):
+        raise TransactionRefusedError(reasons)
+    codes = {reason.code for reason in reasons}
+    if codes & _PASSING_REASONS:
+        raise _PassingError(", ".join(sorted(codes - {"None"})))
+    raise ValueError(f"DynamoDB does not take our transaction: {sorted(codes)}")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except ValueError:
+        return None
+
+
+@asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """One deadline for all the calls inside."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise UnavailableError("DynamoDB does not answer in time. Try again shortly.") from error

@@ -1,0 +1,75 @@
+"""Job leases as items of a DynamoDB table."""
+
+from collections.abc import Mapping, Sequence
+
+from sandyard.kit.dynamo import ConditionFailedError, Item, Table
+
+
+class DynamoJobLeases:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def acquire(
+        self,
+        job: str,
+        *,
+        holder: str,
+        now: float,
+        held_until: float,
+        unless_started_after: float | None = None,
+    ) -> bool:
+        is_free = "(attribute_not_exists(holder) OR held_until <= :now)"
+        is_due = "(attribute_not_exists(started_at) OR started_at <= :since)"
+        try:
+            await self._table.update(
+                _key(job),
+                "SET holder = :holder, held_until = :until, started_at = :now",
+                {
+                    "holder": holder,
+                    "until": held_until,
+                    "now": now,
+                    "since": unless_started_after,
+                },
+                condition=is_free if unless_started_after is None else f"{is_free} AND {is_due}",
+            )
+        except ConditionFailedError as refused:
+            # Our own earlier try, whose answer was lost, looks just like this.
+            item = refused.item or {}
+            return item.get("holder") == holder and item.get("started_at") == now
+        return True
+
+    async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
+        try:
+            await self._table.update(
+                _key(job),
+                "SET held_until = :until",
+                {"until": held_until, "holder": holder},
+                condition="holder = :holder",
+            )
+        except ConditionFailedError:
+            return False
+        return True
+
+    async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
+        finished = "" if finished_at is None else "SET finished_at = :finished "
+        try:
+            await self._table.update(
+                _key(job),
+                f"{finished}REMOVE holder, held_until",
+                {"finished": finished_at, "holder": holder},
+                condition="holder = :holder",
+            )
+        except ConditionFailedError:
+            return
+
+    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
+        items = await self._table.get_many([_key(job) for job in jobs])
+        return {
+            item["PK"].removeprefix("JOB#"): item["finished_at"]
+            for item in items
+            if "finished_at" in item
+        }
+
+
+def _key(job: str) -> Item:
+    return {"PK": f"JOB#{job}", "SK": "META"}
