@@ -19,6 +19,11 @@ COMMANDS = [
     ["db", "upgrade"],
     ["db", "downgrade"],
     ["db", "current"],
+    ["tables"],
+    ["tables", "create"],
+    ["tables", "check"],
+    ["tables", "adopt"],
+    ["verify"],
 ]
 
 

@@ -64,6 +64,15 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease with whose it is."""
+
+    track_id: str
+    key: str
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A track's wish for a sandbox; `key` tells a retry from a second wish."""
 

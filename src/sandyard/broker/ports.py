@@ -3,7 +3,17 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-from sandyard.broker.model import Change, Claim, Claimed, Listed, Sandbox, Status, Tombstone
+from sandyard.broker.model import (
+    Change,
+    Claim,
+    Claimed,
+    HeldLease,
+    Lease,
+    Listed,
+    Sandbox,
+    Status,
+    Tombstone,
+)
 from sandyard.kit.paging import Page
 
 
@@ -32,6 +42,10 @@ class PoolStore(Protocol):
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
         """The row or what is left of it, as last committed."""
+        ...
+
+    async def find_lease(self, track_id: str, key: str) -> Lease | None:
+        """The lease of this track and key, live or past its end, as last committed."""
         ...
 
     async def apply(self, changes: Sequence[Change]) -> Sequence[bool]:
@@ -64,7 +78,11 @@ class PoolStore(Protocol):
         ...
 
     def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
-        """All rows, in pages. Only for `sync` and checks of the whole pool."""
+        """All rows, in pages. Only for `sync`."""
+        ...
+
+    def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
+        """All that is stored, as last written, in pages. Only for `verification`."""
         ...
 
     async def page(

@@ -316,6 +316,19 @@ class Table:
             if start is None:
                 return
 
+    async def scan(self) -> AsyncIterator[list[Item]]:
+        """The whole table, as last written. For checks of everything only."""
+        start: dict[str, Any] | None = None
+        while True:
+            payload: dict[str, Any] = {"TableName": self.name, "ConsistentRead": True}
+            if start:
+                payload["ExclusiveStartKey"] = start
+            answer = await self.engine.call("Scan", payload)
+            yield [plain(item) for item in answer["Items"]]
+            start = answer.get("LastEvaluatedKey")
+            if not start:
+                return
+
     def update_action(
         self, key: Item, expression: str, values: Item, *, condition: str | None = None
     ) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from sandyard.broker.model import GUARDED, Lease, Sandbox, StaleReason, Status, Tombstone
+from sandyard.broker.model import GUARDED, HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
 from sandyard.kit.dynamo import Item
 
 SANDBOX_FIELDS = tuple(Sandbox.__dataclass_fields__)
@@ -81,6 +81,21 @@ def tombstone_of(item: Item) -> Tombstone:
         deleted_at=item["deleted_at"],
         kept_until=item["kept_until"],
     )
+
+
+def entry_of(item: Item) -> Sandbox | HeldLease | Tombstone | None:
+    """Whatever of the pool an item is; None for what the store keeps for itself."""
+    kind, _, rest = item["PK"].partition("#")
+    match kind:
+        case "SBX":
+            return sandbox_of(item)
+        case "LEASE":
+            track_id, _, key = rest.partition("#")
+            return HeldLease(track_id, key, lease_of(item))
+        case "GONE":
+            return tombstone_of(item)
+        case _:
+            return None
 
 
 def unchanged(before: Sandbox) -> tuple[str, dict[str, Any]]:

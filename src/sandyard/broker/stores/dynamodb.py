@@ -15,6 +15,7 @@ from sandyard.broker.model import (
     Change,
     Claim,
     Claimed,
+    HeldLease,
     Lease,
     Sandbox,
     Status,
@@ -23,6 +24,7 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.stores.dynamo_items import (
     SANDBOX_FIELDS,
+    entry_of,
     gone_key,
     index_key,
     lease_item,
@@ -166,10 +168,9 @@ class DynamoPoolStore:
         )
 
     async def _find_live(self, claim: Claim) -> Claimed | None:
-        item = await self._table.get(lease_key(claim.track_id, claim.key))
-        if item is None or not lease_of(item).is_live(claim.now):
-            return None
-        return Claimed(lease_of(item), is_new=False)
+        lease = await self.find_lease(claim.track_id, claim.key)
+        live = lease is not None and lease.is_live(claim.now)
+        return Claimed(lease, is_new=False) if lease and live else None
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
         items = await self._table.get_many([sandbox_key(sandbox_id), gone_key(sandbox_id)])
@@ -178,6 +179,10 @@ class DynamoPoolStore:
             return sandbox_of(row)
         gone = entries.get(f"GONE#{sandbox_id}")
         return tombstone_of(gone) if gone else None
+
+    async def find_lease(self, track_id: str, key: str) -> Lease | None:
+        item = await self._table.get(lease_key(track_id, key))
+        return lease_of(item) if item else None
 
     async def apply(self, changes: Sequence[Change]) -> Sequence[bool]:
         return await self._in_parallel([self._apply(change) for change in changes])
@@ -297,6 +302,10 @@ class DynamoPoolStore:
         for status in Status:
             async for items in self._pages(status):
                 yield [sandbox_of(item) for item in items]
+
+    async def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
+        async for items in self._table.scan():
+            yield [entry for item in items if (entry := entry_of(item)) is not None]
 
     async def page(self, *, status: Status | None, limit: int, cursor: str | None) -> Page[Sandbox]:
         listing = f"sandboxes {status or 'all'}"

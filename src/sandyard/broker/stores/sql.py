@@ -14,7 +14,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from sandyard.broker.errors import RowBusyError
-from sandyard.broker.model import Change, Claim, Claimed, Sandbox, Status, Tombstone
+from sandyard.broker.model import (
+    Change,
+    Claim,
+    Claimed,
+    HeldLease,
+    Lease,
+    Sandbox,
+    Status,
+    Tombstone,
+)
 from sandyard.broker.stores.sql_claims import claim_batch
 from sandyard.broker.stores.sql_rows import (
     TALLY_LINES,
@@ -23,6 +32,7 @@ from sandyard.broker.stores.sql_rows import (
     count,
     entry_of,
     fold_tally,
+    lease_of,
     sandbox_of,
     unchanged,
 )
@@ -84,6 +94,15 @@ class SqlPoolStore:
         statement = sa.select(sandboxes).where(_column.sandbox_id == sandbox_id)
         row = await self._database.read(lambda connection: connection.execute(statement).first())
         return None if row is None else entry_of(row)
+
+    async def find_lease(self, track_id: str, key: str) -> Lease | None:
+        statement = sa.select(sandboxes).where(
+            has_status(Status.ALLOCATED),
+            _column.allocated_to_track == track_id,
+            _column.idempotency_key == key,
+        )
+        rows = await self._rows(statement)
+        return lease_of(rows[0]) if rows else None
 
     async def apply(self, changes: Sequence[Change]) -> Sequence[bool]:
         applied: dict[str, bool] = {}
@@ -152,6 +171,19 @@ class SqlPoolStore:
         return found
 
     async def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
+        async for rows in self._all_rows():
+            yield [sandbox_of(row) for row in rows if row.status != DELETED]
+
+    async def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
+        async for rows in self._all_rows():
+            leases = [
+                HeldLease(row.allocated_to_track, row.idempotency_key, lease_of(row))
+                for row in rows
+                if row.status == Status.ALLOCATED
+            ]
+            yield [*map(entry_of, rows), *leases]
+
+    async def _all_rows(self) -> AsyncIterator[Sequence[Any]]:
         last = ""
         while True:
             statement = (
@@ -164,7 +196,7 @@ class SqlPoolStore:
             if not rows:
                 return
             last = rows[-1].sandbox_id
-            yield [sandbox_of(row) for row in rows if row.status != DELETED]
+            yield rows
 
     async def page(self, *, status: Status | None, limit: int, cursor: str | None) -> Page[Sandbox]:
         listing = f"sandboxes {status or 'all'}"

@@ -8,7 +8,7 @@ import orjson
 import sqlalchemy as sa
 
 from sandyard.broker.model import Change, Claim, Claimed, Lease, Status, lab_seconds
-from sandyard.broker.stores.sql_rows import apply_changes, count, sandbox_of
+from sandyard.broker.stores.sql_rows import apply_changes, count, lease_of, sandbox_of
 from sandyard.broker.stores.tables import has_status, sandboxes
 
 _column = sandboxes.c
@@ -40,7 +40,7 @@ def _repeat(claim: Claim, held: Mapping[tuple[str, str], Any]) -> Claimed | None
     row = held.get(claim.lease_key)
     if row is None or claim.now >= row.expires_at:
         return None
-    return Claimed(_lease(row), is_new=False)
+    return Claimed(lease_of(row), is_new=False)
 
 
 def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[tuple[str, str], Any]:
@@ -106,10 +106,6 @@ def _end_expired(connection: sa.Connection, row: Any, now: int) -> None:
         return
     expired = sandbox_of(row)
     apply_changes(connection, [Change(expired, expired.sent_to_deletion(now))])
-
-
-def _lease(row: Any) -> Lease:
-    return Lease(row.sandbox_id, row.name, row.external_id, row.allocated_at, row.expires_at)
 
 
 def _claim_parameters(claim: Claim, sandbox_id: str, expires_at: int) -> dict[str, Any]:

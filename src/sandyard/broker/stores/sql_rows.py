@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.broker.model import GUARDED, Change, Sandbox, StaleReason, Status, Tombstone
+from sandyard.broker.model import GUARDED, Change, Lease, Sandbox, StaleReason, Status, Tombstone
 from sandyard.broker.stores.tables import DELETED, sandboxes, tally
 from sandyard.kit.sql import insert_or_ignore
 
@@ -85,6 +85,10 @@ def sandbox_of(row: Any) -> Sandbox:
     values["status"] = Status(row.status)
     values["stale_reason"] = StaleReason(row.stale_reason) if row.stale_reason else None
     return Sandbox(**values)
+
+
+def lease_of(row: Any) -> Lease:
+    return Lease(row.sandbox_id, row.name, row.external_id, row.allocated_at, row.expires_at)
 
 
 def values_of(sandbox: Sandbox) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class _Commands(click.Group):
         "csp-sim": "csp_sim",
         "db": "db",
         "tables": "tables",
+        "verify": "verify",
     }
 
     def list_commands(self, _context: click.Context) -> list[str]:

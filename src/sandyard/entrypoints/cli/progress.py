@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _SHOW_AFTER_SEC = 2.0
@@ -11,8 +11,15 @@ _SHOW_AFTER_SEC = 2.0
 @contextmanager
 def while_working(what: str) -> Iterator[None]:
     """Show a moving bar on stderr once the work has lasted two seconds."""
-    if not sys.stderr.isatty():
+    with counting(what, None):
         yield
+
+
+@contextmanager
+def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """The same, with a bar that fills as the function it gives is told how far the work is."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -24,11 +31,11 @@ def while_working(what: str) -> Iterator[None]:
         console=Console(stderr=True),
         transient=True,
     )
-    progress.add_task(what, total=None)
+    task = progress.add_task(what, total=total)
     timer = threading.Timer(_SHOW_AFTER_SEC, progress.start)
     timer.start()
     try:
-        yield
+        yield lambda done: progress.update(task, completed=done)
     finally:
         timer.cancel()
         timer.join()
