@@ -1,7 +1,7 @@
 """What every HTTP door shares: the error shape, its description, and bearer tokens."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -42,6 +42,14 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
         for status in sorted({*statuses, 413, 500})
     }
+
+
+def opened_by(scheme: str, parameters: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The OpenAPI description of a door that a token opens, and of headers that are read by hand.
+
+    Described here instead of as dependencies, which FastAPI would solve anew for every request.
+    """
+    return {"security": [{scheme: []}], "parameters": list(parameters)}
 
 
 class BearerGuard:

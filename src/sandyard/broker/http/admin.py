@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Protocol
 
-from fastapi import APIRouter, Depends, Query, Request, Security
-from fastapi.security import HTTPBearer
+from fastapi import APIRouter, Depends, Query, Request
 
 from sandyard.broker.http.router import SandboxId
 from sandyard.broker.http.schemas import (
@@ -18,8 +17,11 @@ from sandyard.broker.http.schemas import (
 from sandyard.broker.jobs import CleanupReport, ExpiryReport, SyncReport
 from sandyard.broker.model import Action, Status
 from sandyard.broker.service import Broker
-from sandyard.kit.http import BearerGuard, errors
+from sandyard.kit.http import BearerGuard, errors, opened_by
 from sandyard.kit.paging import CURSOR_PATTERN, DEFAULT_LIMIT, MAX_LIMIT
+
+ADMIN_TOKEN = "AdminToken"  # noqa: S105 - the name of a scheme
+_BY_ADMINS = opened_by(ADMIN_TOKEN)
 
 
 class RunJobs(Protocol):
@@ -41,10 +43,7 @@ def create_admin_router(
     router = APIRouter(
         prefix=f"{prefix}/admin",
         tags=["operators"],
-        dependencies=[
-            Security(HTTPBearer(scheme_name="AdminToken", auto_error=False)),
-            Depends(admin),
-        ],
+        dependencies=[Depends(admin)],
     )
 
     @router.get(
@@ -52,6 +51,7 @@ def create_admin_router(
         summary="List sandboxes",
         response_model=SandboxPage,
         responses=errors(400, 401, 503),
+        openapi_extra=_BY_ADMINS,
     )
     async def list_sandboxes(
         status: Status | None = None,
@@ -68,6 +68,7 @@ def create_admin_router(
         summary="Look at any sandbox",
         response_model=AdminSandboxAnswer,
         responses=errors(401, 404, 503),
+        openapi_extra=_BY_ADMINS,
     )
     async def get_sandbox(sandbox_id: SandboxId) -> Any:
         """Every attribute of the row."""
@@ -78,6 +79,7 @@ def create_admin_router(
         summary="Count the pool",
         response_model=StatsAnswer,
         responses=errors(401, 503),
+        openapi_extra=_BY_ADMINS,
     )
     async def stats() -> Any:
         """How many sandboxes are in each state."""
@@ -89,6 +91,7 @@ def create_admin_router(
         summary="Sync with the provider now",
         response_model=SyncAnswer,
         responses=errors(400, 401, 503),
+        openapi_extra=_BY_ADMINS,
     )
     async def sync(force: Annotated[bool, Query()] = False) -> Any:  # noqa: FBT002
         """Waits for a run that is under way. `force` also lets most of the pool go stale."""
@@ -99,6 +102,7 @@ def create_admin_router(
         summary="Delete what was given up now",
         response_model=CleanupAnswer,
         responses=errors(401, 503),
+        openapi_extra=_BY_ADMINS,
     )
     async def cleanup() -> Any:
         """Waits for a run that is under way."""
@@ -109,6 +113,7 @@ def create_admin_router(
         summary="Reclaim what was forgotten now",
         response_model=ExpiryAnswer,
         responses=errors(401, 503),
+        openapi_extra=_BY_ADMINS,
     )
     async def expire() -> Any:
         """Waits for a run that is under way."""
@@ -124,6 +129,7 @@ def create_admin_router(
             description=text,
             response_model=AdminSandboxAnswer,
             responses=errors(401, 404, 409, 503),
+            openapi_extra=_BY_ADMINS,
         )
     return router
 

@@ -3,8 +3,7 @@
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response, Security
-from fastapi.security import HTTPBearer
+from fastapi import APIRouter, Depends, Path, Request, Response
 
 from sandyard.broker.http.headers import (
     IDEMPOTENCY_KEY,
@@ -15,17 +14,14 @@ from sandyard.broker.http.headers import (
 )
 from sandyard.broker.http.schemas import LeaseAnswer, MarkAnswer, SandboxAnswer
 from sandyard.broker.service import Broker
-from sandyard.kit.http import BearerGuard, errors
+from sandyard.kit.http import BearerGuard, errors, opened_by
 
+TRACK_TOKEN = "TrackToken"  # noqa: S105 - the name of a scheme
 SandboxId = Annotated[str, Path(description="As `allocate` answered it")]
 
 
 def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> APIRouter:
-    router = APIRouter(
-        prefix=prefix,
-        tags=["tracks"],
-        dependencies=[Security(HTTPBearer(scheme_name="TrackToken", auto_error=False))],
-    )
+    router = APIRouter(prefix=prefix, tags=["tracks"])
 
     async def track(request: Request) -> str:
         guard.check(request)
@@ -69,7 +65,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
             200: {"model": LeaseAnswer, "description": "The live lease of this track and key"},
             **errors(400, 401, 409, 429, 503),
         },
-        openapi_extra={"parameters": [*_TRACK_PARAMETERS, *_ALLOCATE_PARAMETERS]},
+        openapi_extra=opened_by(TRACK_TOKEN, [*_TRACK_PARAMETERS, *_ALLOCATE_PARAMETERS]),
     )
 
     @router.post(
@@ -77,7 +73,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
         summary="Give a sandbox up",
         response_model=MarkAnswer,
         responses=errors(400, 401, 403, 404, 503),
-        openapi_extra={"parameters": _TRACK_PARAMETERS},
+        openapi_extra=opened_by(TRACK_TOKEN, _TRACK_PARAMETERS),
     )
     async def mark_for_deletion(request: Request, sandbox_id: SandboxId, track_id: Track) -> Any:
         """The track's own sandbox, within its window. Repeating it answers the same."""
@@ -89,7 +85,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
         summary="Look at a sandbox of one's own",
         response_model=SandboxAnswer,
         responses=errors(400, 401, 403, 404, 503),
-        openapi_extra={"parameters": _TRACK_PARAMETERS},
+        openapi_extra=opened_by(TRACK_TOKEN, _TRACK_PARAMETERS),
     )
     async def get_sandbox(request: Request, sandbox_id: SandboxId, track_id: Track) -> Any:
         """Its state and window, for the track that has it or had it last."""
