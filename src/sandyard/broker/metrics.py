@@ -41,8 +41,10 @@ class BrokerMetrics:
         self.cleanup_duration = histogram(
             "cleanup_duration_seconds", "Time of a cleanup", _DURATIONS
         )
-        for outcome in ("created", "repeated", "exhausted", "rate_limited", "unavailable"):
-            self.allocate.labels(outcome)
+        self.allocated = {
+            outcome: self.allocate.labels(outcome)
+            for outcome in ("created", "repeated", "exhausted", "rate_limited", "unavailable")
+        }
         for outcome in ("deleted", "retried", "failed"):
             self.cleanup.labels(outcome)
         for outcome in ("succeeded", "failed", "held_back"):

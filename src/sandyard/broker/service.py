@@ -93,18 +93,18 @@ class Broker:
         )
         wait = await self._rate_limit.wait_for(track_id)
         if wait is not None:
-            self._metrics.allocate.labels("rate_limited").inc()
+            self._metrics.allocated["rate_limited"].inc()
             raise TrackRateLimitedError(retry_after=wait)
         try:
             claimed = await self._store.claim(claim)
         except UnavailableError:
-            self._metrics.allocate.labels("unavailable").inc()
+            self._metrics.allocated["unavailable"].inc()
             raise
         self._metrics.allocation_latency.observe(time.perf_counter() - started)
         if claimed is None:
-            self._metrics.allocate.labels("exhausted").inc()
+            self._metrics.allocated["exhausted"].inc()
             raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER_EXHAUSTED)
-        self._metrics.allocate.labels("created" if claimed.is_new else "repeated").inc()
+        self._metrics.allocated["created" if claimed.is_new else "repeated"].inc()
         if not claimed.is_new:
             self._metrics.idempotent_hits.inc()
         return claimed

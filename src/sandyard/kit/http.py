@@ -9,6 +9,13 @@ from starlette.requests import Request
 
 from sandyard.kit.errors import UnauthorizedError
 
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""Headers as the server gives them: names in lower case, repeated ones as often as they came."""
+
+
+def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
+    return [value for header, value in headers if header == name]
+
 
 class ErrorBody(BaseModel):
     code: str = Field(description="Stable; programs may rely on it")
@@ -59,9 +66,9 @@ class BearerGuard:
         self._accepted = [token.encode() for token in accepted]
 
     def check(self, request: Request) -> None:
-        values = request.headers.getlist("authorization")
-        scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-        sent = token.strip().encode()
+        values = values_of(request.scope["headers"], b"authorization")
+        scheme, _, token = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+        sent = token.strip()
         matches = [hmac.compare_digest(sent, accepted) for accepted in self._accepted]
-        if scheme.lower() != "bearer" or not any(matches):
+        if scheme.lower() != b"bearer" or not any(matches):
             raise UnauthorizedError

@@ -29,6 +29,8 @@ def configure_logging(level: str, form: Literal["json", "text"]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # What no line of ours shows need not be collected for every line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # httpx logs each request's URL at info, the migrations each step: detail for debugging only.
     for chatty in ("httpx", "httpcore", "alembic", "_granian", "granian"):
         logging.getLogger(chatty).setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)

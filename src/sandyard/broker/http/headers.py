@@ -3,8 +3,6 @@
 import re
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
-
 from sandyard.broker.errors import (
     InvalidIdempotencyKeyError,
     InvalidNamePrefixError,
@@ -12,14 +10,15 @@ from sandyard.broker.errors import (
     InvalidTrackNameError,
 )
 from sandyard.kit.errors import InvalidError
+from sandyard.kit.http import RawHeaders, values_of
 
 TRACK_ID = r"^[A-Za-z0-9._:-]{1,128}$"
 IDEMPOTENCY_KEY = r"^[!-~]{1,128}$"
 PRINTABLE = r"^[!-~]([ -~]{0,126}[!-~])?$"
 
-_track_id = re.compile(TRACK_ID.replace("$", r"\Z"))
-_idempotency_key = re.compile(IDEMPOTENCY_KEY.replace("$", r"\Z"))
-_printable = re.compile(PRINTABLE.replace("$", r"\Z"))
+_track_id, _idempotency_key, _printable = (
+    re.compile(form.replace("$", r"\Z").encode()) for form in (TRACK_ID, IDEMPOTENCY_KEY, PRINTABLE)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +29,35 @@ class TrackHeaders:
     track_name: str | None
 
 
-def read_track_id(headers: Headers) -> str:
+def read_track_id(headers: RawHeaders) -> str:
     """`X-Track-ID`, or its alias `X-Instruqt-Sandbox-ID`, which wins when both come."""
-    alias = _one(headers, "x-instruqt-sandbox-id", _track_id, InvalidTrackIdError)
+    alias = _one(headers, b"x-instruqt-sandbox-id", _track_id, InvalidTrackIdError)
     if alias is not None:
         return alias
-    track_id = _one(headers, "x-track-id", _track_id, InvalidTrackIdError)
+    track_id = _one(headers, b"x-track-id", _track_id, InvalidTrackIdError)
     if track_id is None:
         raise InvalidTrackIdError
     return track_id
 
 
-def read_track_headers(headers: Headers) -> TrackHeaders:
+def read_track_headers(headers: RawHeaders) -> TrackHeaders:
     return TrackHeaders(
         track_id=read_track_id(headers),
         idempotency_key=_one(
-            headers, "idempotency-key", _idempotency_key, InvalidIdempotencyKeyError
+            headers, b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError
         ),
-        name_prefix=_one(headers, "x-sandbox-name-prefix", _printable, InvalidNamePrefixError)
+        name_prefix=_one(headers, b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError)
         or "",
-        track_name=_one(headers, "x-instruqt-track-id", _printable, InvalidTrackNameError),
+        track_name=_one(headers, b"x-instruqt-track-id", _printable, InvalidTrackNameError),
     )
 
 
 def _one(
-    headers: Headers, name: str, form: re.Pattern[str], error: type[InvalidError]
+    headers: RawHeaders, name: bytes, form: re.Pattern[bytes], error: type[InvalidError]
 ) -> str | None:
-    values = headers.getlist(name)
+    values = values_of(headers, name)
     if not values:
         return None
     if len(values) > 1 or not form.match(values[0]):
-        raise error(details={"header": name})
-    return values[0]
+        raise error(details={"header": name.decode()})
+    return values[0].decode()

@@ -25,7 +25,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
 
     async def track(request: Request) -> str:
         guard.check(request)
-        track_id = read_track_id(request.headers)
+        track_id = read_track_id(request.scope["headers"])
         request.state.log = {"track_id": track_id}
         return track_id
 
@@ -33,7 +33,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
 
     async def allocate(request: Request) -> Response:
         guard.check(request)
-        headers = read_track_headers(request.headers)
+        headers = read_track_headers(request.scope["headers"])
         about = {"track_id": headers.track_id, "action": "allocate"}
         request.state.log = about
         claimed = await broker.allocate(
