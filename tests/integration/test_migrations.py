@@ -48,10 +48,9 @@ async def test_the_tables_in_the_code_are_those_in_the_database(empty: Database)
     await MIGRATIONS.upgrade(empty)
 
     def columns(connection: sa.Connection) -> dict[str, set[str]]:
-        schema = None if connection.dialect.name == "sqlite" else "broker"
         inspector = sa.inspect(connection)
         return {
-            table.name: {c["name"] for c in inspector.get_columns(table.name, schema=schema)}
+            table.name: {c["name"] for c in inspector.get_columns(table.name, schema="broker")}
             for table in metadata.sorted_tables
         }
 
@@ -70,11 +69,11 @@ async def test_a_step_that_fails_leaves_nothing_behind(empty: Database, tmp_path
     (scripts / "0001_half.py").write_text(
         "from alembic import op\nimport sqlalchemy as sa\nrevision='0001'\ndown_revision=None\n"
         "def upgrade():\n"
-        "    op.create_table('half', sa.Column('id', sa.Integer))\n"
+        "    op.create_table('half', sa.Column('id', sa.Integer), schema='broker')\n"
         "    raise RuntimeError('in the middle')\n"
     )
     with pytest.raises(RuntimeError, match="in the middle"):
         await Migrations("broker", scripts).upgrade(empty)
-    exists = await empty.read(lambda c: sa.inspect(c).has_table("half"))
+    exists = await empty.read(lambda c: sa.inspect(c).has_table("half", schema="broker"))
     assert not exists
     assert await MIGRATIONS.current(empty) is None

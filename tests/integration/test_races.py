@@ -266,7 +266,7 @@ async def test_a_slow_reader_holds_nobody_up(
     loop = asyncio.get_running_loop()
 
     def slow_on_sqlite(connection: sa.Connection) -> None:
-        connection.execute(sa.text("SELECT count(*) FROM sandboxes")).all()
+        connection.execute(sa.text("SELECT count(*) FROM broker.sandboxes")).all()
         loop.call_soon_threadsafe(reading.set)
         asyncio.run_coroutine_threadsafe(done.wait(), loop).result(30)
 

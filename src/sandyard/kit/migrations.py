@@ -47,10 +47,9 @@ class Migrations:
         await database.write(lambda connection: self._move(connection, to, forward=False))
 
     def _read_version(self, connection: sa.Connection) -> str | None:
-        schema = _schema(connection, self.part)
-        if not sa.inspect(connection).has_table(_VERSION_TABLE, schema=schema):
+        if not sa.inspect(connection).has_table(_VERSION_TABLE, schema=self.part):
             return None
-        table = sa.Table(_VERSION_TABLE, sa.MetaData(), sa.Column("version_num"), schema=schema)
+        table = sa.Table(_VERSION_TABLE, sa.MetaData(), sa.Column("version_num"), schema=self.part)
         return connection.scalar(sa.select(table.c.version_num))
 
     def _move(self, connection: sa.Connection, to: str, *, forward: bool) -> None:
@@ -58,11 +57,10 @@ class Migrations:
         from alembic.runtime.environment import EnvironmentContext
         from alembic.script import ScriptDirectory
 
-        schema = _schema(connection, self.part)
-        if schema is not None:
-            lock = sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"sandyard {schema} schema"))
+        if connection.dialect.name == "postgresql":
+            lock = sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"sandyard {self.part} schema"))
             connection.execute(sa.select(lock))
-            connection.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
+            connection.execute(sa.schema.CreateSchema(self.part, if_not_exists=True))
         scripts = ScriptDirectory(str(self.scripts), version_locations=[str(self.scripts)])
 
         def steps(revision: Any, _context: Any) -> Any:
@@ -75,12 +73,7 @@ class Migrations:
             environment.configure(
                 connection=connection,
                 version_table=_VERSION_TABLE,
-                version_table_schema=schema,
+                version_table_schema=self.part,
                 transactional_ddl=True,
             )
             environment.run_migrations()
-
-
-def _schema(connection: sa.Connection, part: str) -> str | None:
-    """PostgreSQL is shared, so each part has a schema there; a SQLite file is one part's own."""
-    return None if connection.dialect.name == "sqlite" else part

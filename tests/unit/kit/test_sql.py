@@ -13,10 +13,16 @@ from tests.engines import SQL_ENGINES, create_database
 
 things = sa.Table(
     "things",
-    sa.MetaData(),
+    sa.MetaData(schema="things"),
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("n", sa.Integer),
 )
+
+
+def create_things(connection: sa.Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.schema.CreateSchema("things"))
+    things.create(connection)
 
 
 @pytest.fixture(params=SQL_ENGINES)
@@ -29,7 +35,7 @@ async def db(
     else:
         url = await create_database(postgres_url)
         database = PostgresDatabase(sa.make_url(url), pool_size=4)
-    await database.write(things.create)
+    await database.write(create_things)
     yield database
     await database.close()
 
@@ -86,7 +92,7 @@ async def test_a_missing_table_is_an_engine_that_is_not_ready(db: Database) -> N
 
 async def test_readers_cannot_write(tmp_path: Path) -> None:
     database = SqliteDatabase(tmp_path / "things.db", schema="things")
-    await database.write(things.create)
+    await database.write(create_things)
     with pytest.raises(UnavailableError):
         await database.read(lambda c: c.execute(things.insert().values(id=1)))
     await database.close()
@@ -97,8 +103,8 @@ async def test_sqlite_is_durable(tmp_path: Path) -> None:
 
     def pragmas(connection: sa.Connection) -> tuple[object, object]:
         return (
-            connection.exec_driver_sql("PRAGMA journal_mode").scalar(),
-            connection.exec_driver_sql("PRAGMA synchronous").scalar(),
+            connection.exec_driver_sql("PRAGMA things.journal_mode").scalar(),
+            connection.exec_driver_sql("PRAGMA things.synchronous").scalar(),
         )
 
     full = 2
@@ -108,7 +114,7 @@ async def test_sqlite_is_durable(tmp_path: Path) -> None:
 
 async def test_a_lost_deadlock_is_run_again(postgres_url: str) -> None:
     database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=4)
-    await database.write(things.create)
+    await database.write(create_things)
     await insert(database, 1)
     await insert(database, 2)
     runs = 0
@@ -136,7 +142,7 @@ async def test_a_lost_deadlock_is_run_again(postgres_url: str) -> None:
 
 async def test_no_connection_is_left_checked_out(postgres_url: str) -> None:
     database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=3)
-    await database.write(things.create)
+    await database.write(create_things)
     await asyncio.gather(*(insert(database, n % 5) for n in range(40)), return_exceptions=True)
     tasks = [asyncio.create_task(insert(database, n)) for n in range(100, 130)]
     await asyncio.sleep(0.005)

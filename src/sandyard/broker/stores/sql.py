@@ -36,7 +36,7 @@ from sandyard.broker.stores.sql_rows import (
     sandbox_of,
     unchanged,
 )
-from sandyard.broker.stores.tables import DELETED, SCHEMA, has_status, sandboxes, tally
+from sandyard.broker.stores.tables import DELETED, SCHEMA, sandboxes, tally
 from sandyard.kit.batching import Batcher
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
@@ -97,9 +97,7 @@ class SqlPoolStore:
 
     async def find_lease(self, track_id: str, key: str) -> Lease | None:
         statement = sa.select(sandboxes).where(
-            has_status(Status.ALLOCATED),
-            _column.allocated_to_track == track_id,
-            _column.idempotency_key == key,
+            _column.lease_track == track_id, _column.lease_key == key
         )
         rows = await self._rows(statement)
         return lease_of(rows[0]) if rows else None
@@ -117,6 +115,10 @@ class SqlPoolStore:
             .where(*unchanged(sandbox))
             .values(
                 status=DELETED,
+                lease_track=None,
+                lease_key=None,
+                lease_ends_at=None,
+                next_attempt_at=None,
                 deleted_at=tombstone.deleted_at,
                 kept_until=tombstone.kept_until,
                 updated_at=tombstone.deleted_at,
@@ -143,7 +145,9 @@ class SqlPoolStore:
                 sandboxes.update()
                 .where(
                     _column.sandbox_id.in_(chunk),
-                    _column.status.in_([Status.AVAILABLE, Status.STALE]),
+                    _column.allocated_at == 0,
+                    _column.deletion_requested_at.is_(None),
+                    _column.kept_until.is_(None),
                 )
                 .values(last_synced=now)
             )
@@ -152,20 +156,18 @@ class SqlPoolStore:
         for chunk in _chunks(sandbox_ids):
             await self._execute(
                 sandboxes.update()
-                .where(_column.sandbox_id.in_(chunk), has_status(DELETED))
+                .where(_column.sandbox_id.in_(chunk), _column.kept_until.is_not(None))
                 .values(kept_until=kept_until)
             )
 
     async def drop_tombstones(self, *, now: int) -> None:
-        await self._execute(
-            sandboxes.delete().where(has_status(DELETED), _column.kept_until <= now)
-        )
+        await self._execute(sandboxes.delete().where(_column.kept_until <= now))
 
     async def buried(self, sandbox_ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
         for chunk in _chunks(sandbox_ids):
             statement = sa.select(_column.sandbox_id).where(
-                _column.sandbox_id.in_(chunk), has_status(DELETED)
+                _column.sandbox_id.in_(chunk), _column.kept_until.is_not(None)
             )
             found.update(row.sandbox_id for row in await self._rows(statement))
         return found
@@ -202,7 +204,7 @@ class SqlPoolStore:
         listing = f"sandboxes {status or 'all'}"
         order = (_column.name, _column.sandbox_id) if status else (_column.sandbox_id,)
         statement = sa.select(sandboxes).where(
-            has_status(status) if status else _column.status != DELETED
+            _column.status == status if status else _column.status != DELETED
         )
         if cursor is not None:
             position = decode_cursor(listing, cursor)
@@ -220,21 +222,20 @@ class SqlPoolStore:
         self, *, ended_by: int, limit: int, after: Sandbox | None
     ) -> Sequence[Sandbox]:
         last = None if after is None else (after.expires_at, after.sandbox_id)
-        return await self._due(Status.ALLOCATED, _column.expires_at, ended_by, limit, last)
+        return await self._due(_column.lease_ends_at, ended_by, limit, last)
 
     async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
         last = None if after is None else (after.next_attempt_at, after.sandbox_id)
-        return await self._due(Status.PENDING_DELETION, _column.next_attempt_at, now, limit, last)
+        return await self._due(_column.next_attempt_at, now, limit, last)
 
     async def _due(
         self,
-        status: Status,
         moment: sa.ColumnElement[int],
         until: int,
         limit: int,
         last: tuple[int | None, str] | None,
     ) -> Sequence[Sandbox]:
-        statement = sa.select(sandboxes).where(has_status(status), moment <= until)
+        statement = sa.select(sandboxes).where(moment <= until)
         if last is not None:
             statement = statement.where(sa.tuple_(moment, _column.sandbox_id) > sa.tuple_(*last))
         rows = await self._rows(statement.order_by(moment, _column.sandbox_id).limit(limit))

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from sandyard.broker.model import Change, Claim, Claimed, Lease, Status, lab_seconds
 from sandyard.broker.stores.sql_rows import apply_changes, count, lease_of, sandbox_of
-from sandyard.broker.stores.tables import has_status, sandboxes
+from sandyard.broker.stores.tables import sandboxes
+from sandyard.kit.sql import Prepared
 
 _column = sandboxes.c
 
@@ -38,14 +39,14 @@ def claim_batch(
 
 def _repeat(claim: Claim, held: Mapping[tuple[str, str], Any]) -> Claimed | None:
     row = held.get(claim.lease_key)
-    if row is None or claim.now >= row.expires_at:
+    if row is None or claim.now >= row.lease_ends_at:
         return None
     return Claimed(lease_of(row), is_new=False)
 
 
 def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[tuple[str, str], Any]:
     wanted = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
-    rows = connection.execute(_FIND_LEASES[connection.dialect.name], {"keys": wanted})
+    rows = _FIND_LEASES[connection.dialect.name].execute(connection, {"keys": wanted})
     found = (row for row in rows if row.sandbox_id is not None)
     return {(row.allocated_to_track, row.idempotency_key): row for row in found}
 
@@ -61,39 +62,34 @@ def _lease_free_rows(
     for claim in claims:
         by_prefix[claim.name_prefix].append(claim)
     leases: dict[tuple[str, str], Lease] = {}
-    updates: list[dict[str, Any]] = []
-    taken: list[str] = []
     for prefix in sorted(by_prefix, key=len, reverse=True):  # the choosier first
         wishes = by_prefix[prefix]
-        rows = _free_rows(connection, prefix, len(wishes), taken, wait_for_locked)
+        updates: list[dict[str, Any]] = []
+        rows = _free_rows(connection, prefix, len(wishes), wait_for_locked)
         for claim, row in zip(wishes, rows, strict=False):
-            taken.append(row.sandbox_id)
             end = claim.now + lab_seconds(row.lab_duration_hours)
             leases[claim.lease_key] = Lease(
                 row.sandbox_id, row.name, row.external_id, claim.now, end
             )
             updates.append(_claim_parameters(claim, row.sandbox_id, end))
             _end_expired(connection, held.get(claim.lease_key), claim.now)
-    if updates:
-        updates.sort(key=lambda update: (update["track"], update["key"]))  # one order of locking
-        connection.execute(_CLAIM, updates)
-        count(connection, {Status.AVAILABLE: -len(updates), Status.ALLOCATED: len(updates)})
+        if updates:
+            updates.sort(key=lambda update: (update["track"], update["key"]))  # one lock order
+            _CLAIM.execute(connection, *updates)
+    if leases:
+        count(connection, {Status.AVAILABLE: -len(leases), Status.ALLOCATED: len(leases)})
     return leases
 
 
 def _free_rows(
-    connection: sa.Connection,
-    prefix: str,
-    limit: int,
-    taken: Sequence[str],
-    wait_for_locked: bool,
+    connection: sa.Connection, prefix: str, limit: int, wait_for_locked: bool
 ) -> Sequence[Any]:
-    statement = _FREE if wait_for_locked else _FREE_UNLOCKED
-    if prefix:
-        statement = statement.where(_column.name >= prefix, _column.name < _after(prefix))
-    if taken:
-        statement = statement.where(_column.sandbox_id.not_in(taken))
-    return connection.execute(statement.limit(limit)).all()
+    if not prefix:
+        statement = _FREE if wait_for_locked else _FREE_UNLOCKED
+        return statement.execute(connection, {"limit": limit}).all()
+    statement = _FREE_NAMED if wait_for_locked else _FREE_NAMED_UNLOCKED
+    names = {"prefix": prefix, "past": _after(prefix), "limit": limit}
+    return statement.execute(connection, names).all()
 
 
 def _after(prefix: str) -> str:
@@ -119,47 +115,48 @@ def _claim_parameters(claim: Claim, sandbox_id: str, expires_at: int) -> dict[st
     }
 
 
-_FREE = (
+_free = (
     sa.select(_column.sandbox_id, _column.name, _column.external_id, _column.lab_duration_hours)
-    .where(has_status(Status.AVAILABLE))
+    .where(_column.status == sa.literal_column("'available'"))
     .order_by(_column.name, _column.sandbox_id)
+    .limit(sa.bindparam("limit"))
     .with_for_update()
 )
-_FREE_UNLOCKED = _FREE.with_for_update(skip_locked=True)
+_free_named = _free.where(
+    _column.name >= sa.bindparam("prefix"), _column.name < sa.bindparam("past")
+)
+_FREE = Prepared(_free)
+_FREE_UNLOCKED = Prepared(_free.with_for_update(skip_locked=True))
+_FREE_NAMED = Prepared(_free_named)
+_FREE_NAMED_UNLOCKED = Prepared(_free_named.with_for_update(skip_locked=True))
 
-_CLAIM = (
+_CLAIM = Prepared(
     sandboxes.update()
     .where(_column.sandbox_id == sa.bindparam("id"))
     .values(
         status=Status.ALLOCATED,
         allocated_to_track=sa.bindparam("track"),
         idempotency_key=sa.bindparam("key"),
+        lease_track=sa.bindparam("track"),
+        lease_key=sa.bindparam("key"),
         track_name=sa.bindparam("label"),
         allocated_at=sa.bindparam("now"),
         updated_at=sa.bindparam("now"),
-        expires_at=sa.bindparam("end"),
+        lease_ends_at=sa.bindparam("end"),
     )
 )
 
 
-def _leases_of(track: sa.ColumnElement[str], key: sa.ColumnElement[str], keys: Any) -> Any:
+def _leases_of(track: sa.ColumnElement[str], key: sa.ColumnElement[str], keys: Any) -> Prepared:
     """The leases of all keys at once, each found through the unique index.
 
     The outer join makes SQLite go from key to lease; left to itself it reads every lease.
     """
-    return sa.select(sandboxes).select_from(
-        keys.outerjoin(
-            sandboxes,
-            sa.and_(
-                has_status(Status.ALLOCATED),
-                _column.allocated_to_track == track,
-                _column.idempotency_key == key,
-            ),
-        )
-    )
+    same = sa.and_(_column.lease_track == track, _column.lease_key == key)
+    return Prepared(sa.select(sandboxes).select_from(keys.outerjoin(sandboxes, same)))
 
 
-def _find_leases_statements() -> dict[str, Any]:
+def _find_leases_statements() -> dict[str, Prepared]:
     keys = sa.bindparam("keys", type_=sa.Text)
     lite = sa.func.json_each(keys).table_valued("value", name="wanted")
     post = sa.func.json_array_elements(sa.cast(keys, sa.JSON)).table_valued("value", name="wanted")

@@ -9,13 +9,16 @@ import sqlalchemy as sa
 
 from sandyard.broker.model import GUARDED, Change, Lease, Sandbox, StaleReason, Status, Tombstone
 from sandyard.broker.stores.tables import DELETED, sandboxes, tally
-from sandyard.kit.sql import insert_or_ignore
+from sandyard.kit.sql import Prepared, insert_or_ignore
 
 TALLY_LINES = 500
 """More than these are folded together when they are next counted."""
 
 _column = sandboxes.c
 _FIELDS = tuple(Sandbox.__dataclass_fields__)
+_ADD_LINE = Prepared(
+    tally.insert().values(status=sa.bindparam("status"), change=sa.bindparam("change")).inline()
+)
 
 
 def apply_changes(connection: sa.Connection, changes: Sequence[Change]) -> dict[str, bool]:
@@ -52,7 +55,7 @@ def unchanged(before: Sandbox) -> list[sa.ColumnElement[bool]]:
 def count(connection: sa.Connection, changes: Mapping[str, int]) -> None:
     lines = [{"status": str(status), "change": n} for status, n in changes.items() if n]
     if lines:
-        connection.execute(tally.insert(), lines)
+        _ADD_LINE.execute(connection, *lines)
 
 
 def fold_tally(connection: sa.Connection) -> None:
@@ -88,8 +91,13 @@ def sandbox_of(row: Any) -> Sandbox:
 
 
 def lease_of(row: Any) -> Lease:
-    return Lease(row.sandbox_id, row.name, row.external_id, row.allocated_at, row.expires_at)
+    return Lease(row.sandbox_id, row.name, row.external_id, row.allocated_at, row.lease_ends_at)
 
 
 def values_of(sandbox: Sandbox) -> dict[str, Any]:
-    return asdict(sandbox) | {"expires_at": sandbox.expires_at}
+    held = sandbox.status is Status.ALLOCATED
+    return asdict(sandbox) | {
+        "lease_track": sandbox.allocated_to_track if held else None,
+        "lease_key": sandbox.idempotency_key if held else None,
+        "lease_ends_at": sandbox.expires_at if held else None,
+    }

@@ -23,7 +23,9 @@ def upgrade() -> None:
         sa.Column("idempotency_key", sa.String(128)),
         sa.Column("track_name", sa.String(128)),
         sa.Column("allocated_at", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("expires_at", sa.BigInteger),
+        sa.Column("lease_track", sa.String(128)),
+        sa.Column("lease_key", sa.String(128)),
+        sa.Column("lease_ends_at", sa.BigInteger),
         sa.Column("deletion_requested_at", sa.BigInteger),
         sa.Column("deletion_retry_count", sa.Integer, nullable=False, server_default="0"),
         sa.Column("next_attempt_at", sa.BigInteger),
@@ -32,24 +34,28 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.BigInteger, nullable=False),
         sa.Column("deleted_at", sa.BigInteger),
         sa.Column("kept_until", sa.BigInteger),
+        sa.CheckConstraint("(status = 'allocated') = (lease_track IS NOT NULL)", "lease_track"),
+        sa.CheckConstraint("(status = 'allocated') = (lease_key IS NOT NULL)", "lease_key"),
+        sa.CheckConstraint("(status = 'allocated') = (lease_ends_at IS NOT NULL)", "lease_ends"),
+        sa.CheckConstraint("(status = 'pending_deletion') = (next_attempt_at IS NOT NULL)", "next"),
+        sa.CheckConstraint("(status = 'deleted') = (kept_until IS NOT NULL)", "kept"),
         schema=schema,
     )
-    partial_indexes = {
-        "sandboxes_lease": (["allocated_to_track", "idempotency_key"], "allocated", True),
-        "sandboxes_ending": (["expires_at", "sandbox_id"], "allocated", False),
-        "sandboxes_deletable": (["next_attempt_at", "sandbox_id"], "pending_deletion", False),
-        "sandboxes_buried": (["kept_until"], "deleted", False),
-    }
-    for index, (columns, status, unique) in partial_indexes.items():
-        only = sa.text(f"status = '{status}'")
+    for index, columns, unique in (
+        ("sandboxes_lease", ["lease_track", "lease_key"], True),
+        ("sandboxes_ending", ["lease_ends_at", "sandbox_id"], False),
+        ("sandboxes_deletable", ["next_attempt_at", "sandbox_id"], False),
+        ("sandboxes_buried", ["kept_until", "sandbox_id"], False),
+    ):
+        there = sa.text(f"{columns[0]} IS NOT NULL")  # the few rows that it is about
         op.create_index(
             index,
             "sandboxes",
             columns,
             unique=unique,
             schema=schema,
-            sqlite_where=only,
-            postgresql_where=only,
+            sqlite_where=there,
+            postgresql_where=there,
         )
     op.create_index(
         "sandboxes_by_status", "sandboxes", ["status", "name", "sandbox_id"], schema=schema

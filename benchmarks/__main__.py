@@ -1,0 +1,73 @@
+"""`python -m benchmarks [NAME…]`: run the measurements and print one table of them."""
+
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks import expiry, http_ratio, open_loop, postgres, row_counts, start
+from benchmarks.pools import LargePool
+from benchmarks.report import Figure, Measured, Say, print_table, progress
+
+Benchmark = Callable[[Path, LargePool, Say], Measured]
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "http": lambda folder, _large, say: http_ratio.measure(folder, say),
+    "open-loop": lambda folder, _large, say: open_loop.measure(folder, say),
+    "rows": row_counts.measure,
+    "expiry": expiry.measure,
+    "start": lambda folder, _large, say: start.measure(folder, say),
+    "postgres": lambda folder, _large, say: postgres.measure(folder, say),
+}
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(BENCHMARKS)))
+def main(names: Sequence[str]) -> None:
+    """Measure Sandyard on this machine and print one table; without a NAME, everything.
+
+    \b
+    http       claims over HTTP beside /healthz and the bare frameworks (needs wrk)
+    open-loop  latency of claims at 1,000 per second
+    rows       a claim in a pool of a million rows beside one of a thousand
+    expiry     the expiry job in a pool of a million rows beside one of ten thousand
+    start      from exec to ready
+    postgres   claims on PostgreSQL beside the same as a bare statement
+
+    All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
+    temporary folder; TMPDIR chooses the disk. The exit code says whether everything ran, not
+    whether a target was met.
+
+    \b
+    Examples:
+      python -m benchmarks
+      python -m benchmarks rows expiry
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    say = progress()
+    load_before = os.getloadavg()[0]
+    results: list[Measured] = []
+    crashed: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="sandyard-bench-") as name:
+        large = LargePool(Path(name))
+        for benchmark in [known for known in BENCHMARKS if not names or known in names]:
+            folder = Path(name) / benchmark
+            folder.mkdir()
+            try:
+                results.append(BENCHMARKS[benchmark](folder, large, say))
+            except Exception:
+                say(f"{benchmark} broke off:\n{traceback.format_exc()}")
+                crashed.append(benchmark)
+                results.append(Measured([Figure.not_measured(benchmark, "it broke off")]))
+    say("")
+    print_table(results, load_before=load_before)
+    sys.exit(1 if crashed else 0)
+
+
+if __name__ == "__main__":
+    main()
