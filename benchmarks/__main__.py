@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import expiry, http_ratio, open_loop, postgres, row_counts, start
+from benchmarks import dynamo, expiry, http_ratio, open_loop, postgres, row_counts, start
 from benchmarks.pools import LargePool
 from benchmarks.report import Figure, Measured, Say, print_table, progress
 
@@ -23,6 +23,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "expiry": expiry.measure,
     "start": lambda folder, _large, say: start.measure(folder, say),
     "postgres": lambda folder, _large, say: postgres.measure(folder, say),
+    "dynamodb": lambda folder, _large, say: dynamo.measure(folder, say),
 }
 
 
@@ -38,6 +39,7 @@ def main(names: Sequence[str]) -> None:
     expiry     the expiry job in a pool of a million rows beside one of ten thousand
     start      from exec to ready
     postgres   claims on PostgreSQL beside the same as a bare statement
+    dynamodb   claims on DynamoDB beside the bare transaction, and by number of rows (needs wrk)
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
     temporary folder; TMPDIR chooses the disk. The exit code says whether everything ran, not

@@ -13,6 +13,9 @@ from sandyard.kit.errors import NotFoundError, UnavailableError
 Report = TypeVar("Report")
 logger = logging.getLogger(__name__)
 
+_SAFE_SHARE = 0.8
+"""The share of a lease's time after which its holder, unable to renew, stops of its own accord."""
+
 
 class JobLeases(Protocol):
     """Who runs which job, kept in the engine that the replicas share.
@@ -88,7 +91,7 @@ class JobRunner:
         """
         task = asyncio.create_task(self._run_in_turn(job))
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     async def run_if_due(
@@ -110,6 +113,11 @@ class JobRunner:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller has been told of it, or has gone away
+
     async def _run_in_turn(self, job: Job[Report]) -> Report:
         async with self._turns.setdefault(job.name, asyncio.Lock()):
             while not await self._acquire(job):  # noqa: ASYNC110 - the event is in the engine
@@ -117,14 +125,24 @@ class JobRunner:
             return await self._run_held(job)
 
     async def _acquire(self, job: Job[Any], *, unless_started_after: float | None = None) -> bool:
+        """Take the lease; one that is taken while we are broken off is given up again."""
         now = self._clock.now()
-        return await self._leases.acquire(
-            job.name,
-            holder=self._holder,
-            now=now,
-            held_until=now + self._lease_sec,
-            unless_started_after=unless_started_after,
+        taking = asyncio.ensure_future(
+            self._leases.acquire(
+                job.name,
+                holder=self._holder,
+                now=now,
+                held_until=now + self._lease_sec,
+                unless_started_after=unless_started_after,
+            )
         )
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            with suppress(UnavailableError):
+                if await taking:
+                    await self._leases.release(job.name, holder=self._holder, finished_at=None)
+            raise
 
     async def _run_held(self, job: Job[Report]) -> Report:
         work = asyncio.ensure_future(job.run())
@@ -148,15 +166,19 @@ class JobRunner:
 
     async def _keep(self, job: Job[Any], work: "asyncio.Future[Any]") -> None:
         """Renew in good time; when the lease is lost, stop the work before another's begins."""
-        held_until = self._clock.now() + self._lease_sec
-        while self._clock.now() < held_until:
-            await asyncio.sleep(self._lease_sec / 3)
-            until = self._clock.now() + self._lease_sec
+        safe_for = self._lease_sec * _SAFE_SHARE
+        safe_until = self._clock.now() + safe_for
+        while (left := safe_until - self._clock.now()) > 0:
+            await asyncio.sleep(min(self._lease_sec / 3, left))
+            renewed_at = self._clock.now()
             try:
-                if not await self._leases.renew(job.name, holder=self._holder, held_until=until):
-                    break
-                held_until = until
-            except UnavailableError:
+                async with asyncio.timeout(max(0, safe_until - renewed_at)):
+                    if not await self._leases.renew(
+                        job.name, holder=self._holder, held_until=renewed_at + self._lease_sec
+                    ):
+                        break
+                safe_until = renewed_at + safe_for
+            except (UnavailableError, TimeoutError):
                 logger.warning(
                     "lease of a running job could not be renewed", extra={"job": job.name}
                 )

@@ -1,5 +1,6 @@
 """A client for the provider's API that retries, gives up in time, and leaves a sick one alone."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 _CIRCUIT = "provider"
 _PAGE = 200
-_MAX_PAGES = 100_000
+_MAX_PAGES_WITHOUT_NEWS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ class Api:
             follow_redirects=False,
         )
         self._breakers = AsyncCircuitBreakerFactory(
-            default_threshold=policy.circuit_threshold, default_ttl=policy.circuit_timeout_sec
+            default_threshold=policy.circuit_threshold,
+            default_ttl=policy.circuit_timeout_sec,
+            exclude=[asyncio.CancelledError],  # a caller that went away says nothing about it
         )
         self._breakers.add_listener(_log_circuit)
 
@@ -60,7 +63,7 @@ class Api:
         response = await self._request("GET", path, params=params)
         try:
             return response.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise unusable("its answer is not JSON") from error
 
     async def delete(self, path: str) -> None:
@@ -82,6 +85,7 @@ class Api:
         gone_is_fine: bool = False,
     ) -> httpx.Response:
         policy = self._policy
+        last_fault: _FaultError | None = None
         try:
             async for attempt in stamina.retry_context(
                 on=_PassingFaultError,
@@ -92,9 +96,15 @@ class Api:
                 wait_jitter=policy.backoff_base_sec,
             ):
                 with attempt:
-                    async with await self._breakers.get_breaker(_CIRCUIT):
-                        return await self._send(method, path, params, gone_is_fine=gone_is_fine)
+                    try:
+                        async with await self._breakers.get_breaker(_CIRCUIT):
+                            return await self._send(method, path, params, gone_is_fine=gone_is_fine)
+                    except _FaultError as fault:
+                        last_fault = fault
+                        raise
         except OpenedState as error:
+            if last_fault is not None:  # it was asked, and what it answered opened the circuit
+                raise ProviderUnavailableError(reason=str(last_fault)) from error
             raise CircuitOpenError(retry_after=round(policy.circuit_timeout_sec)) from error
         except _FaultError as error:
             raise ProviderUnavailableError(reason=str(error)) from error
@@ -110,7 +120,7 @@ class Api:
     ) -> httpx.Response:
         try:
             response = await self._http.request(method, path, params=params)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _PassingFaultError(f"{method} {path}: {type(error).__name__}") from error
         if response.is_success or (gone_is_fine and response.status_code == httpx.codes.NOT_FOUND):
             return response
@@ -128,18 +138,22 @@ class GenericDialect:
         self._api = api
 
     async def list_sandboxes(self) -> Sequence[Listed]:
-        found: list[Listed] = []
-        cursor: str | None = None
-        for _ in range(_MAX_PAGES):
-            params: dict[str, str | int] = {"limit": _PAGE}
-            if cursor:
-                params["cursor"] = cursor
+        found: dict[str, Listed] = {}
+        params: dict[str, str | int] = {"limit": _PAGE}
+        pages_without_news = 0
+        while pages_without_news < _MAX_PAGES_WITHOUT_NEWS:
             page = await self._api.get("/api/sandbox", params)
-            entries = _field(page, "sandboxes", list)
-            found += [_listed(_field(entry, "id", str), entry) for entry in entries]
+            known = len(found)
+            for entry in _field(page, "sandboxes", list):
+                listed = _listed(entry)
+                found[listed.external_id] = listed
             cursor = page.get("next_cursor")
             if not cursor:
-                return found
+                return list(found.values())
+            if not isinstance(cursor, str | int):
+                raise unusable("its next_cursor is neither text nor a number")
+            params["cursor"] = cursor
+            pages_without_news = pages_without_news + 1 if len(found) == known else 0
         raise unusable("its list does not end")
 
     async def delete_sandbox(self, external_id: str) -> None:
@@ -157,7 +171,7 @@ class InfobloxDialect:
     async def list_sandboxes(self) -> Sequence[Listed]:
         answer = await self._api.get("/current_user/accounts", {})
         return [
-            _listed(_field(entry, "id", str), entry)
+            _listed(entry)
             for entry in _field(answer, "results", list)
             if _field(entry, "account_type", str) == "sandbox" and entry.get("state") == "active"
         ]
@@ -206,11 +220,18 @@ def _field(entry: Any, name: str, kind: type) -> Any:
     return value
 
 
-def _listed(external_id: str, entry: dict[str, Any]) -> Listed:
-    """Names are the provider's; a NUL, which no engine stores, is all that is taken out."""
+def _listed(entry: Any) -> Listed:
+    """An id must be one that can be stored and sent back; of a name, only what can is taken."""
+    external_id: str = _field(entry, "id", str)
+    if not external_id or external_id != _storable(external_id):
+        raise unusable("its answer has an id that is empty or no text")
     name = entry.get("name")
-    text = name.replace("\0", "") if isinstance(name, str) else ""
-    return Listed(external_id=external_id, name=text or external_id)
+    return Listed(external_id, (_storable(name) if isinstance(name, str) else "") or external_id)
+
+
+def _storable(text: str) -> str:
+    """Without NUL and halves of surrogate pairs, which engines refuse."""
+    return text.replace("\0", "").encode(errors="ignore").decode()
 
 
 def _segment(text: str) -> str:

@@ -1,6 +1,7 @@
 """A cloud provider that exists only in this process: both dialects, real HTTP, faults on demand."""
 
 import asyncio
+import math
 import random
 import uuid
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -32,15 +33,12 @@ class Faults:
 
     def changed(self, wishes: dict[str, Any]) -> "Faults":
         """With the wishes applied; ValueError names the first that makes no sense."""
-        types = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        types = {f.name: type(f.default) for f in fields(self)}
         for name, value in wishes.items():
             if name not in types:
                 raise ValueError(f"there is no fault called {name}; there are {', '.join(types)}")
-            wanted = (int, float) if types[name] is float else types[name]
-            if not isinstance(value, wanted) or (
-                isinstance(value, bool) and types[name] is not bool
-            ):
-                raise ValueError(f"{name} must be of type {types[name].__name__}")
+            if not _fits(value, types[name]):
+                raise ValueError(f"{name} must be a {types[name].__name__}, zero or more")
         changed = replace(self, **wishes)
         if changed.outage not in ("none", "error", "hang"):
             raise ValueError("outage must be none, error or hang")
@@ -63,8 +61,11 @@ class Simulator:
 
     def load_or_create(self, count: int) -> None:
         if self.state_file and self.state_file.exists():
-            state = orjson.loads(self.state_file.read_bytes())
-            self.sandboxes, self.made = state["sandboxes"], state["made"]
+            try:
+                state = orjson.loads(self.state_file.read_bytes())
+                self.sandboxes, self.made = dict(state["sandboxes"]), int(state["made"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{self.state_file} is no state of a simulator") from error
         else:
             self.create(count)
 
@@ -111,6 +112,14 @@ class Simulator:
         if self.token and credential.split(" ", 1)[-1] != self.token:
             return _error(401, "wrong token")
         return None
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind in (bool, str):
+        return isinstance(value, kind)
+    wanted = (int, float) if kind is float else int
+    is_number = isinstance(value, wanted) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and value >= 0
 
 
 def create_simulator_app(simulator: Simulator) -> Starlette:
@@ -209,7 +218,7 @@ async def _change(request: Request) -> Response:
 async def _create(request: Request) -> Response:
     try:
         count = int((await request.json())["count"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         count = -1
     if not 0 <= count <= _MOST_AT_ONCE:
         return _error(400, 'send {"count": N}, N up to a million')

@@ -48,6 +48,7 @@ _PAGE = 1000
 _CHUNK = 200
 _LARGEST_BATCH = 64
 _PARALLEL_BATCHES = 4
+_PAUSE_SEC = 0.002
 _ATTEMPTS = 10
 
 _column = sandboxes.c
@@ -62,6 +63,7 @@ class SqlPoolStore:
             key=lambda claim: claim.lease_key,
             parallel=_PARALLEL_BATCHES if database.concurrent_writers else 1,
             max_size=_LARGEST_BATCH,
+            pause_sec=0 if database.concurrent_writers else _PAUSE_SEC,
         )
 
     async def claim(self, claim: Claim) -> Claimed | None:

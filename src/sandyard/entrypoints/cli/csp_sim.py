@@ -54,9 +54,16 @@ def command(
     from sandyard.broker.provider.simulator import Faults, Simulator, create_simulator_app
     from sandyard.entrypoints.server import Listener, require_free_port
 
+    try:
+        simulator = Simulator(token=token, faults=Faults().changed(faults), state_file=state)
+    except ValueError as error:
+        raise click.UsageError("--" + str(error).replace("_", "-")) from error
+    try:
+        simulator.load_or_create(count)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
     require_free_port(host, port)
-    simulator = Simulator(token=token, faults=Faults().changed(faults), state_file=state)
-    simulator.load_or_create(count)
 
     async def run() -> None:
         stopping = asyncio.Event()
