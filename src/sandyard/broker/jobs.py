@@ -198,9 +198,12 @@ class Cleanup:
             async with slots:
                 await self._delete(sandbox, report)
 
-        async with asyncio.TaskGroup() as group:
-            for sandbox in due:
-                group.create_task(delete(sandbox))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for sandbox in due:
+                    group.create_task(delete(sandbox))
+        except ExceptionGroup as trouble:
+            raise trouble.exceptions[0] from trouble
 
     async def _delete(self, sandbox: Sandbox, report: CleanupReport) -> None:
         try:
