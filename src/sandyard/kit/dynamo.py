@@ -125,6 +125,7 @@ class Dynamo:
                 ConditionFailedError,
                 TransactionRefusedError,
                 ValueError,
+                UnavailableError,  # a table or a credential that is missing stays named
                 asyncio.CancelledError,
             ],
         )

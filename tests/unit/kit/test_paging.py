@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from sandyard.kit.paging import InvalidCursorError, _seal, decode_cursor, encode_cursor
 
-
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 

@@ -5,7 +5,6 @@ carry index keys. The indexes lag, so they are asked where to look; what is true
 """
 
 import asyncio
-import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -40,12 +39,13 @@ from sandyard.broker.stores.dynamo_items import (
 )
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.reservoir import Candidate, Reservoir
-from sandyard.broker.stores.walk import Walk
+from sandyard.broker.stores.walk import Places, Walk
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo import ConditionFailedError, Item, TransactionRefusedError, within
+from sandyard.kit.jobs_dynamo import DynamoJobLeases
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 
-_DEADLINE_SEC = 8.0
+_DEADLINE_SEC = 10.0  # longer than one call may take, so that a call tells why it failed
 _PARALLEL = 32
 _COUNTS_KEY = {"PK": "COUNTS", "SK": "META"}
 _IS_STATUS = "#status = :status"
@@ -60,7 +60,6 @@ class DynamoPoolStore:
         reservoir_size: int,
         on_conflict: Callable[[], None] = lambda: None,
         counts_age_sec: float = 15,
-        randomness: random.Random | None = None,
     ) -> None:
         self._pool = pool
         self._table = pool.table
@@ -68,7 +67,7 @@ class DynamoPoolStore:
         self._reservoir_size = reservoir_size
         self._on_conflict = on_conflict
         self._counts_age_sec = counts_age_sec
-        self._random = randomness or random.Random()  # noqa: S311 - where to look, no secret
+        self._places = Places(DynamoJobLeases(pool.table), clock)
         self._reservoirs: dict[str, Reservoir] = {}
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._checked = False
@@ -92,7 +91,7 @@ class DynamoPoolStore:
         held: Item | None = None
         while True:
             try:
-                lease = await self._writelease_of(claim, write_id, candidate, held)
+                lease = await self._write_lease(claim, write_id, candidate, held)
             except TransactionRefusedError as refused:
                 row, standing = refused.reasons[0], refused.reasons[1]
                 held = standing.item if standing.is_condition else held
@@ -115,7 +114,7 @@ class DynamoPoolStore:
                 reservoir.claimed(candidate)
                 return Claimed(lease, is_new=True)
 
-    async def _writelease_of(
+    async def _write_lease(
         self, claim: Claim, write_id: str, candidate: Candidate, held: Item | None
     ) -> Lease:
         """The claim: one transaction, which also ends the expired lease `held`, if there is one."""
@@ -193,7 +192,7 @@ class DynamoPoolStore:
         update = self._change_action(change, write_id)
         try:
             if before.status is Status.ALLOCATED and after.status is not Status.ALLOCATED:
-                await self._table.transact(update, self._endlease_of(before))
+                await self._end_allocation(before, update)
             else:
                 await self._table.engine.call("UpdateItem", update["Update"])
         except ConditionFailedError as refused:
@@ -201,6 +200,18 @@ class DynamoPoolStore:
         except TransactionRefusedError as refused:
             return _wrote(write_id, refused.reasons[0].item)
         return True
+
+    async def _end_allocation(self, before: Sandbox, update: Mapping[str, Any]) -> None:
+        """Change the row and remove its lease; one that names another sandbox stays.
+
+        Only an adopted table has such rows: their track and key have a newer sandbox.
+        """
+        try:
+            await self._table.transact(update, self._end_lease(before))
+        except TransactionRefusedError as refused:
+            if refused.reasons[0].is_condition:
+                raise
+            await self._table.engine.call("UpdateItem", update["Update"])
 
     def _change_action(self, change: Change, write_id: str) -> dict[str, Any]:
         old, new = asdict(change.before), asdict(change.after)
@@ -220,7 +231,7 @@ class DynamoPoolStore:
             sandbox_key(change.before.sandbox_id), expression, values, condition=condition
         )
 
-    def _endlease_of(self, sandbox: Sandbox) -> dict[str, Any]:
+    def _end_lease(self, sandbox: Sandbox) -> dict[str, Any]:
         key = lease_key(sandbox.allocated_to_track or "", sandbox.idempotency_key or "")
         return self._table.delete_action(
             key,
@@ -250,17 +261,21 @@ class DynamoPoolStore:
         return sum(await self._in_parallel([self._add(sandbox) for sandbox in new]))
 
     async def _add(self, sandbox: Sandbox) -> bool:
+        write_id = _write_id()
         try:
             await self._table.transact(
-                self._table.put_action(sandbox_item(sandbox), condition="attribute_not_exists(PK)"),
+                self._table.put_action(
+                    sandbox_item(sandbox) | {"write_id": write_id},
+                    condition="attribute_not_exists(PK)",
+                ),
                 self._table.check_action(
                     gone_key(sandbox.sandbox_id),
                     condition="attribute_not_exists(PK) OR kept_until <= :now",
                     values={"now": sandbox.created_at},
                 ),
             )
-        except TransactionRefusedError:
-            return False
+        except TransactionRefusedError as refused:
+            return _wrote(write_id, refused.reasons[0].item)
         return True
 
     async def buried(self, sandbox_ids: Sequence[str]) -> set[str]:
@@ -383,15 +398,18 @@ class DynamoPoolStore:
 
     async def _take_counts(self, now: float) -> Item | None:
         """Count by the index, unless another replica is just doing it."""
+        write_id = _write_id()
         try:
             await self._table.update(
                 _COUNTS_KEY,
-                "SET counting_until = :until",
-                {"now": now, "until": now + self._counts_age_sec},
+                "SET counting_until = :until, write_id = :write_id",
+                {"now": now, "until": now + self._counts_age_sec, "write_id": write_id},
                 condition="attribute_not_exists(counting_until) OR counting_until <= :now",
             )
-        except ConditionFailedError:
-            return None
+        except ConditionFailedError as refused:
+            counted_before = "counts" in (refused.item or {})
+            if counted_before and not _wrote(write_id, refused.item):
+                return None
         counts = {str(status): await self._count(status) for status in Status}
         item: Item = {**_COUNTS_KEY, "taken_at": now, "counts": counts}
         await self._table.put(item)
@@ -426,7 +444,7 @@ class DynamoPoolStore:
             if len(self._reservoirs) > 256:
                 self._reservoirs.clear()
             self._reservoirs[prefix] = Reservoir(
-                Walk(self._pool, prefix, self._random),
+                Walk(self._pool, prefix, self._places),
                 still_free=self._still_free,
                 size=self._reservoir_size,
             )
@@ -465,7 +483,11 @@ class DynamoPoolStore:
             async with self._slots:
                 return await work
 
-        return await asyncio.gather(*map(one, works))
+        outcomes = await asyncio.gather(*map(one, works), return_exceptions=True)
+        for outcome in outcomes:  # all have come to their end, so nothing is written after this
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return outcomes
 
 
 def _position(position: list[Any], states: int) -> tuple[int, Item | None]:

@@ -1,6 +1,7 @@
 """Candidates for claims, read ahead from a lagging index and handed to one request each."""
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -25,17 +26,18 @@ Walk = Callable[[int], AsyncIterator[Sequence[Candidate]]]
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    asked: float
+    asked: int
     answer: asyncio.Future[Candidate | None]
 
 
 class Reservoir:
     """Free rows that this process may try.
 
-    A row is handed to one request at a time. What this process claimed is never offered again,
-    however long the index goes on showing it; what it lost is offered again only after a
-    consistent read has said that it is free. `take` answers None only after a look around the
-    whole index that began after it was called, and that met no row in another request's hands.
+    A row is handed to one request at a time, in the order in which they asked. What this process
+    claimed is never offered again, however long the index goes on showing it; what it lost is
+    offered again only after a consistent read has said that it is free. `take` answers None only
+    after a look around the whole index that began after it was called, and that met no row in
+    another request's hands.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class Reservoir:
         self._lost: dict[str, float] = {}
         self._look: asyncio.Task[None] | None = None
         self._looked_at = 0.0
+        self._turns = itertools.count()
+        """What came before what; a clock may stand still within a step of the event loop."""
         self.was_empty = False
 
     async def take(self) -> Candidate | None:
-        if self._ready:
+        if self._ready and not self._waiters:
             return self._hand_out()
-        waiter = _Waiter(_now(), asyncio.get_running_loop().create_future())
+        waiter = _Waiter(next(self._turns), asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._begin_look()
         try:
@@ -69,17 +73,17 @@ class Reservoir:
             if waiter.answer.done() and not waiter.answer.cancelled():
                 if candidate := waiter.answer.result():
                     self.unused(candidate)
-            else:
+            elif waiter in self._waiters:
                 self._waiters.remove(waiter)
             raise
 
     def claimed(self, candidate: Candidate) -> None:
-        self._claimed[candidate.sandbox_id] = _now()
+        _remember(self._claimed, candidate.sandbox_id)
         self._settle(candidate)
 
     def lost(self, candidate: Candidate) -> None:
         """Somebody else has it, or may have: it is not offered unchecked."""
-        self._lost[candidate.sandbox_id] = _now()
+        _remember(self._lost, candidate.sandbox_id)
         self._settle(candidate)
 
     def unused(self, candidate: Candidate) -> None:
@@ -99,7 +103,9 @@ class Reservoir:
 
     def _serve(self) -> None:
         while self._ready and self._waiters:
-            self._waiters.popleft().answer.set_result(self._hand_out())
+            waiter = self._waiters.popleft()
+            if not waiter.answer.done():  # else its caller has just gone away
+                waiter.answer.set_result(self._hand_out())
 
     def _begin_look(self) -> None:
         if self._look is None:
@@ -107,9 +113,9 @@ class Reservoir:
 
     async def _look_once(self) -> None:
         """One look for all who wait; those who asked after it began may need another."""
-        began = _now()
+        began = next(self._turns)
         try:
-            met = await self._look_around()
+            met, all_around = await self._look_around()
         except Exception as error:
             for waiter in self._drain():
                 waiter.answer.set_exception(error)
@@ -117,49 +123,67 @@ class Reservoir:
         finally:
             self._look = None
             self._looked_at = _now()
-        self._serve()
-        if not met:
-            for waiter in self._drain(asked_by=began):
+        if all_around and not met:
+            for waiter in self._drain(asked_before=began):
                 waiter.answer.set_result(None)
         if self._waiters and not met & self._handed_out:
             self._begin_look()
 
-    def _drain(self, asked_by: float = float("inf")) -> list[_Waiter]:
-        drained = [waiter for waiter in self._waiters if waiter.asked <= asked_by]
-        self._waiters = deque(waiter for waiter in self._waiters if waiter.asked > asked_by)
+    def _drain(self, asked_before: float = float("inf")) -> list[_Waiter]:
+        waiting = [waiter for waiter in self._waiters if not waiter.answer.done()]
+        drained = [waiter for waiter in waiting if waiter.asked < asked_before]
+        self._waiters = deque(waiter for waiter in waiting if waiter.asked >= asked_before)
         return drained
 
-    async def _look_around(self) -> set[str]:
-        """Collect candidates; returns the ids that were met in other requests' hands."""
-        self._forget_old()
-        wanted = max(self._size, len(self._waiters))
+    async def _look_around(self) -> tuple[set[str], bool]:
+        """Serve who waits and read ahead.
+
+        Returns the ids that were met in, or given into, requests' hands, for those may come back
+        unused; and whether the look went all around the index.
+        """
+        _forget_old(self._claimed)
+        _forget_old(self._lost)
         met: set[str] = set()
         doubtful: dict[str, Candidate] = {}
-        async for page in self._walk(wanted):
+        all_around = True
+        async for page in self._walk(max(self._size, len(self._waiters))):
             for candidate in page:
-                sandbox_id = candidate.sandbox_id
-                if sandbox_id in self._claimed:
-                    continue
-                if sandbox_id in self._handed_out:
-                    met.add(sandbox_id)
-                elif sandbox_id in self._lost:
-                    doubtful[sandbox_id] = candidate
-                else:
-                    self._ready[sandbox_id] = candidate
-            if len(self._ready) >= wanted:
+                self._meet(candidate, met, doubtful)
+            self._serve()
+            if not self._waiters and len(self._ready) >= self._size:
+                all_around = False
                 break
-        if not self._ready and doubtful:
+        if self._waiters and doubtful:
             for sandbox_id in await self._still_free(doubtful.keys()):
                 self._lost.pop(sandbox_id, None)
                 self._ready[sandbox_id] = doubtful[sandbox_id]
-        self.was_empty = not self._ready
-        return met
+                met.add(sandbox_id)
+            self._serve()
+        self.was_empty = not self._ready and not met
+        return met & self._handed_out, all_around
 
-    def _forget_old(self) -> None:
-        horizon = _now() - _REMEMBER_SEC
-        for memory in (self._claimed, self._lost):
-            for sandbox_id in [key for key, at in memory.items() if at < horizon]:
-                del memory[sandbox_id]
+    def _meet(self, candidate: Candidate, met: set[str], doubtful: dict[str, Candidate]) -> None:
+        sandbox_id = candidate.sandbox_id
+        if sandbox_id in self._claimed:
+            return
+        if sandbox_id in self._lost:
+            doubtful[sandbox_id] = candidate
+            return
+        met.add(sandbox_id)
+        if sandbox_id not in self._handed_out:
+            self._ready[sandbox_id] = candidate
+
+
+def _remember(memory: dict[str, float], sandbox_id: str) -> None:
+    """Note it as the newest; a dict keeps its entries in the order in which they came."""
+    memory.pop(sandbox_id, None)
+    memory[sandbox_id] = _now()
+
+
+def _forget_old(memory: dict[str, float]) -> None:
+    horizon = _now() - _REMEMBER_SEC
+    while memory and memory[oldest := next(iter(memory))] < horizon:
+        del memory[oldest]
 
 
 def _now() -> float:

@@ -1,0 +1,139 @@
+"""Replicas of the server on one table, behind the fault proxy, that are killed and come back."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sandyard.entrypoints.server import free_port
+from tests.engines import AWS_ENVIRONMENT
+from tests.servers import run_sandyard, wait_until_ready
+
+LAB_SEC = 9
+TRACK_TOKEN = "track-token"
+ADMIN_TOKEN = "admin-token"
+
+_SETTINGS = {
+    "POOL_STORE": "dynamodb",
+    "BROKER_API_TOKEN": TRACK_TOKEN,
+    "BROKER_ADMIN_TOKEN": ADMIN_TOKEN,
+    "CSP_API_TOKEN": "none",
+    "LAB_DURATION_HOURS": str(LAB_SEC / 3600),
+    "GRACE_PERIOD_MINUTES": "0.02",
+    "CLEANUP_INTERVAL_SEC": "4",
+    "AUTO_EXPIRY_INTERVAL_SEC": "4",
+    "JOB_LEASE_SEC": "3",
+    "DELETION_BACKOFF_BASE_SEC": "1",
+    "LOG_LEVEL": "WARNING",
+}
+
+
+@dataclass(slots=True)
+class Replica:
+    """One `sandyard serve`, on a port that it keeps through all its lives."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self.process = run_sandyard(
+            *("serve", "--port", str(self.port), "--data-dir", str(self.folder / str(self.port))),
+            environment=self.environment,
+            log=self.folder / f"replica-{self.port}.log",
+        )
+        await asyncio.to_thread(wait_until_ready, self.url, self.process)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self._reap(10)
+
+    async def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                await asyncio.to_thread(self._reap, 20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def _reap(self, seconds: float) -> None:
+        assert self.process is not None
+        self.process.wait(seconds)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+
+
+@dataclass(slots=True)
+class Proxy:
+    """The fault proxy as a process of its own, told what to do over HTTP."""
+
+    url: str
+    control: httpx.AsyncClient
+
+    async def set(self, **faults: Any) -> None:
+        answer = await self.control.patch("/_faults", json=faults)
+        assert answer.status_code == 200, answer.text
+
+    async def look(self) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.control.get("/_faults")).json()
+        return found
+
+    async def settle(self) -> None:
+        """Wait until every call that was held up has reached the engine or been dropped."""
+        deadline = time.monotonic() + 20
+        while (await self.look())["in_flight"]:
+            assert time.monotonic() < deadline, "calls are stuck in the proxy"
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def proxy_process(engine_url: str, *, seed: int) -> AsyncIterator[Proxy]:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    arguments = ["--port", str(port), "--engine", engine_url, "--seed", str(seed)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.proxy", *arguments],
+        env={"PATH": os.environ["PATH"]},
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        await asyncio.to_thread(wait_until_ready, url, process, "/_faults")
+        async with httpx.AsyncClient(base_url=url, timeout=20) as control:
+            yield Proxy(url, control)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@asynccontextmanager
+async def replicas(
+    count: int, *, folder: Path, engine_url: str, table: str, provider_url: str
+) -> AsyncIterator[list[Replica]]:
+    """So many of them, all ready; whatever became of them, none is left at the end."""
+    environment = _SETTINGS | AWS_ENVIRONMENT
+    environment |= {
+        "DDB_ENDPOINT_URL": engine_url,
+        "DDB_TABLE_NAME": table,
+        "CSP_BASE_URL": provider_url,
+    }
+    all_of_them = [Replica(folder, environment) for _ in range(count)]
+    try:
+        await asyncio.gather(*(each.start() for each in all_of_them))
+        yield all_of_them
+    finally:
+        await asyncio.gather(*(each.stop() for each in all_of_them))

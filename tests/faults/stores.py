@@ -1,0 +1,75 @@
+"""Stores as replicas have them, each with an engine object of its own."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiodynamo.credentials import Key, StaticCredentials
+
+from sandyard.broker.model import Sandbox, Status
+from sandyard.broker.ports import PoolStore
+from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.broker.stores.dynamodb import DynamoPoolStore
+from sandyard.kit.clock import SystemClock
+from sandyard.kit.dynamo import Dynamo, DynamoPolicy, Item, Table, plain
+from tests.pools import everything
+
+IMPATIENT = DynamoPolicy(
+    deadline_sec=1.0,
+    try_sec=0.25,
+    backoff_base_sec=0.01,
+    backoff_max_sec=0.1,
+    circuit_threshold=1000,
+)
+PATIENT = DynamoPolicy(deadline_sec=8.0, try_sec=6.0)
+
+
+@asynccontextmanager
+async def table_at(
+    url: str, pool: PoolTable, *, policy: DynamoPolicy = IMPATIENT
+) -> AsyncIterator[PoolTable]:
+    """The same table through another door."""
+    engine = Dynamo(
+        region="us-east-1",
+        endpoint_url=url,
+        policy=policy,
+        credentials=StaticCredentials(Key("local", "local")),
+    )
+    try:
+        yield PoolTable(engine, pool.names)
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def store_at(
+    url: str,
+    pool: PoolTable,
+    *,
+    policy: DynamoPolicy = IMPATIENT,
+    on_conflict: Callable[[], None] = lambda: None,
+) -> AsyncIterator[DynamoPoolStore]:
+    async with table_at(url, pool, policy=policy) as door:
+        yield DynamoPoolStore(
+            door,
+            clock=SystemClock(),
+            reservoir_size=15,
+            on_conflict=on_conflict,
+            counts_age_sec=0,
+        )
+
+
+async def whole_table(table: Table) -> list[Item]:
+    """Every item as last written; only a check of everything may read so."""
+    items: list[Item] = []
+    payload: dict[str, Any] = {"TableName": table.name, "ConsistentRead": True}
+    while True:
+        answer = await table.engine.call("Scan", payload)
+        items += [plain(item) for item in answer["Items"]]
+        if "LastEvaluatedKey" not in answer:
+            return items
+        payload["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+
+async def in_state(store: PoolStore, status: Status) -> list[Sandbox]:
+    return [row for row in await everything(store) if row.status is status]
