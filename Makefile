@@ -19,7 +19,7 @@ PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/x6
 DYNOXIDE := $(TOOLS)/node_modules/@dynoxide/$(PLATFORM)/dynoxide
 
 .DEFAULT_GOAL := help
-.PHONY: help install debian-tools serve dev test check format bench clean
+.PHONY: help install debian-tools serve dev test check format torture bench clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,7 +61,11 @@ format: dev ## Put the code in form
 test: check debian-tools $(DYNOXIDE) ## Everything CI runs: the checks and all tests on the real engines
 	$(RUN)/pytest
 
-bench: dev ## Measure; prints one table of ratios
+torture: dev $(DYNOXIDE) ## The randomised fault run on DynamoDB, ten times as long (SANDYARD_TORTURE_SEED)
+	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/test_exactly_once.py
+
+bench: dev $(DYNOXIDE) ## Measure; prints one table of ratios (wrk is installed if it is missing)
+	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null) || true
 	$(RUN)/python -m benchmarks
 
 clean: ## Remove what was installed and made (not DATA_DIR)

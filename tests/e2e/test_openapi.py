@@ -46,7 +46,7 @@ PROMISED: dict[str, tuple[str | None, set[int]]] = {
 }
 REACHED = {
     **{call: {200} for call in PROMISED},
-    "POST /v1/allocate": {200, 201, 400, 409},
+    "POST /v1/allocate": {200, 201, 400},
     f"POST {SANDBOX}/mark-for-deletion": {200, 400, 403, 404},
     f"GET {SANDBOX}": {200, 400, 403, 404},
     "GET /v1/admin/sandboxes": {200, 400},
