@@ -87,7 +87,7 @@ class TransactionRefusedError(Exception):
 
 
 class TableMissingError(UnavailableError):
-    """The DynamoDB table does not exist. Run `sandyard tables create`."""
+    """The DynamoDB table does not exist. Run `sandyard tables create`, or check AWS_REGION."""
 
     code = "TABLE_MISSING"
 

@@ -47,7 +47,7 @@ MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 _PAGE = 1000
 _CHUNK = 200
 _LARGEST_BATCH = 64
-_PARALLEL_BATCHES = 4
+_PARALLEL_BATCHES = 8
 _PAUSE_SEC = 0.002
 _ATTEMPTS = 10
 
