@@ -68,21 +68,32 @@ async def create_database(server_url: str) -> str:
 
 
 @asynccontextmanager
-async def broker_database(
-    engine: str, folder: Path, postgres_url: str, *, pool_size: int = 16
+async def sql_database(
+    engine: str, folder: Path, postgres_url: str, *, schema: str, pool_size: int = 16
 ) -> AsyncIterator[Database]:
-    """A fresh database of the engine, brought to the Broker's newest schema."""
+    """An empty database of the engine."""
     database: Database
     if engine == "sqlite":
-        database = SqliteDatabase(folder / f"{uuid4().hex}.db", schema="broker")
+        database = SqliteDatabase(folder / f"{uuid4().hex}.db", schema=schema)
     else:
         url = await create_database(postgres_url)
         database = PostgresDatabase(sa.make_url(url), pool_size=pool_size)
     try:
-        await MIGRATIONS.upgrade(database)
         yield database
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def broker_database(
+    engine: str, folder: Path, postgres_url: str, *, pool_size: int = 16
+) -> AsyncIterator[Database]:
+    """A fresh database of the engine, brought to the Broker's newest schema."""
+    async with sql_database(
+        engine, folder, postgres_url, schema=MIGRATIONS.part, pool_size=pool_size
+    ) as database:
+        await MIGRATIONS.upgrade(database)
+        yield database
 
 
 @contextmanager

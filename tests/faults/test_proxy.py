@@ -74,18 +74,6 @@ def _key(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def pool(dynamo_url: str) -> AsyncIterator[PoolTable]:
-    async with pool_table(dynamo_url) as pool:
-        yield pool
-
-
-@pytest.fixture
-async def proxy(dynamo_url: str) -> AsyncIterator[FaultProxy]:
-    async with fault_proxy(dynamo_url, seed=7) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def client(proxy: FaultProxy, pool: PoolTable) -> AsyncIterator[Client]:
     client = Client(proxy.url, pool.names.table)
     yield client

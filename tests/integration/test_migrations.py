@@ -11,8 +11,8 @@ from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import metadata
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.migrations import Migrations
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
-from tests.engines import SQL_ENGINES, create_database
+from sandyard.kit.sql import Database
+from tests.engines import SQL_ENGINES, sql_database
 from tests.pools import NOW, fill
 
 
@@ -20,14 +20,8 @@ from tests.pools import NOW, fill
 async def empty(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
 ) -> AsyncIterator[Database]:
-    database: Database
-    if request.param == "sqlite":
-        database = SqliteDatabase(tmp_path / "empty.db", schema="broker")
-    else:
-        url = await create_database(postgres_url)
-        database = PostgresDatabase(sa.make_url(url), pool_size=2)
-    yield database
-    await database.close()
+    async with sql_database(request.param, tmp_path, postgres_url, schema="broker") as database:
+        yield database
 
 
 async def test_forward_twice_back_and_forward_again_with_rows(empty: Database) -> None:

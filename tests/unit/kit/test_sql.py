@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
-from tests.engines import SQL_ENGINES, create_database
+from tests.engines import SQL_ENGINES, create_database, sql_database
 
 things = sa.Table(
     "things",
@@ -29,15 +29,9 @@ def create_things(connection: sa.Connection) -> None:
 async def db(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
 ) -> AsyncIterator[Database]:
-    database: Database
-    if request.param == "sqlite":
-        database = SqliteDatabase(tmp_path / "things.db", schema="things")
-    else:
-        url = await create_database(postgres_url)
-        database = PostgresDatabase(sa.make_url(url), pool_size=4)
-    await database.write(create_things)
-    yield database
-    await database.close()
+    async with sql_database(request.param, tmp_path, postgres_url, schema="things") as database:
+        await database.write(create_things)
+        yield database
 
 
 async def insert(db: Database, number: int) -> int:
