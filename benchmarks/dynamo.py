@@ -32,7 +32,8 @@ from sandyard.broker.stores.dynamo_table import (
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.entrypoints.server import free_port
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.dynamo import Dynamo, wire
+from sandyard.kit.dynamo import Dynamo
+from sandyard.kit.dynamo_values import wire
 from sandyard.kit.jobs_dynamo import DynamoJobLeases
 from tests.engines import AWS_ENVIRONMENT
 from tests.servers import sandyard_serve

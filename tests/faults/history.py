@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from sandyard.broker.model import Status
-from sandyard.kit.dynamo import Item
+from sandyard.kit.dynamo_values import Item
 
 ENDING = ("mark", "release")
 INDEX_LAG_SEC = 10

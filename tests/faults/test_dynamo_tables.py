@@ -18,7 +18,8 @@ from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, TableUnfi
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.entrypoints.server import free_port
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.dynamo import Dynamo, DynamoPolicy, Item, TableMissingError
+from sandyard.kit.dynamo import Dynamo, DynamoPolicy, TableMissingError
+from sandyard.kit.dynamo_values import Item
 from sandyard.kit.errors import UnavailableError
 from tests.clocks import ManualClock
 from tests.faults.stores import IMPATIENT

@@ -13,7 +13,8 @@ from sandyard.broker.model import Claim, Claimed, Lease, Status
 from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.kit.dynamo import ConditionFailedError, Item
+from sandyard.kit.dynamo import ConditionFailedError
+from sandyard.kit.dynamo_values import Item
 from tests.faults.history import Attempt, History, check, kinds
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import PATIENT, store_at, table_at, whole_table

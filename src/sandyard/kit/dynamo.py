@@ -6,7 +6,6 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import aiohttp
@@ -19,12 +18,10 @@ from purgatory import AsyncCircuitBreakerFactory
 from purgatory.domain.model import OpenedState
 from yarl import URL
 
+from sandyard.kit.dynamo_values import Item, plain, plain_or_none, wire, wire_value
 from sandyard.kit.errors import UnavailableError
 
 logger = logging.getLogger(__name__)
-
-Item = dict[str, Any]
-"""An item in plain Python values: str, int, float, bool."""
 
 _CIRCUIT = "dynamodb"
 _CONNECTIONS = 256
@@ -201,7 +198,7 @@ class Dynamo:
             raise _PassingError(kind or f"status {status}")
         match kind:
             case "ConditionalCheckFailedException":
-                raise ConditionFailedError(_plain_or_none(answer.get("Item")))
+                raise ConditionFailedError(plain_or_none(answer.get("Item")))
             case "TransactionCanceledException":
                 _raise_refused(answer)
             case "ResourceNotFoundException":
@@ -243,7 +240,7 @@ class Table:
         answer = await self.engine.call(
             "GetItem", {"TableName": self.name, "Key": wire(key), "ConsistentRead": True}
         )
-        return _plain_or_none(answer.get("Item"))
+        return plain_or_none(answer.get("Item"))
 
     async def get_many(self, keys: Sequence[Item]) -> list[Item]:
         """Those of the items that exist, as last written."""
@@ -306,7 +303,7 @@ class Table:
             payload["Select"] = "COUNT"
         answer = await self.engine.call("Query", payload)
         items = [plain(item) for item in answer.get("Items", [])]
-        return items, _plain_or_none(answer.get("LastEvaluatedKey")), answer["Count"]
+        return items, plain_or_none(answer.get("LastEvaluatedKey")), answer["Count"]
 
     async def pages(self, **query: Any) -> AsyncIterator[list[Item]]:
         """All pages of a query, to its end."""
@@ -358,49 +355,11 @@ class Table:
         return {"ConditionCheck": _conditional(action, condition)}
 
 
-def wire(item: Item) -> dict[str, Any]:
-    """Python values as DynamoDB's; an attribute that is None is left out."""
-    return {name: _wire_value(value) for name, value in item.items() if value is not None}
-
-
-def plain(item: Mapping[str, Any]) -> Item:
-    return {name: _plain_value(value) for name, value in item.items()}
-
-
-def _wire_value(value: Any) -> dict[str, Any]:
-    match value:
-        case bool():
-            return {"BOOL": value}
-        case int() | float() | Decimal():
-            return {"N": repr(value) if isinstance(value, float) else str(value)}
-        case dict():
-            return {"M": wire(value)}
-        case _:
-            return {"S": str(value)}
-
-
-def _plain_value(value: Mapping[str, Any]) -> Any:
-    [(kind, inner)] = value.items()
-    match kind:
-        case "N":
-            return int(inner) if inner.lstrip("-").isdigit() else float(inner)
-        case "M":
-            return plain(inner)
-        case "NULL":
-            return None
-        case _:
-            return inner
-
-
-def _plain_or_none(item: Mapping[str, Any] | None) -> Item | None:
-    return plain(item) if item else None
-
-
 def _expression(values: Item | None, *texts: str | None) -> dict[str, Any]:
     """The `:values` that the texts use, and `#status`, the one name that DynamoDB reserves."""
     text = " ".join(filter(None, texts))
     parts: dict[str, Any] = {}
-    used = {f":{name}": _wire_value(v) for name, v in (values or {}).items() if v is not None}
+    used = {f":{name}": wire_value(v) for name, v in (values or {}).items() if v is not None}
     if used:
         parts["ExpressionAttributeValues"] = used
     names = {f"#{name}": name for name in ("status", "name", "ttl") if f"#{name}" in text}
@@ -418,7 +377,7 @@ def _conditional(action: dict[str, Any], condition: str | None) -> dict[str, Any
 
 def _raise_refused(answer: Mapping[str, Any]) -> None:
     reasons = [
-        Reason(reason.get("Code", "None"), _plain_or_none(reason.get("Item")))
+        Reason(reason.get("Code", "None"), plain_or_none(reason.get("Item")))
         for reason in answer.get("CancellationReasons", [])
     ]
     if any(reason.is_condition for reason in reasons):

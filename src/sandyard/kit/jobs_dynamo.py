@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from sandyard.kit.dynamo import ConditionFailedError, Item, Table
+from sandyard.kit.dynamo import ConditionFailedError, Table
+from sandyard.kit.dynamo_values import Item
 
 
 class DynamoJobLeases:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sandyard.broker.model import GUARDED, HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
-from sandyard.kit.dynamo import Item
+from sandyard.kit.dynamo_values import Item
 
 SANDBOX_FIELDS = tuple(Sandbox.__dataclass_fields__)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandyard.broker.model import Status
-from sandyard.kit.dynamo import Dynamo, Item, Table, TableMissingError
+from sandyard.kit.dynamo import Dynamo, Table, TableMissingError
+from sandyard.kit.dynamo_values import Item
 from sandyard.kit.errors import UnavailableError
 
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}

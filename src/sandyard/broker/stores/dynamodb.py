@@ -41,7 +41,8 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.reservoir import Candidate, Reservoir
 from sandyard.broker.stores.walk import Places, Walk
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo import ConditionFailedError, Item, TransactionRefusedError, within
+from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError, within
+from sandyard.kit.dynamo_values import Item
 from sandyard.kit.jobs_dynamo import DynamoJobLeases
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 

@@ -9,7 +9,7 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.reservoir import Candidate
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo import Item
+from sandyard.kit.dynamo_values import Item
 from sandyard.kit.jobs import JobLeases
 
 _SLOTS = 256

@@ -1,0 +1,46 @@
+"""Items as Python has them and as DynamoDB sends them."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+Item = dict[str, Any]
+"""An item in plain Python values: str, int, float, bool."""
+
+
+def wire(item: Item) -> dict[str, Any]:
+    """Python values as DynamoDB's; an attribute that is None is left out."""
+    return {name: wire_value(value) for name, value in item.items() if value is not None}
+
+
+def plain(item: Mapping[str, Any]) -> Item:
+    return {name: _plain_value(value) for name, value in item.items()}
+
+
+def wire_value(value: Any) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"BOOL": value}
+        case int() | float() | Decimal():
+            return {"N": repr(value) if isinstance(value, float) else str(value)}
+        case dict():
+            return {"M": wire(value)}
+        case _:
+            return {"S": str(value)}
+
+
+def _plain_value(value: Mapping[str, Any]) -> Any:
+    [(kind, inner)] = value.items()
+    match kind:
+        case "N":
+            return int(inner) if inner.lstrip("-").isdigit() else float(inner)
+        case "M":
+            return plain(inner)
+        case "NULL":
+            return None
+        case _:
+            return inner
+
+
+def plain_or_none(item: Mapping[str, Any] | None) -> Item | None:
+    return plain(item) if item else None
