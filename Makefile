@@ -36,7 +36,7 @@ $(VENV)/installed: pyproject.toml uv.lock | $(UV)
 
 dev: $(VENV)/dev-installed ## Add what the tests and checks need
 $(VENV)/dev-installed: pyproject.toml uv.lock | $(UV)
-	@$(UV) sync --quiet --frozen
+	@$(UV) sync --quiet --frozen --all-extras
 	@touch $@ $(VENV)/installed
 
 $(DYNOXIDE):

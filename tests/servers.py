@@ -33,6 +33,11 @@ class ServerProcess:
         return {"Authorization": f"Bearer {self.track_token}"}
 
     @property
+    def operator(self) -> dict[str, str]:
+        """For Telemetry's operators."""
+        return {"Authorization": "Bearer telemetry-token"}
+
+    @property
     def admin(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.admin_token}"}
 
@@ -84,7 +89,12 @@ def sandyard_serve(
 ) -> Iterator[ServerProcess]:
     """`sandyard serve`, from ready to stopped."""
     port = port or free_port()
-    tokens = {"BROKER_API_TOKEN": "track-token", "BROKER_ADMIN_TOKEN": "admin-token"}
+    tokens = {
+        "BROKER_API_TOKEN": "track-token",
+        "BROKER_ADMIN_TOKEN": "admin-token",
+        "TELEMETRY_ADMIN_TOKEN": "telemetry-token",
+        "API_KEY_PEPPER": "pepper",
+    }
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir.with_suffix(".log")
     process = run_sandyard(

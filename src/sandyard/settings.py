@@ -4,8 +4,8 @@ Each section is frozen and belongs to one part. `describe` lists every variable 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,7 +16,8 @@ Seconds = Annotated[float, Field(gt=0)]
 Hours = Annotated[float, Field(gt=0, le=24 * 365)]
 Positive = Annotated[int, Field(gt=0)]
 Token = SecretStr | None
-S = TypeVar("S", bound="Section")
+
+PARTS = ("broker", "telemetry")
 
 
 class SettingsError(SandyardError):
@@ -32,6 +33,7 @@ class Section(BaseSettings):
 class ServerSettings(Section):
     """The process as a whole."""
 
+    parts: str = Field(",".join(PARTS), description="What this process serves, comma-separated.")
     database_url: SecretStr | None = Field(
         None, description="PostgreSQL URL. Unset: SQLite files in the data dir."
     )
@@ -44,10 +46,23 @@ class ServerSettings(Section):
         None, ge=1, le=65535, description="Another listener for `/metrics` alone."
     )
     enable_request_id: bool = Field(default=True, description="Answer with `X-Request-ID`.")
+    job_lease_sec: Seconds = Field(60, description="When a job's process is taken for dead.")
     max_body_bytes: Positive = Field(1_048_576, description="Larger request bodies are refused.")
     drain_sec: float = Field(
         1.0, ge=0, le=10, description="After SIGTERM, how long `/readyz` says 503 before closing."
     )
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        return tuple(name for name in PARTS if name in self.parts.split(","))
+
+    @field_validator("parts")
+    @classmethod
+    def _are_parts(cls, text: str) -> str:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        if not names or not set(names) <= set(PARTS):
+            raise ValueError(f"must be some of {', '.join(PARTS)}, comma-separated")
+        return ",".join(names)
 
     @field_validator("database_url")
     @classmethod
@@ -78,7 +93,6 @@ class BrokerSettings(Section):
     sync_interval_sec: Seconds = Field(600, description="Between two syncs.")
     cleanup_interval_sec: Seconds = Field(300, description="Between two cleanups.")
     auto_expiry_interval_sec: Seconds = Field(300, description="Between two expiry runs.")
-    job_lease_sec: Seconds = Field(60, description="When a job's process is taken for dead.")
     cleanup_parallel: Positive = Field(10, description="Deletions at the provider at once.")
     deletion_retry_max_attempts: Positive = Field(
         3, description="Failed deletions before `deletion_failed`."
@@ -126,17 +140,36 @@ class ProviderSettings(Section):
     )
 
 
-class DynamoSettings(Section):
-    """DynamoDB, with POOL_STORE=dynamodb. Credentials come by the usual AWS chain."""
+class TelemetrySettings(Section):
+    """Telemetry."""
 
-    ddb_table_name: str = Field("SandboxPool", description="The table.")
+    telemetry_admin_token: Token = Field(None, description="Tokens of operators, comma-separated.")
+    api_key_pepper: Token = Field(
+        None, description="Hashed together with each API key; a new one ends all keys."
+    )
+    telemetry_store: Literal["sql", "dynamodb"] = Field("sql", description="Telemetry's engine.")
+    telemetry_table_prefix: str = Field(
+        "", pattern=r"^[A-Za-z0-9_.-]{0,200}$", description="DynamoDB: before the tables' names."
+    )
+    readings_retention_days: float = Field(
+        90, gt=0, le=36500, description="How long a reading is kept, by its own time."
+    )
+    retention_interval_sec: Seconds = Field(
+        3600, description="SQL: between two removals of what has expired."
+    )
+
+
+class DynamoSettings(Section):
+    """DynamoDB, for the parts that are set to it. Credentials come by the usual AWS chain."""
+
+    ddb_table_name: str = Field("SandboxPool", description="The Broker's table.")
     ddb_gsi1_name: str = Field("StatusIndex", description="Index on status.")
     ddb_gsi2_name: str = Field("TrackIndex", description="Index on allocated_to_track.")
     ddb_gsi3_name: str = Field("IdempotencyIndex", description="Index on idempotency_key.")
     ddb_endpoint_url: str | None = Field(
         None, pattern=r"^https?://[^\s/]+", description="Another engine than AWS's own."
     )
-    aws_region: str = Field("us-east-1", description="The table's region.")
+    aws_region: str = Field("us-east-1", description="The tables' region.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,34 +178,25 @@ class Settings:
     broker: BrokerSettings
     provider: ProviderSettings
     dynamo: DynamoSettings
+    telemetry: TelemetrySettings
 
-
-SECTIONS: tuple[type[Section], ...] = (
-    ServerSettings,
-    BrokerSettings,
-    ProviderSettings,
-    DynamoSettings,
-)
+    def only(self, part: str) -> "Settings":
+        """The same, for a process that runs this part alone."""
+        return replace(self, server=self.server.model_copy(update={"parts": part}))
 
 
 def load_settings() -> Settings:
     """All sections from the environment, or one SettingsError with a line per mistake."""
     mistakes: list[str] = []
-
-    def section(kind: type[S]) -> S | None:
+    sections: dict[str, Section] = {}
+    for name, section in _sections().items():
         try:
-            return kind()
+            sections[name] = section()
         except ValidationError as error:
             mistakes.extend(_lines(error))
-            return None
-
-    server = section(ServerSettings)
-    broker = section(BrokerSettings)
-    provider = section(ProviderSettings)
-    dynamo = section(DynamoSettings)
-    if server is None or broker is None or provider is None or dynamo is None:
+    if mistakes:
         raise SettingsError("\n".join(mistakes))
-    return Settings(server, broker, provider, dynamo)
+    return Settings(**sections)  # type: ignore[arg-type]
 
 
 def tokens(value: SecretStr | None) -> tuple[str, ...]:
@@ -184,11 +208,15 @@ def tokens(value: SecretStr | None) -> tuple[str, ...]:
 
 def describe() -> Iterator[tuple[str, str, str, str]]:
     """Section, variable, default and meaning of every setting."""
-    for section in SECTIONS:
+    for section in _sections().values():
         for name, field in section.model_fields.items():
             default = "" if field.default is None else str(field.default)
             title = " ".join((section.__doc__ or "").split()).rstrip(".")
             yield title, name.upper(), default, field.description or ""
+
+
+def _sections() -> dict[str, type[Section]]:
+    return get_type_hints(Settings)
 
 
 def _lines(error: ValidationError) -> Iterator[str]:

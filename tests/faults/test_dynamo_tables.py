@@ -14,11 +14,12 @@ from sandyard.broker.model import Action, Claim, Claimed, Sandbox, Status
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamo_adoption import adopt
 from sandyard.broker.stores.dynamo_items import lease_key
-from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, TableUnfitError, definition
+from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.entrypoints.server import free_port
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo import Dynamo, DynamoPolicy, TableMissingError
+from sandyard.kit.dynamo_tables import TableUnfitError
 from sandyard.kit.dynamo_values import Item
 from sandyard.kit.errors import UnavailableError
 from tests.clocks import ManualClock
@@ -185,7 +186,7 @@ class TestMisconfiguration:
             ],
         }
         await engine.call("CreateTable", other)
-        with pytest.raises(TableUnfitError, match="keys PK and SK"):
+        with pytest.raises(TableUnfitError, match="key PK and SK"):
             await PoolTable(engine, names).check()
 
     async def test_a_missing_index_is_named(self, engine: Dynamo) -> None:

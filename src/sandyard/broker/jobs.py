@@ -25,6 +25,7 @@ from sandyard.broker.model import (
 from sandyard.broker.ports import PoolStore, Provider
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
+from sandyard.kit.parallel import for_each
 
 logger = logging.getLogger(__name__)
 
@@ -192,18 +193,11 @@ class Cleanup:
         return report
 
     async def _delete_all(self, due: Sequence[Sandbox], report: CleanupReport) -> None:
-        slots = asyncio.Semaphore(self._parallel)
-
-        async def delete(sandbox: Sandbox) -> None:
-            async with slots:
-                await self._delete(sandbox, report)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for sandbox in due:
-                    group.create_task(delete(sandbox))
-        except ExceptionGroup as trouble:
-            raise trouble.exceptions[0] from trouble
+        await for_each(
+            due,
+            lambda sandbox: self._delete(sandbox, report),
+            slots=asyncio.Semaphore(self._parallel),
+        )
 
     async def _delete(self, sandbox: Sandbox, report: CleanupReport) -> None:
         try:

@@ -1,6 +1,7 @@
 """The HTTP application: every part's routes behind one middleware and one error shape."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Response
@@ -9,23 +10,21 @@ from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 
 from sandyard import __version__
-from sandyard.bootstrap import BrokerPart
-from sandyard.broker.http.admin import ADMIN_TOKEN, create_admin_router
-from sandyard.broker.http.router import TRACK_TOKEN, create_track_router
+from sandyard.bootstrap.part import Gauges, Part
 from sandyard.entrypoints.errors import install_error_handlers
 from sandyard.entrypoints.middleware import InFlight, RequestMetrics, RequestMiddleware
 from sandyard.kit import ids
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.http import BearerGuard, errors
+from sandyard.kit.http import errors, security_schemes
 from sandyard.kit.metrics import CONTENT_TYPE, render
-from sandyard.settings import Settings, tokens
+from sandyard.settings import Settings
 
 _CHECK_SEC = 2
 
 
 def create_app(
     settings: Settings,
-    broker: BrokerPart,
+    parts: Sequence[Part],
     *,
     registry: CollectorRegistry,
     in_flight: InFlight,
@@ -48,14 +47,11 @@ def create_app(
         max_body_bytes=settings.server.max_body_bytes,
     )
     install_error_handlers(app)
-    base = settings.broker.api_base_path
-    tracks = BearerGuard(tokens(settings.broker.broker_api_token))
-    admins = BearerGuard(tokens(settings.broker.broker_admin_token))
-    routers = (
-        create_track_router(broker.broker, tracks, prefix=base),
-        create_operations_router(broker, registry, in_flight),
-        create_admin_router(broker.broker, broker.jobs, admins, prefix=base),
-    )
+    routers = [
+        *(part.routers[0] for part in parts),
+        create_operations_router(parts, registry, in_flight),
+        *(router for part in parts for router in part.routers[1:]),
+    ]
     # One flat list, the busiest first: an included router is matched again for every request.
     app.router.routes[:0] = [route for router in routers for route in router.routes]
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
@@ -63,7 +59,7 @@ def create_app(
 
 
 def create_operations_router(
-    broker: BrokerPart, registry: CollectorRegistry, in_flight: InFlight
+    parts: Sequence[Part], registry: CollectorRegistry, in_flight: InFlight
 ) -> APIRouter:
     """Alive, ready, and measured: the calls that load balancers and Prometheus make."""
     router = APIRouter(tags=["operations"])
@@ -74,20 +70,11 @@ def create_operations_router(
     async def readyz() -> Response:
         if in_flight.draining:
             raise UnavailableError("This process is stopping. Use another.", retry_after=1)
-        try:
-            async with asyncio.timeout(_CHECK_SEC):
-                await broker.pool.store.check()
-        except (UnavailableError, TimeoutError) as error:
-            raise UnavailableError(
-                f"Not ready: the broker's {broker.pool.engine} engine. "
-                + (error.message if isinstance(error, UnavailableError) else "It does not answer."),
-                details={"engine": broker.pool.engine, "part": "broker"},
-                reason=getattr(error, "reason", None),
-            ) from error
+        await asyncio.gather(*(_require_ready(part) for part in parts))
         return Response(b'{"status":"ready"}', media_type="application/json")
 
     async def metrics() -> Response:
-        return await metrics_response(broker, registry)
+        return await metrics_response(parts, registry)
 
     ok: dict[str, Any] = {"content": {"application/json": {"schema": _STATUS}}}
     text: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -103,13 +90,31 @@ def create_operations_router(
     return router
 
 
-async def metrics_response(broker: BrokerPart, registry: CollectorRegistry) -> Response:
+async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -> Response:
+    readings = await asyncio.gather(*(_gauges(part) for part in parts))
+    gauges = {name: gauge for each in readings for name, gauge in each.items()}
+    return Response(render(registry, gauges), media_type=CONTENT_TYPE)
+
+
+async def _require_ready(part: Part) -> None:
     try:
         async with asyncio.timeout(_CHECK_SEC):
-            readings = await broker.gauges()
+            await part.check()
+    except (UnavailableError, TimeoutError) as error:
+        raise UnavailableError(
+            f"Not ready: the {part.name}'s {part.engine} engine. "
+            + (error.message if isinstance(error, UnavailableError) else "It does not answer."),
+            details={"engine": part.engine, "part": part.name},
+            reason=getattr(error, "reason", None),
+        ) from error
+
+
+async def _gauges(part: Part) -> Gauges:
+    try:
+        async with asyncio.timeout(_CHECK_SEC):
+            return await part.gauges()
     except (UnavailableError, TimeoutError):
-        readings = {}  # an engine that is away has no counts; a zero would be a lie
-    return Response(render(registry, readings), media_type=CONTENT_TYPE)
+        return {}  # an engine that is away has no counts; a zero would be a lie
 
 
 _STATUS = {
@@ -128,8 +133,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         for path in document["paths"].values():
             for operation in path.values():
                 operation["responses"].pop("422", None)
-        bearer = {"type": "http", "scheme": "bearer"}
-        document["components"]["securitySchemes"] = {TRACK_TOKEN: bearer, ADMIN_TOKEN: bearer}
+        document["components"]["securitySchemes"] = security_schemes(document)
         schemas = document["components"]["schemas"]
         schemas.pop("HTTPValidationError", None)
         schemas.pop("ValidationError", None)

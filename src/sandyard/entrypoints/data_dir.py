@@ -6,14 +6,20 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 from pydantic import SecretStr
 
+from sandyard.bootstrap.engines import is_embedded
 from sandyard.kit.errors import SandyardError
 from sandyard.settings import Settings, SettingsError, tokens
 
-_SECRETS = ("broker_api_token", "broker_admin_token")
+_SECRETS = {
+    "broker": ("broker_api_token", "broker_admin_token"),
+    "telemetry": ("telemetry_admin_token", "api_key_pepper"),
+}
+"""The secrets of each part, under the names that they have in its section of the settings."""
 
 
 class DataDirInUseError(SandyardError):
@@ -37,21 +43,37 @@ def locked(data_dir: Path) -> Iterator[None]:
         yield
 
 
-def with_secrets(settings: Settings, data_dir: Path, *, may_invent: bool) -> Settings:
-    """The settings with every token there: given, kept from an earlier start, or made now.
+def with_secrets(settings: Settings, data_dir: Path) -> Settings:
+    """The settings with every secret there: given, kept from an earlier start, or made now.
 
     On a shared engine nothing is invented: replicas that disagree on a token would each refuse
     the other's callers.
     """
-    missing = [name for name in _SECRETS if not tokens(getattr(settings.broker, name))]
-    if missing and not may_invent:
-        raise SettingsError("\n".join(f"{name.upper()}: must be set" for name in missing))
-    kept = {name: SecretStr(_kept_secret(secret_file(data_dir, name))) for name in missing}
-    complete = replace(settings, broker=settings.broker.model_copy(update=kept))
-    tracks, admins = (set(tokens(getattr(complete.broker, name))) for name in _SECRETS)
-    if tracks & admins:
-        raise SettingsError("BROKER_ADMIN_TOKEN: must differ from BROKER_API_TOKEN")
-    return complete
+    mistakes: list[str] = []
+    for part in settings.server.part_names:
+        section = getattr(settings, part)
+        missing = [name for name in _SECRETS[part] if not tokens(getattr(section, name))]
+        if missing and not is_embedded(settings, part):
+            mistakes += [f"{name.upper()}: must be set" for name in missing]
+            continue
+        kept = {name: SecretStr(_kept_secret(secret_file(data_dir, name))) for name in missing}
+        settings = replace(settings, **{part: section.model_copy(update=kept)})
+    mistakes += _shared_tokens(settings)
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return settings
+
+
+def _shared_tokens(settings: Settings) -> Iterator[str]:
+    """A line for each door that another door's token would open too."""
+    doors = [
+        (name, set(tokens(getattr(getattr(settings, part), name))))
+        for part in settings.server.part_names
+        for name in _SECRETS[part]
+    ]
+    for (first, ours), (second, theirs) in combinations(doors, 2):
+        if ours & theirs:
+            yield f"{second.upper()}: must differ from {first.upper()}"
 
 
 def secret_file(data_dir: Path, name: str) -> Path:

@@ -57,7 +57,7 @@ def error_response(error: SandyardError, request_id: str) -> Response:
     if error.details is not None:
         body["details"] = error.details
     if isinstance(error, UnauthorizedError):
-        headers["WWW-Authenticate"] = "Bearer"
+        headers["WWW-Authenticate"] = error.scheme
     return Response(
         orjson.dumps({"error": body}),
         status_code=status_of(error),

@@ -19,14 +19,27 @@ _START_WINDOW_SEC = 30
 class Schedule:
     """Asks often whether a job is due, so that one whose process died is taken up soon."""
 
-    def __init__(self, runner: JobRunner, jobs: Sequence[Job[Any]]) -> None:
-        self._runner = runner
+    def __init__(self, jobs: Sequence[tuple[JobRunner, Job[Any]]]) -> None:
         self._jobs = jobs
         self._tasks: list[asyncio.Task[None]] = []
         self.started = asyncio.Event()
+        """Set once every job that runs at the start has done so."""
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._keep_running(job)) for job in self._jobs]
+        first = [asyncio.Event() for _, job in self._jobs if job.at_start]
+        waiting = iter(first)
+        self._tasks = [
+            asyncio.create_task(
+                self._keep_running(runner, job, next(waiting) if job.at_start else None)
+            )
+            for runner, job in self._jobs
+        ]
+        self._tasks.append(asyncio.create_task(self._tell_started(first)))
+
+    async def _tell_started(self, first: Sequence[asyncio.Event]) -> None:
+        for event in first:
+            await event.wait()
+        self.started.set()
 
     async def stop(self) -> None:
         """Break off what runs; each job gives its lease up."""
@@ -34,20 +47,22 @@ class Schedule:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _keep_running(self, job: Job[Any]) -> None:
-        if job.at_start:
-            await self._run(job, min(job.interval_sec, _START_WINDOW_SEC))
-            self.started.set()
+    async def _keep_running(
+        self, runner: JobRunner, job: Job[Any], first: asyncio.Event | None
+    ) -> None:
+        if first is not None:
+            await self._run(runner, job, min(job.interval_sec, _START_WINDOW_SEC))
+            first.set()
         while True:
             await asyncio.sleep(
                 min(job.interval_sec, max(1, job.interval_sec / _TICKS_PER_INTERVAL))
             )
-            await self._run(job, job.interval_sec)
+            await self._run(runner, job, job.interval_sec)
 
-    async def _run(self, job: Job[Any], interval_sec: float) -> None:
+    async def _run(self, runner: JobRunner, job: Job[Any], interval_sec: float) -> None:
         started = time.perf_counter()
         try:
-            report = await self._runner.run_if_due(job, interval_sec=interval_sec)
+            report = await runner.run_if_due(job, interval_sec=interval_sec)
         except SandyardError as error:
             reason = error.reason if isinstance(error, UnavailableError) else None
             logger.warning(

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from sandyard.bootstrap import is_embedded
+from sandyard.bootstrap.engines import embedded_parts
 from sandyard.entrypoints.data_dir import with_secrets
 from sandyard.entrypoints.serve import ServeOptions
 from sandyard.entrypoints.server import require_free_port
@@ -25,11 +25,11 @@ _EXIT_SEC = 15.0
 
 def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
     """Keep `count` workers alive until SIGTERM, then wait until each has finished its requests."""
-    if is_embedded(settings):
+    if embedded_parts(settings):
         raise SettingsError("DATABASE_URL: must be set for --workers; SQLite serves one process")
-    if settings.provider.csp_base_url is None:
+    if "broker" in settings.server.part_names and settings.provider.csp_base_url is None:
         raise SettingsError("CSP_BASE_URL: must be set for --workers; each would simulate its own")
-    with_secrets(settings, options.data_dir, may_invent=False)
+    with_secrets(settings, options.data_dir)
     require_free_port(options.host, options.port)
     stopping = threading.Event()
 

@@ -13,3 +13,8 @@ class Clock(Protocol):
 class SystemClock:
     def now(self) -> float:
         return time.time()
+
+
+def rfc3339(at: float) -> str:
+    """As `2024-01-15T10:30:00Z`, which sorts as the times follow each other."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

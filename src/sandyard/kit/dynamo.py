@@ -258,9 +258,11 @@ class Table:
 
     async def update(
         self, key: Item, expression: str, values: Item, *, condition: str | None = None
-    ) -> None:
+    ) -> Item:
+        """The item as it is then."""
         action = self.update_action(key, expression, values, condition=condition)["Update"]
-        await self.engine.call("UpdateItem", action)
+        answer = await self.engine.call("UpdateItem", {**action, "ReturnValues": "ALL_NEW"})
+        return plain(answer.get("Attributes", {}))
 
     async def put(
         self, item: Item, *, condition: str | None = None, values: Item | None = None
@@ -276,7 +278,7 @@ class Table:
     async def query(
         self,
         *,
-        index: str,
+        index: str | None = None,
         condition: str,
         values: Item,
         where: str | None = None,
@@ -285,13 +287,14 @@ class Table:
         count_only: bool = False,
         forward: bool = True,
     ) -> tuple[list[Item], Item | None, int]:
-        """A page of an index, as it was a moment ago; where the next begins; and its count."""
+        """A page of the table as last written, or of an index as it was a moment ago; where the
+        next begins; and its count."""
         payload: dict[str, Any] = {
             "TableName": self.name,
-            "IndexName": index,
             "KeyConditionExpression": condition,
             **_expression(values, condition, where),
             "ScanIndexForward": forward,
+            **({"IndexName": index} if index else {"ConsistentRead": True}),
         }
         if where:
             payload["FilterExpression"] = where

@@ -5,10 +5,10 @@ from decimal import Decimal
 from typing import Any
 
 Item = dict[str, Any]
-"""An item in plain Python values: str, int, float, bool."""
+"""An item in plain Python values: str, int, float, bool, and mappings and lists of them."""
 
 
-def wire(item: Item) -> dict[str, Any]:
+def wire(item: Mapping[str, Any]) -> dict[str, Any]:
     """Python values as DynamoDB's; an attribute that is None is left out."""
     return {name: wire_value(value) for name, value in item.items() if value is not None}
 
@@ -23,8 +23,10 @@ def wire_value(value: Any) -> dict[str, Any]:
             return {"BOOL": value}
         case int() | float() | Decimal():
             return {"N": repr(value) if isinstance(value, float) else str(value)}
-        case dict():
+        case Mapping():
             return {"M": wire(value)}
+        case list() | tuple():
+            return {"L": [wire_value(each) for each in value]}
         case _:
             return {"S": str(value)}
 
@@ -36,6 +38,8 @@ def _plain_value(value: Mapping[str, Any]) -> Any:
             return int(inner) if inner.lstrip("-").isdigit() else float(inner)
         case "M":
             return plain(inner)
+        case "L":
+            return [_plain_value(each) for each in inner]
         case "NULL":
             return None
         case _:

@@ -35,6 +35,8 @@ class UnauthorizedError(SandyardError):
     """The bearer token is missing or does not open this door. Send `Authorization: Bearer …`."""
 
     code = "UNAUTHORIZED"
+    scheme: ClassVar[str] = "Bearer"
+    """How this door wants to be asked, for `WWW-Authenticate`."""
 
 
 class ForbiddenError(SandyardError):

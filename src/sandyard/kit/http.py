@@ -9,6 +9,9 @@ from starlette.requests import Request
 
 from sandyard.kit.errors import UnauthorizedError
 
+DEVICE_KEY = "DeviceKey"
+"""The name of the one scheme that is no bearer token."""
+
 RawHeaders = Sequence[tuple[bytes, bytes]]
 """Headers as the server gives them: names in lower case, repeated ones as often as they came."""
 
@@ -57,6 +60,20 @@ def opened_by(scheme: str, parameters: Sequence[Mapping[str, Any]] = ()) -> dict
     Described here instead of as dependencies, which FastAPI would solve anew for every request.
     """
     return {"security": [{scheme: []}], "parameters": list(parameters)}
+
+
+def security_schemes(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A description of each scheme that the document's calls name: bearer, unless it is a key."""
+    named = {
+        scheme
+        for path in document["paths"].values()
+        for operation in path.values()
+        for requirement in operation.get("security", ())
+        for scheme in requirement
+    }
+    bearer = {"type": "http", "scheme": "bearer"}
+    api_key = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+    return {scheme: api_key if scheme == DEVICE_KEY else bearer for scheme in sorted(named)}
 
 
 class BearerGuard:

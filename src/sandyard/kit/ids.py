@@ -20,6 +20,15 @@ def holder_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(16))
 
 
+def uuid4() -> str:
+    return str(uuid.uuid4())
+
+
+def device_api_key() -> str:
+    """32 random bytes, as 64 hexadecimal digits."""
+    return secrets.token_hex(32)
+
+
 def sandbox_id(external_id: str) -> str:
     """The same external id always gives the same sandbox id, so a second row can't be made."""
     return str(uuid.uuid5(_SANDBOX_NAMESPACE, external_id))

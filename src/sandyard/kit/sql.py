@@ -226,15 +226,20 @@ class Prepared:
         return self._compiled[dialect.name]
 
 
-def insert_or_ignore(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that leaves a row alone whose key is taken."""
+def upsert(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that can say what to do where a row is there already."""
     if connection.dialect.name == "sqlite":
         from sqlalchemy.dialects import sqlite
 
-        return sqlite.insert(table).on_conflict_do_nothing()
+        return sqlite.insert(table)
     from sqlalchemy.dialects import postgresql
 
-    return postgresql.insert(table).on_conflict_do_nothing()
+    return postgresql.insert(table)
+
+
+def insert_or_ignore(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that leaves a row alone whose key is taken."""
+    return upsert(connection, table).on_conflict_do_nothing()
 
 
 def raise_unavailable(error: Exception, engine: str) -> NoReturn:

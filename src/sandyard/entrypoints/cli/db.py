@@ -52,19 +52,20 @@ def current(data_dir: Path) -> None:
 def _each_part(step: str, data_dir: Path) -> None:
     from contextlib import nullcontext
 
-    from sandyard.bootstrap import is_embedded
+    from sandyard.bootstrap.engines import embedded_parts
     from sandyard.entrypoints.cli.progress import while_working
     from sandyard.entrypoints.data_dir import locked
     from sandyard.settings import load_settings
 
     settings = load_settings()
-    alone = is_embedded(settings) and step != "current"
+    alone = bool(embedded_parts(settings)) and step != "current"
     with locked(data_dir) if alone else nullcontext(), while_working(step):
         asyncio.run(_move(step, settings, data_dir.resolve()))
 
 
 async def _move(step: str, settings: object, data_dir: Path) -> None:
-    from sandyard.bootstrap import MIGRATED_PARTS, open_part_database
+    from sandyard.bootstrap import MIGRATED_PARTS
+    from sandyard.bootstrap.engines import open_part_database
     from sandyard.settings import Settings
 
     assert isinstance(settings, Settings)  # noqa: S101 - typed late, so that --help is quick

@@ -3,8 +3,12 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from sandyard.bootstrap.part import Part
 
 _EPILOG = """\b
 Examples:
@@ -20,7 +24,7 @@ def command() -> None:
 
 
 @command.command("run", epilog=_EPILOG)
-@click.argument("job", type=click.Choice(["sync", "cleanup", "expiry"]))
+@click.argument("job", type=click.Choice(["sync", "cleanup", "expiry", "retention"]))
 @click.option("--force", is_flag=True, help="sync: let also most of the pool go stale.")
 @click.option(
     "--data-dir",
@@ -30,10 +34,17 @@ def command() -> None:
     help="The embedded engine's; a `serve` that runs on it must be asked instead.",
 )
 def run(job: str, force: bool, data_dir: Path) -> None:
-    """Run JOB to its end, after any run of it that is under way, and print its counts as JSON."""
+    """Run JOB to its end, after any run of it that is under way, and print its counts as JSON.
+
+    \b
+    sync       the Broker: compare the pool with the provider's list
+    cleanup    the Broker: delete what was given up
+    expiry     the Broker: take back what was forgotten
+    retention  Telemetry: remove what has expired (DynamoDB does it by itself)
+    """
     from contextlib import nullcontext
 
-    from sandyard.bootstrap import is_embedded
+    from sandyard.bootstrap.engines import is_embedded
     from sandyard.entrypoints.cli.progress import while_working
     from sandyard.entrypoints.data_dir import locked
     from sandyard.kit.log import configure_logging
@@ -43,42 +54,39 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     data_dir = data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True)
-    with locked(data_dir) if is_embedded(settings) else nullcontext(), while_working(job):
-        report = asyncio.run(_run(settings, job, force=force, data_dir=data_dir))
+    part = "telemetry" if job == "retention" else "broker"
+    with locked(data_dir) if is_embedded(settings, part) else nullcontext(), while_working(job):
+        report = asyncio.run(_run(settings, job, part, force=force, data_dir=data_dir))
     click.echo(report)
 
 
-async def _run(settings: object, job: str, *, force: bool, data_dir: Path) -> str:
+async def _run(settings: object, job: str, part: str, *, force: bool, data_dir: Path) -> str:
     from dataclasses import asdict
 
     import orjson
     from prometheus_client import CollectorRegistry
 
-    from sandyard.bootstrap import build_broker
-    from sandyard.entrypoints.provider import provider_address
+    from sandyard.bootstrap.broker import BrokerPart
+    from sandyard.entrypoints.parts import running_parts
     from sandyard.entrypoints.worker import log_report
     from sandyard.settings import Settings
 
     assert isinstance(settings, Settings)  # noqa: S101 - typed late, so that --help is quick
-    async with provider_address(settings.provider, data_dir) as provider:
-        broker = build_broker(
-            settings,
-            data_dir=data_dir,
-            provider_url=provider.url,
-            provider_token=provider.token,
-            registry=CollectorRegistry(),
-        )
-        try:
-            await broker.pool.prepare()
-            started = time.perf_counter()
-            match job:
-                case "sync":
-                    report: object = await broker.jobs.sync(force=force)
-                case "cleanup":
-                    report = await broker.jobs.cleanup()
-                case _:
-                    report = await broker.jobs.expire()
-            log_report(job, report, time.perf_counter() - started)
-            return orjson.dumps(asdict(report)).decode()  # type: ignore[call-overload]
-        finally:
-            await broker.close()
+    alone = settings.only(part)
+    async with running_parts(alone, data_dir, CollectorRegistry()) as running:
+        [its_part] = running.parts
+        await its_part.prepare()
+        started = time.perf_counter()
+        if job == "sync" and isinstance(its_part, BrokerPart):
+            report: Any = await its_part.jobs.sync(force=force)
+        else:
+            report = await _run_scheduled(its_part, job)
+        log_report(job, report, time.perf_counter() - started)
+        return orjson.dumps(asdict(report)).decode()
+
+
+async def _run_scheduled(part: "Part", name: str) -> Any:
+    for job in part.schedule:
+        if job.name == name and part.runner is not None:
+            return await part.runner.run(job)
+    raise click.UsageError(f"{part.engine} does this by itself; there is no job for it")

@@ -1,13 +1,13 @@
 """`sandyard tables`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from sandyard.broker.stores.dynamo_table import PoolTable
+    from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
@@ -19,30 +19,32 @@ Examples:
 
 @click.group("tables", epilog=_EPILOG)
 def command() -> None:
-    """Make and check the DynamoDB tables (POOL_STORE=dynamodb)."""
+    """Make and check the DynamoDB tables of the parts that are set to it.
+
+    With neither POOL_STORE nor TELEMETRY_STORE set to dynamodb, the Broker's.
+    """
 
 
 @command.command("create", epilog=_EPILOG)
 def create() -> None:
-    """Make the table with its indexes and its TTL, unless it is there."""
+    """Make the tables with their indexes and TTLs, unless they are there."""
 
-    async def work(pool: "PoolTable") -> str:
-        made = await pool.create()
-        await pool.check()
-        return f"{pool.names.table}: {'created' if made else 'was there'}"
+    async def work(settings: "Settings") -> AsyncIterator[str]:
+        async for name, made in _each_part(settings, create=True):
+            yield f"{name}: {'created' if made else 'was there'}"
 
-    _on_table("create", work)
+    _run("create", work)
 
 
 @command.command("check", epilog=_EPILOG)
 def check() -> None:
-    """Say whether the table is laid out as the Broker needs it; exit code 1 if not."""
+    """Say whether the tables are laid out as they must be; exit code 1 if not."""
 
-    async def work(pool: "PoolTable") -> str:
-        await pool.check()
-        return f"{pool.names.table}: fit for use"
+    async def work(settings: "Settings") -> AsyncIterator[str]:
+        async for name, _ in _each_part(settings, create=False):
+            yield f"{name}: fit for use"
 
-    _on_table("check", work)
+    _run("check", work)
 
 
 @command.command("adopt", epilog=_EPILOG)
@@ -52,35 +54,60 @@ def adopt() -> None:
     It can be run twice, and while traffic flows.
     """
 
-    async def work(pool: "PoolTable") -> str:
+    async def work(settings: "Settings") -> AsyncIterator[str]:
+        from sandyard.bootstrap.broker import open_pool_table
         from sandyard.broker.stores.dynamo_adoption import adopt
 
-        report = await adopt(pool)
-        summary = (
+        pool = open_pool_table(settings)
+        try:
+            report = await adopt(pool)
+        finally:
+            await pool.table.engine.close()
+        yield (
             f"{pool.names.table}: {report.allocations} allocations, "
             f"{report.leases_added} leases added, {report.already_there} were there"
         )
-        duplicates = [
-            f"  {each}: its track and key have a newer sandbox; it keeps its owner until it expires"
-            for each in report.duplicates
-        ]
-        return "\n".join([summary, *duplicates])
+        for each in report.duplicates:
+            yield (
+                f"  {each}: its track and key have a newer sandbox; "
+                "it keeps its owner until it expires"
+            )
 
-    _on_table("adopt", work)
+    _run("adopt", work)
 
 
-def _on_table(what: str, work: Callable[["PoolTable"], Awaitable[str]]) -> None:
-    from sandyard.bootstrap import open_pool_table
+async def _each_part(settings: "Settings", *, create: bool) -> AsyncIterator[tuple[str, bool]]:
+    """Each table of the parts that are on DynamoDB, and whether it was made now."""
+    from sandyard.bootstrap.broker import open_pool_table
+    from sandyard.bootstrap.telemetry import open_telemetry_tables
+
+    on_telemetry = settings.telemetry.telemetry_store == "dynamodb"
+    if settings.broker.pool_store == "dynamodb" or not on_telemetry:
+        pool = open_pool_table(settings)
+        try:
+            made = await pool.create() if create else False
+            await pool.check()
+            yield pool.names.table, made
+        finally:
+            await pool.table.engine.close()
+    if on_telemetry:
+        tables = open_telemetry_tables(settings)
+        try:
+            were_made = await tables.create() if create else dict.fromkeys(tables.names, False)
+            await tables.check()
+            for name, was_made in were_made.items():
+                yield name, was_made
+        finally:
+            await tables.engine.close()
+
+
+def _run(what: str, work: Callable[["Settings"], AsyncIterator[str]]) -> None:
     from sandyard.entrypoints.cli.progress import while_working
     from sandyard.settings import load_settings
 
-    async def run() -> str:
-        pool = open_pool_table(load_settings())
-        try:
-            return await work(pool)
-        finally:
-            await pool.table.engine.close()
+    async def lines() -> list[str]:
+        return [line async for line in work(load_settings())]
 
     with while_working(what):
-        answer = asyncio.run(run())
-    click.echo(answer)
+        answer = asyncio.run(lines())
+    click.echo("\n".join(answer))

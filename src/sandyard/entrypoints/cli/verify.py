@@ -47,14 +47,15 @@ def command(data_dir: Path) -> None:
 
 
 async def _verify(data_dir: Path) -> "VerificationReport":
-    from sandyard.bootstrap import is_embedded, open_pool
+    from sandyard.bootstrap.broker import open_pool
+    from sandyard.bootstrap.engines import is_embedded
     from sandyard.broker.verification import verify
     from sandyard.entrypoints.cli.progress import counting
     from sandyard.kit.clock import SystemClock
     from sandyard.settings import SettingsError, load_settings
 
     settings = load_settings()
-    if is_embedded(settings) and not (data_dir / "broker.db").exists():
+    if is_embedded(settings, "broker") and not (data_dir / "broker.db").exists():
         raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
     pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
     try:

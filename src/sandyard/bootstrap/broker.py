@@ -1,14 +1,18 @@
-"""Settings, clock and ids in; the wired parts out. The only place that picks an engine."""
+"""The Broker, wired."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
-from pydantic import SecretStr
 
+from sandyard.bootstrap.engines import is_embedded, open_dynamo, open_part_database
+from sandyard.bootstrap.part import Gauges
+from sandyard.broker.http.admin import create_admin_router
+from sandyard.broker.http.router import create_track_router
 from sandyard.broker.jobs import Cleanup, CleanupReport, Expiry, ExpiryReport, Sync, SyncReport
 from sandyard.broker.metrics import BrokerMetrics, pool_gauges
 from sandyard.broker.model import DeletionPolicy
@@ -19,16 +23,14 @@ from sandyard.broker.stores import tables
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.http import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.migrations import Migrations
-from sandyard.kit.sql import Database, open_database
-from sandyard.settings import ProviderSettings, Settings
+from sandyard.kit.sql import Database
+from sandyard.settings import ProviderSettings, Settings, tokens
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.broker.stores.dynamo_table import PoolTable
-
-MIGRATED_PARTS: tuple[Migrations, ...] = (MIGRATIONS,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,32 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPart:
+    name: ClassVar[str] = "broker"
     broker: Broker
     jobs: BrokerJobs
     pool: Pool
     provider: HttpProvider
+    routers: Sequence[APIRouter]
 
-    async def gauges(self) -> Mapping[str, tuple[str, float]]:
-        """What `/metrics` shows of the pool, read now."""
+    @property
+    def engine(self) -> str:
+        return self.pool.engine
+
+    @property
+    def runner(self) -> JobRunner:
+        return self.jobs.runner
+
+    @property
+    def schedule(self) -> Sequence[Job[Any]]:
+        return (self.jobs.sync_job, self.jobs.cleanup_job, self.jobs.expiry_job)
+
+    async def prepare(self) -> None:
+        await self.pool.prepare()
+
+    async def check(self) -> None:
+        await self.pool.store.check()
+
+    async def gauges(self) -> Gauges:
         finished = await self.pool.leases.finished(["sync"])
         return {
             **pool_gauges(await self.pool.store.counts()),
@@ -148,7 +169,7 @@ def build_broker(
         store, clock=clock, metrics=metrics, grace_sec=round(broker.grace_period_minutes * 60)
     )
     runner = JobRunner(
-        pool.leases, clock=clock, holder=ids.holder_id(), lease_sec=broker.job_lease_sec
+        pool.leases, clock=clock, holder=ids.holder_id(), lease_sec=settings.server.job_lease_sec
     )
     jobs = BrokerJobs(
         runner=runner,
@@ -158,7 +179,13 @@ def build_broker(
         sync_now=sync,
     )
     service = Broker(store, clock=clock, metrics=metrics, rate_limit=_rate_limit(settings))
-    return BrokerPart(service, jobs, pool, provider)
+    tracks = BearerGuard(tokens(broker.broker_api_token))
+    admins = BearerGuard(tokens(broker.broker_admin_token))
+    routers = (
+        create_track_router(service, tracks, prefix=broker.api_base_path),
+        create_admin_router(service, jobs, admins, prefix=broker.api_base_path),
+    )
+    return BrokerPart(service, jobs, pool, provider, routers)
 
 
 def open_pool(
@@ -181,42 +208,22 @@ def open_pool(
         database.name,
         SqlPoolStore(database),
         SqlJobLeases(database, tables.jobs),
-        embedded=database if is_embedded(settings) else None,
+        embedded=database if is_embedded(settings, MIGRATIONS.part) else None,
     )
 
 
 def open_pool_table(settings: Settings) -> "PoolTable":
     """The DynamoDB table that the settings name, whether it exists or not."""
     from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
-    from sandyard.kit.dynamo import Dynamo, DynamoPolicy
 
     dynamo = settings.dynamo
-    engine = Dynamo(
-        region=dynamo.aws_region,
-        endpoint_url=dynamo.ddb_endpoint_url,
-        policy=DynamoPolicy(circuit_threshold=settings.provider.circuit_breaker_threshold),
-    )
     names = TableNames(
         table=dynamo.ddb_table_name,
         status_index=dynamo.ddb_gsi1_name,
         track_index=dynamo.ddb_gsi2_name,
         idempotency_index=dynamo.ddb_gsi3_name,
     )
-    return PoolTable(engine, names)
-
-
-def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
-    return open_database(
-        _secret(settings.server.database_url),
-        data_dir=data_dir,
-        part=part,
-        pool_size=settings.server.database_pool_size,
-    )
-
-
-def is_embedded(settings: Settings) -> bool:
-    """Whether everything is in the data dir, and so belongs to one process."""
-    return settings.broker.pool_store == "sql" and settings.server.database_url is None
+    return PoolTable(open_dynamo(settings), names)
 
 
 def _rate_limit(settings: Settings) -> RateLimit | None:
@@ -238,7 +245,3 @@ def _provider_policy(provider: ProviderSettings) -> ProviderPolicy:
         circuit_threshold=provider.circuit_breaker_threshold,
         circuit_timeout_sec=provider.circuit_breaker_timeout_sec,
     )
-
-
-def _secret(value: SecretStr | None) -> str | None:
-    return None if value is None else value.get_secret_value()

@@ -1,0 +1,56 @@
+"""Many rows in one statement, whatever their number."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+
+class BatchInsert:
+    """An INSERT of a whole batch, handed straight to the driver.
+
+    SQLite gets a text with a place for each value, PostgreSQL one array per column, so that its
+    text is the same for every number of rows and is planned once.
+    """
+
+    def __init__(
+        self,
+        table: sa.Table,
+        columns: Sequence[str],
+        *,
+        ignore_existing: bool = False,
+        returning: str | None = None,
+    ) -> None:
+        self._table = table
+        self._columns = columns
+        self._suffix = " ON CONFLICT DO NOTHING" if ignore_existing else ""
+        self._suffix += f" RETURNING {returning}" if returning else ""
+        self._texts: dict[tuple[str, int], str] = {}
+
+    def execute(
+        self, connection: sa.Connection, rows: Sequence[Sequence[Any]]
+    ) -> sa.CursorResult[Any]:
+        """Insert the rows, whose values stand in the order of the columns."""
+        dialect = connection.dialect
+        if dialect.name == "sqlite":
+            key = (dialect.name, len(rows))
+            text = self._texts.get(key) or self._texts.setdefault(key, self._sqlite(len(rows)))
+            return connection.exec_driver_sql(text, tuple(value for row in rows for value in row))
+        key = (dialect.name, 0)
+        text = self._texts.get(key) or self._texts.setdefault(key, self._postgresql(dialect))
+        return connection.exec_driver_sql(text, tuple(list(column) for column in zip(*rows)))  # noqa: B905 - rows are of one length
+
+    def _sqlite(self, count: int) -> str:
+        row = f"({', '.join('?' * len(self._columns))})"
+        return f"{self._into} VALUES {', '.join([row] * count)}{self._suffix}"
+
+    def _postgresql(self, dialect: sa.Dialect) -> str:
+        arrays = ", ".join(
+            f"${place}::{self._table.c[name].type.compile(dialect)}[]"
+            for place, name in enumerate(self._columns, 1)
+        )
+        return f"{self._into} SELECT * FROM unnest({arrays}){self._suffix}"  # noqa: S608 - our own names
+
+    @property
+    def _into(self) -> str:
+        return f"INSERT INTO {self._table.fullname} ({', '.join(self._columns)})"

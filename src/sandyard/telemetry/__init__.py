@@ -1,0 +1,1 @@
+"""Telemetry: registers devices and keeps each of their readings exactly once."""

@@ -1,0 +1,58 @@
+"""What can go wrong with a call of a device or an operator, each with a stable code."""
+
+from sandyard.kit.errors import InvalidError, NotFoundError, UnauthorizedError
+
+
+class InvalidApiKeyError(UnauthorizedError):
+    """The API key is missing, unknown or revoked. Send a valid one once, as `X-API-Key`."""
+
+    code = "INVALID_API_KEY"
+    scheme = "ApiKey"
+
+
+class DeviceNotFoundError(NotFoundError):
+    """No device with this hardware id has registered. Let it call `register` first."""
+
+    code = "DEVICE_NOT_FOUND"
+
+
+class NoReadingsError(NotFoundError):
+    """The device has no reading within the retention. Wait until it sends one."""
+
+    code = "NO_READINGS"
+
+
+class ApiKeyNotFoundError(NotFoundError):
+    """There is no API key with this id. List the keys to find it."""
+
+    code = "API_KEY_NOT_FOUND"
+
+
+class BatchSizeExceededError(InvalidError):
+    """More than 100 readings in one request; none was stored. Send at most 100 at a time."""
+
+    code = "BATCH_SIZE_EXCEEDED"
+
+
+class EmptyBatchError(InvalidError):
+    """No reading in the request. Send one reading, or `readings` with 1 to 100 of them."""
+
+    code = "EMPTY_BATCH"
+
+
+class InvalidRangeError(InvalidError):
+    """`from` is after `to`. Both are epoch milliseconds, and both ends are included."""
+
+    code = "INVALID_RANGE"
+
+
+class TooManyBucketsError(InvalidError):
+    """The range holds more than 10,000 buckets. Take a longer `bucket` or a shorter range."""
+
+    code = "TOO_MANY_BUCKETS"
+
+
+class FormatNotInstalledError(InvalidError):
+    """This server was installed without Parquet. Ask for csv, or install `sandyard[parquet]`."""
+
+    code = "FORMAT_NOT_INSTALLED"

@@ -1,0 +1,1 @@
+"""A simulated fleet that behaves as badly as real boards."""

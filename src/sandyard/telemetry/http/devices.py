@@ -1,0 +1,115 @@
+"""Calls of devices: register, send readings."""
+
+import json
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Body, Depends, Request, Response
+
+from sandyard.kit.errors import InvalidError
+from sandyard.kit.http import DEVICE_KEY, errors, opened_by, values_of
+from sandyard.telemetry.errors import InvalidApiKeyError
+from sandyard.telemetry.http.schemas import (
+    INTAKE_BODY,
+    IntakeAnswer,
+    RegisteredAnswer,
+    RegistrationBody,
+)
+from sandyard.telemetry.keys import ApiKeys
+from sandyard.telemetry.model import IntakeReport
+from sandyard.telemetry.service import Telemetry
+
+
+def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) -> APIRouter:
+    router = APIRouter(prefix=prefix, tags=["devices"])
+
+    async def device_key(request: Request) -> None:
+        sent = values_of(request.scope["headers"], b"x-api-key")
+        if len(sent) != 1:
+            raise InvalidApiKeyError
+        key = await keys.authenticate(sent[0].decode("latin-1"))
+        request.state.log = {"key_id": key.key_id}
+
+    async def ingest(request: Request) -> Response:
+        await device_key(request)
+        report = await telemetry.ingest(_readings_in(await request.body()))
+        request.state.log |= {
+            "action": "ingest",
+            "acknowledged": len(report.acknowledged),
+            "duplicates": len(report.duplicates),
+            "rejected": len(report.rejected),
+        }
+        return Response(_answer(report), media_type="application/json")
+
+    router.add_api_route(
+        "/data",
+        ingest,
+        methods=["POST"],
+        summary="Send readings",
+        description=(
+            "1 to 100 readings as `readings`, or one bare reading. Every reading is acknowledged, "
+            "a duplicate or rejected; one that is rejected never blocks the others and may be "
+            "dropped. After a 5xx, or no answer, send all of them again."
+        ),
+        response_class=Response,
+        responses={
+            200: {"model": IntakeAnswer, "description": "Where each reading went"},
+            **errors(400, 401, 503),
+        },
+        openapi_extra={**opened_by(DEVICE_KEY), "requestBody": INTAKE_BODY},
+    )
+
+    @router.post(
+        "/register",
+        summary="Register a device",
+        dependencies=[Depends(device_key)],
+        response_model=RegisteredAnswer,
+        responses=errors(400, 401, 503),
+        openapi_extra=opened_by(DEVICE_KEY),
+    )
+    async def register(request: Request, body: Annotated[RegistrationBody, Body()]) -> Any:
+        """At each boot. The confirmation id stays the same however often it is called."""
+        device = await telemetry.register(body.registration())
+        request.state.log |= {"action": "register", "hardware_id": device.hardware_id}
+        return RegisteredAnswer.of(device)
+
+    return router
+
+
+def _readings_in(body: bytes) -> list[Any]:
+    """The readings of a request. NaN and Infinity, which JSON lacks but boards send, pass here,
+    so that only the reading that holds them is rejected."""
+    try:
+        sent = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            sent = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise InvalidError("The body is not JSON. Send well-formed JSON.") from error
+    if not isinstance(sent, dict):
+        raise InvalidError("The body must be a JSON object: a reading, or `readings`.")
+    readings = sent.get("readings", [sent])
+    if not isinstance(readings, list):
+        raise InvalidError(
+            "`readings` must be a list.",
+            details={"mistakes": [{"in": "body", "field": "readings"}]},
+        )
+    return readings
+
+
+def _answer(report: IntakeReport) -> bytes:
+    return orjson.dumps(
+        {
+            "acknowledged_batch_ids": report.acknowledged,
+            "duplicate_batch_ids": report.duplicates,
+            "rejected": [
+                {
+                    "index": each.index,
+                    "batch_id": each.batch_id,
+                    "code": each.code,
+                    "message": each.message,
+                }
+                for each in report.rejected
+            ],
+        }
+    )

@@ -1,0 +1,98 @@
+"""Readings as files, written portion by portion, so that memory does not grow with their number."""
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from sandyard.telemetry.errors import FormatNotInstalledError
+from sandyard.telemetry.model import Reading
+
+_COLUMNS = (
+    "timestamp_ms",
+    "batch_id",
+    "boot_id",
+    "firmware_version",
+    "friendly_name",
+    "sensors",
+    "sensor_status",
+)
+_ROW_GROUP = 20_000
+
+Portions = AsyncIterator[Sequence[Reading]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    media_type: str
+    render: Callable[[Portions], AsyncIterator[bytes]]
+
+
+async def csv_file(portions: Portions) -> AsyncIterator[bytes]:
+    """A line per reading; sensors and their status are JSON in a column each."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("hardware_id", *_COLUMNS))
+    async for readings in portions:
+        writer.writerows(_csv_row(reading) for reading in readings)
+        yield _taken(text)
+    yield _taken(text)
+
+
+async def parquet_file(portions: Portions) -> AsyncIterator[bytes]:
+    """A row per reading; sensors and their status are maps. A row group at a time is in memory."""
+    from sandyard.telemetry.http.parquet import ParquetSink
+
+    sink = ParquetSink()
+    waiting: list[Reading] = []
+    async for readings in portions:
+        waiting += readings
+        if len(waiting) >= _ROW_GROUP:
+            yield await asyncio.to_thread(sink.add, waiting)
+            waiting = []
+    yield await asyncio.to_thread(sink.add, waiting)
+    yield await asyncio.to_thread(sink.finish)
+
+
+FORMATS = {
+    "csv": FileFormat("text/csv", csv_file),
+    "parquet": FileFormat("application/vnd.apache.parquet", parquet_file),
+}
+
+
+def require_format(name: str) -> FileFormat:
+    if name == "parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise FormatNotInstalledError from error
+    return FORMATS[name]
+
+
+def _csv_row(reading: Reading) -> tuple[Any, ...]:
+    return (
+        reading.hardware_id,
+        reading.timestamp_ms,
+        reading.batch_id,
+        reading.boot_id,
+        _no_formula(reading.firmware_version),
+        _no_formula(reading.friendly_name),
+        orjson.dumps(reading.sensors).decode(),
+        orjson.dumps(reading.sensor_status).decode(),
+    )
+
+
+def _no_formula(text: str | None) -> str | None:
+    """A text that a spreadsheet would take for a formula is kept from being one."""
+    return f"'{text}" if text and text[0] in "=+-@" else text
+
+
+def _taken(text: io.StringIO) -> bytes:
+    written = text.getvalue().encode()
+    text.seek(0)
+    text.truncate()
+    return written

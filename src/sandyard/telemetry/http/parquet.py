@@ -1,0 +1,75 @@
+"""Parquet, by pyarrow; only imported where a file of this format is asked for."""
+
+import io
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sandyard.telemetry.model import Reading
+
+_TEXT = pa.string()
+_FIELDS = {
+    "hardware_id": _TEXT,
+    "timestamp_ms": pa.int64(),
+    "batch_id": _TEXT,
+    "boot_id": _TEXT,
+    "firmware_version": _TEXT,
+    "friendly_name": _TEXT,
+    "sensors": pa.map_(_TEXT, pa.float64()),
+    "sensor_status": pa.map_(_TEXT, _TEXT),
+}
+_SCHEMA = pa.schema(list(_FIELDS.items()))
+
+
+class ParquetSink:
+    """A Parquet file that is taken away as it is written."""
+
+    def __init__(self) -> None:
+        self._buffer = _Buffer()
+        self._writer = pq.ParquetWriter(self._buffer, _SCHEMA, compression="zstd")
+
+    def add(self, readings: Sequence[Reading]) -> bytes:
+        """Write the readings as a row group; the bytes that came of it."""
+        if readings:
+            self._writer.write_table(pa.table(_columns(readings), schema=_SCHEMA))
+        return self._buffer.take()
+
+    def finish(self) -> bytes:
+        self._writer.close()
+        return self._buffer.take()
+
+
+class _Buffer(io.RawIOBase):
+    """Where the writer writes; it only ever asks how far it has come."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        written = bytes(memoryview(data))  # type: ignore[arg-type]
+        self._written.append(written)
+        self._position += len(written)
+        return len(written)
+
+    def tell(self) -> int:
+        return self._position
+
+    def take(self) -> bytes:
+        taken = b"".join(self._written)
+        self._written.clear()
+        return taken
+
+
+def _columns(readings: Sequence[Reading]) -> dict[str, list[object]]:
+    def column(name: str) -> list[object]:
+        values = (getattr(reading, name) for reading in readings)
+        if name in ("sensors", "sensor_status"):
+            return [list(value.items()) for value in values]
+        return list(values)
+
+    return {name: column(name) for name in _FIELDS}

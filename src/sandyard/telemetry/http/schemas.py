@@ -1,0 +1,260 @@
+"""Telemetry's bodies and answers, as the OpenAPI document describes them."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+
+from sandyard.telemetry.intake import (
+    BATCH_ID,
+    FIRMWARE_VERSION,
+    HARDWARE_ID,
+    MAX_SENSORS,
+    NAME,
+    STATUSES,
+    UUID4,
+)
+from sandyard.telemetry.keys import NewApiKey
+from sandyard.telemetry.model import (
+    EARLIEST_MS,
+    LATEST_MS,
+    ApiKey,
+    Bucket,
+    Device,
+    Reading,
+    Registration,
+    RejectionCode,
+)
+
+FRIENDLY_NAME = r"^[^\x00-\x1f\x7f]+$"
+"""Anything that can be seen."""
+
+HardwareId = Annotated[StrictStr, Field(pattern=HARDWARE_ID, description="MAC in upper case")]
+FriendlyName = Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=FRIENDLY_NAME)]
+Name = Annotated[StrictStr, Field(pattern=NAME)]
+
+
+class Capabilities(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    sensors: list[Name] = Field(default_factory=list, max_length=MAX_SENSORS)
+    features: dict[Name, StrictBool] = Field(default_factory=dict, max_length=MAX_SENSORS)
+
+
+class RegistrationBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    hardware_id: HardwareId
+    boot_id: Annotated[StrictStr, Field(pattern=UUID4, description="UUID v4, new at each boot")]
+    firmware_version: Annotated[StrictStr, Field(pattern=FIRMWARE_VERSION)]
+    capabilities: Capabilities
+    friendly_name: FriendlyName | None = Field(
+        None, description="Taken only while the device has no name"
+    )
+
+    def registration(self) -> Registration:
+        return Registration(
+            hardware_id=self.hardware_id,
+            boot_id=self.boot_id,
+            firmware_version=self.firmware_version,
+            capabilities=self.capabilities.model_dump(),
+            friendly_name=self.friendly_name,
+        )
+
+
+class RegisteredAnswer(BaseModel):
+    status: Literal["registered"] = "registered"
+    confirmation_id: str = Field(description="The same at every registration of this device")
+    hardware_id: str
+    registered_at: str = Field(description="RFC 3339, of the first registration")
+
+    @classmethod
+    def of(cls, device: Device) -> Self:
+        return cls(
+            confirmation_id=device.confirmation_id,
+            hardware_id=device.hardware_id,
+            registered_at=device.first_registered_at,
+        )
+
+
+class RejectionAnswer(BaseModel):
+    index: int = Field(description="Its place in the request, from 0")
+    batch_id: str | None = Field(description="Null if it had no valid one")
+    code: RejectionCode
+    message: str
+
+
+class IntakeAnswer(BaseModel):
+    """Every reading of the request is in one of the three; a rejection is final."""
+
+    acknowledged_batch_ids: list[str] = Field(description="Stored now, durably")
+    duplicate_batch_ids: list[str] = Field(description="Were stored before, with this content")
+    rejected: list[RejectionAnswer]
+
+
+class DeviceAnswer(BaseModel):
+    hardware_id: str
+    confirmation_id: str
+    friendly_name: str | None
+    firmware_version: str
+    capabilities: dict[str, object]
+    first_registered_at: str
+    last_seen_at: str
+    last_boot_id: str
+
+    @classmethod
+    def of(cls, device: Device) -> Self:
+        return cls.model_validate(device, from_attributes=True)
+
+
+class DevicePage(BaseModel):
+    devices: list[DeviceAnswer]
+    next_cursor: str | None
+
+
+class RenameBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    friendly_name: FriendlyName | None = Field(description="Null takes the name away")
+
+
+class ReadingAnswer(BaseModel):
+    hardware_id: str
+    timestamp_ms: int
+    batch_id: str
+    boot_id: str
+    firmware_version: str
+    friendly_name: str | None = Field(description="The device's name when the reading came in")
+    sensors: dict[str, float]
+    sensor_status: dict[str, str]
+
+
+def reading_answer(reading: Reading) -> dict[str, object]:
+    """As `ReadingAnswer` describes it, for listings that are too long to be checked again."""
+    return {
+        "hardware_id": reading.hardware_id,
+        "timestamp_ms": reading.timestamp_ms,
+        "batch_id": reading.batch_id,
+        "boot_id": reading.boot_id,
+        "firmware_version": reading.firmware_version,
+        "friendly_name": reading.friendly_name,
+        "sensors": reading.sensors,
+        "sensor_status": reading.sensor_status,
+    }
+
+
+class ReadingPage(BaseModel):
+    readings: list[ReadingAnswer]
+    next_cursor: str | None
+
+
+class BucketAnswer(BaseModel):
+    start_ms: int = Field(description="Epoch milliseconds; a multiple of the bucket's length")
+    min: float
+    mean: float
+    max: float
+    count: int
+
+    @classmethod
+    def of(cls, bucket: Bucket) -> Self:
+        return cls.model_validate(bucket, from_attributes=True)
+
+
+class SeriesAnswer(BaseModel):
+    hardware_id: str
+    metric: str
+    bucket_ms: int
+    series: list[BucketAnswer] = Field(description="The buckets that hold a value")
+
+
+class ApiKeyBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    description: (
+        Annotated[StrictStr, Field(min_length=1, max_length=256, pattern=FRIENDLY_NAME)] | None
+    ) = None
+
+
+class NewApiKeyAnswer(BaseModel):
+    key_id: str
+    api_key: str = Field(description="Shown this once")
+    created_at: str
+    description: str | None
+
+    @classmethod
+    def of(cls, key: NewApiKey) -> Self:
+        return cls.model_validate(key, from_attributes=True)
+
+
+class ApiKeyAnswer(BaseModel):
+    key_id: str
+    created_at: str
+    last_used_at: str | None = Field(description="To within five minutes")
+    is_active: bool
+    description: str | None
+
+    @classmethod
+    def of(cls, key: ApiKey) -> Self:
+        return cls.model_validate(key, from_attributes=True)
+
+
+class ApiKeyPage(BaseModel):
+    api_keys: list[ApiKeyAnswer]
+    next_cursor: str | None
+
+
+def _map_of(values: dict[str, object]) -> dict[str, object]:
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": NAME},
+        "additionalProperties": values,
+        "maxProperties": MAX_SENSORS,
+    }
+
+
+READING_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "title": "Reading",
+    "required": [
+        "hardware_id",
+        "timestamp_ms",
+        "batch_id",
+        "boot_id",
+        "firmware_version",
+        "sensors",
+        "sensor_status",
+    ],
+    "properties": {
+        "hardware_id": {"type": "string", "pattern": HARDWARE_ID},
+        "timestamp_ms": {"type": "integer", "minimum": EARLIEST_MS, "maximum": LATEST_MS - 1},
+        "batch_id": {"type": "string", "pattern": BATCH_ID},
+        "boot_id": {"type": "string", "pattern": UUID4},
+        "firmware_version": {"type": "string", "pattern": FIRMWARE_VERSION},
+        "sensors": _map_of({"type": "number"}),
+        "sensor_status": _map_of({"type": "string", "enum": list(STATUSES)}),
+    },
+}
+INTAKE_BODY: dict[str, object] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "oneOf": [
+                    {
+                        "type": "object",
+                        "required": ["readings"],
+                        "properties": {
+                            "readings": {
+                                "type": "array",
+                                "minItems": 1,
+                                "maxItems": 100,
+                                "items": READING_SCHEMA,
+                            }
+                        },
+                    },
+                    {**READING_SCHEMA, "not": {"required": ["readings"]}},
+                ]
+            }
+        }
+    },
+}
+"""Readings that do not fit the schema are rejected one by one, in an answer of status 200."""

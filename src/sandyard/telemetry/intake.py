@@ -1,0 +1,121 @@
+"""Readings as devices send them, judged one by one: one bad reading never blocks the others."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sandyard.telemetry.model import (
+    EARLIEST_MS,
+    LATEST_MS,
+    Number,
+    Reading,
+    Rejection,
+    RejectionCode,
+)
+
+HARDWARE_ID = r"^[0-9A-F]{2}(:[0-9A-F]{2}){5}$"
+UUID4 = r"^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-4[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}$"
+BATCH_ID = r"^[A-Za-z0-9_:.-]{1,256}$"
+NAME = r"^[a-z0-9_]{1,64}$"
+FIRMWARE_VERSION = r"^[!-~]([ -~]{0,62}[!-~])?$"
+STATUSES = ("ok", "error")
+MAX_SENSORS = 100
+
+_SMALLEST, _LARGEST = 1e-130, 9.9e125
+"""The magnitudes that every engine can keep."""
+_EXACT = 2**53
+
+
+def _matcher(form: str) -> Any:
+    return re.compile(form.replace("$", r"\Z")).match
+
+
+is_hardware_id = _matcher(HARDWARE_ID)
+is_uuid4 = _matcher(UUID4)
+_is_batch_id = _matcher(BATCH_ID)
+_is_name = _matcher(NAME)
+_is_firmware_version = _matcher(FIRMWARE_VERSION)
+
+
+def judge_all(
+    raw: Sequence[object], *, oldest_ms: int
+) -> tuple[list[tuple[int, Reading]], list[Rejection]]:
+    """The readings that may be stored, each with its place in the request, and the others."""
+    good: list[tuple[int, Reading]] = []
+    rejected: list[Rejection] = []
+    for index, each in enumerate(raw):
+        judged = judge(each, oldest_ms=oldest_ms)
+        if isinstance(judged, Reading):
+            good.append((index, judged))
+        else:
+            batch_id = each.get("batch_id") if isinstance(each, dict) else None
+            named = batch_id if isinstance(batch_id, str) and _is_batch_id(batch_id) else None
+            rejected.append(Rejection(index, named, judged))
+    return good, rejected
+
+
+def judge(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
+    """The reading, or why it is refused for good. Fields that it does not know are left out."""
+    if not isinstance(raw, dict):
+        return RejectionCode.INVALID_READING
+    field = raw.get
+    batch_id, hardware_id, timestamp_ms = (
+        field("batch_id"),
+        field("hardware_id"),
+        field("timestamp_ms"),
+    )
+    boot_id, firmware_version = field("boot_id"), field("firmware_version")
+    if not (isinstance(batch_id, str) and _is_batch_id(batch_id)):
+        return RejectionCode.INVALID_BATCH_ID
+    if not (isinstance(hardware_id, str) and is_hardware_id(hardware_id)):
+        return RejectionCode.INVALID_HARDWARE_ID
+    if type(timestamp_ms) is not int or not EARLIEST_MS <= timestamp_ms < LATEST_MS:
+        return RejectionCode.INVALID_TIMESTAMP
+    if not (isinstance(boot_id, str) and is_uuid4(boot_id)):
+        return RejectionCode.INVALID_BOOT_ID
+    if not (isinstance(firmware_version, str) and _is_firmware_version(firmware_version)):
+        return RejectionCode.INVALID_FIRMWARE_VERSION
+    sensors = _numbers(field("sensors"))
+    if sensors is None:
+        return RejectionCode.INVALID_SENSORS
+    sensor_status = _statuses(field("sensor_status"))
+    if sensor_status is None:
+        return RejectionCode.INVALID_SENSOR_STATUS
+    if timestamp_ms < oldest_ms:
+        return RejectionCode.TOO_OLD
+    return Reading(
+        hardware_id, timestamp_ms, batch_id, boot_id, firmware_version, sensors, sensor_status
+    )
+
+
+def _numbers(raw: object) -> dict[str, Number] | None:
+    if not isinstance(raw, dict) or len(raw) > MAX_SENSORS:
+        return None
+    numbers: dict[str, Number] = {}
+    for name, value in raw.items():
+        number = canonical_number(value)
+        if number is None or not _is_name(name):
+            return None
+        numbers[name] = number
+    return numbers
+
+
+def canonical_number(value: object) -> Number | None:
+    """The number in the one form that every engine gives back: 22.0 is 22, -0.0 is 0, and what
+    a double cannot hold exactly is the nearest one. None if it is no number that can be kept."""
+    if type(value) is int:
+        if -_EXACT < value < _EXACT:
+            return value
+        value = float(value) if abs(value) < _LARGEST else math.inf
+    if type(value) is not float:
+        return None
+    if -_EXACT < value < _EXACT and value.is_integer():
+        return int(value)
+    return value if _SMALLEST <= abs(value) <= _LARGEST else None
+
+
+def _statuses(raw: object) -> dict[str, str] | None:
+    if not isinstance(raw, dict) or len(raw) > MAX_SENSORS:
+        return None
+    return raw if all(_is_name(n) and status in STATUSES for n, status in raw.items()) else None

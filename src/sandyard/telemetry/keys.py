@@ -1,0 +1,116 @@
+"""API keys: made once, shown once, known by their hash, and gone soon after they are revoked."""
+
+import hmac
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sandyard.kit.clock import Clock, rfc3339
+from sandyard.kit.ids import IdMaker
+from sandyard.kit.paging import Page
+from sandyard.telemetry.errors import ApiKeyNotFoundError, InvalidApiKeyError
+from sandyard.telemetry.intake import is_uuid4
+from sandyard.telemetry.model import LAST_USED_EVERY_SEC, ApiKey, hash_api_key
+from sandyard.telemetry.ports import KeyStore
+
+CACHED_SEC = 10
+"""How long a key that was found good is taken for good. With the time that a read may take this
+stays under the 30 seconds in which a revocation must hold everywhere."""
+_MOST_CACHED = 10_000
+
+_API_KEY = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class NewApiKey:
+    key_id: str
+    api_key: str
+    """The key itself; nobody can show it again."""
+    created_at: str
+    description: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    key: ApiKey
+    good_until: float
+
+
+class ApiKeys:
+    def __init__(
+        self,
+        store: KeyStore,
+        *,
+        pepper: str,
+        clock: Clock,
+        make_key_id: IdMaker,
+        make_api_key: IdMaker,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._pepper = pepper
+        self._clock = clock
+        self._make_key_id = make_key_id
+        self._make_api_key = make_api_key
+        self._monotonic = monotonic
+        self._cache: dict[str, _Cached] = {}
+
+    async def create(self, *, description: str | None) -> NewApiKey:
+        api_key = self._make_api_key()
+        key = ApiKey(
+            key_id=self._make_key_id(),
+            api_key_hash=hash_api_key(self._pepper, api_key),
+            created_at=rfc3339(self._clock.now()),
+            is_active=True,
+            description=description,
+            last_used_at=None,
+        )
+        asked_at = self._monotonic()
+        await self._store.add_key(key)
+        self._remember(key, asked_at)
+        return NewApiKey(key.key_id, api_key, key.created_at, description)
+
+    async def list(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
+        return await self._store.page_of_keys(limit=limit, cursor=cursor)
+
+    async def revoke(self, key_id: str) -> ApiKey:
+        """End a key: here at once, on every other replica within 30 seconds."""
+        key = await self._store.revoke_key(key_id) if is_uuid4(key_id) else None
+        if key is None:
+            raise ApiKeyNotFoundError
+        self._cache.pop(key.api_key_hash, None)
+        return key
+
+    async def authenticate(self, api_key: str) -> ApiKey:
+        """The active key that this is, or InvalidApiKeyError."""
+        if not _API_KEY.match(api_key):
+            raise InvalidApiKeyError
+        api_key_hash = hash_api_key(self._pepper, api_key)
+        cached = self._cache.get(api_key_hash)
+        if cached is not None and self._monotonic() < cached.good_until:
+            return await self._used(cached.key, cached.good_until)
+        asked_at = self._monotonic()
+        key = await self._store.find_key(api_key_hash)
+        is_right = hmac.compare_digest(key.api_key_hash if key else "", api_key_hash)
+        if key is None or not is_right or not key.is_active:
+            self._cache.pop(api_key_hash, None)
+            raise InvalidApiKeyError
+        self._remember(key, asked_at)
+        return await self._used(key, asked_at + CACHED_SEC)
+
+    async def _used(self, key: ApiKey, good_until: float) -> ApiKey:
+        """Note the use, at most every five minutes."""
+        now = self._clock.now()
+        due = rfc3339(now - LAST_USED_EVERY_SEC)
+        if key.last_used_at is None or key.last_used_at <= due:
+            key = replace(key, last_used_at=rfc3339(now))
+            if key.api_key_hash in self._cache:
+                self._cache[key.api_key_hash] = _Cached(key, good_until)
+            await self._store.touch_key(key.key_id, now=rfc3339(now), unless_after=due)
+        return key
+
+    def _remember(self, key: ApiKey, asked_at: float) -> None:
+        if len(self._cache) >= _MOST_CACHED:
+            self._cache.clear()
+        self._cache[key.api_key_hash] = _Cached(key, asked_at + CACHED_SEC)

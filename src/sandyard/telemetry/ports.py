@@ -1,0 +1,108 @@
+"""What Telemetry needs of an engine. Every method raises UnavailableError when it is away."""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Protocol
+
+from sandyard.kit.paging import Page
+from sandyard.telemetry.model import ApiKey, Bucket, Device, Kept, Reading, Registration, TimeRange
+
+
+class TelemetryStore(Protocol):
+    """Devices and their readings. Times are given as texts that sort as they follow each other."""
+
+    async def register(
+        self, registration: Registration, *, confirmation_id: str, now: str
+    ) -> Device:
+        """The device as it stands then: made with this confirmation id, or, if it was there,
+        brought up to date under the one that it has."""
+        ...
+
+    async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
+        """Those of the devices that are registered, by their hardware id."""
+        ...
+
+    async def keep(
+        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
+    ) -> Mapping[str, Kept]:
+        """Store each reading whose batch id has none yet, and tell what stands under each id.
+
+        The batch ids differ; `devices` are the senders, as they were just found. A reading and
+        its marker are written together or not at all, each on condition that it is not there, so
+        among any number of callers one is told `is_new`. The devices were seen at `now`;
+        `last_seen_at` never moves back. On UnavailableError some may be stored; sending all
+        again finds them.
+        """
+        ...
+
+    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device | None:
+        """The device with its new name; None if there is no such device."""
+        ...
+
+    async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
+        """The most recently seen first; as they were a moment ago."""
+        ...
+
+    async def page_of_readings(
+        self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
+    ) -> Page[Reading]:
+        """The newest first, by their own time. Readings that arrive meanwhile move no others:
+        those that were there are listed once each."""
+        ...
+
+    def readings(self, hardware_id: str, within: TimeRange) -> AsyncIterator[Sequence[Reading]]:
+        """All of them, the oldest first, in portions of bounded size."""
+        ...
+
+    async def series(
+        self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
+    ) -> Sequence[Bucket]:
+        """The buckets that hold a value, in order of time; they begin at multiples of their
+        length. Readings without the metric do not count."""
+        ...
+
+    async def check(self) -> None:
+        """Return if the engine answers and its schema is the one that this code needs."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ExpiredReadings(Protocol):
+    """For engines that do not collect by themselves what has expired."""
+
+    async def devices_with_expired(
+        self, *, oldest_ms: int, after: str, limit: int
+    ) -> Sequence[str]:
+        """Devices with readings from before `oldest_ms`, in order of their ids, after this one."""
+        ...
+
+    async def remove_expired(self, hardware_id: str, *, oldest_ms: int, limit: int) -> int:
+        """Remove about so many of the device's readings from before `oldest_ms`, the oldest first;
+        how many there were."""
+        ...
+
+    async def remove_markers(self, *, now: int, limit: int) -> int:
+        """Remove up to so many markers that have expired; how many there were."""
+        ...
+
+
+class KeyStore(Protocol):
+    """API keys, known by the hash of key and pepper."""
+
+    async def add_key(self, key: ApiKey) -> None: ...
+
+    async def find_key(self, api_key_hash: str) -> ApiKey | None:
+        """The key as last written, never as it was a moment ago."""
+        ...
+
+    async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
+        """The newest first."""
+        ...
+
+    async def revoke_key(self, key_id: str) -> ApiKey | None:
+        """The key, no longer active; None if there is no such key."""
+        ...
+
+    async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
+        """Note that the key was used at `now`, unless a use after the other time is noted."""
+        ...

@@ -1,0 +1,54 @@
+"""Telemetry's four tables on DynamoDB."""
+
+from collections.abc import Mapping
+
+from sandyard.kit.dynamo import Dynamo, Table
+from sandyard.kit.dynamo_tables import Definition, check_table, create_table, table_definition
+
+TTL_ATTRIBUTE = "expiration_time"
+
+
+def definitions(prefix: str = "") -> Mapping[str, Definition]:
+    """Each table by its plain name, as `CreateTable` takes it."""
+    by_activity = {"gsi1": ("gsi1pk", "gsi1sk")}
+    return {
+        "devices": table_definition(f"{prefix}devices", ("hardware_id",), by_activity),
+        "device_readings": table_definition(
+            f"{prefix}device_readings", ("hardware_id", "ts_batch"), {}
+        ),
+        "processed_batches": table_definition(f"{prefix}processed_batches", ("batch_id",), {}),
+        "api_keys": table_definition(
+            f"{prefix}api_keys",
+            ("key_id",),
+            {"api_key_hash_index": ("api_key_hash",), **by_activity},
+        ),
+    }
+
+
+_WITH_TTL = ("device_readings", "processed_batches")
+
+
+class TelemetryTables:
+    def __init__(self, engine: Dynamo, *, prefix: str = "") -> None:
+        self.engine = engine
+        self._definitions = definitions(prefix)
+        self.devices, self.readings, self.markers, self.keys = (
+            Table(engine, definition["TableName"]) for definition in self._definitions.values()
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [definition["TableName"] for definition in self._definitions.values()]
+
+    async def create(self) -> Mapping[str, bool]:
+        """Make the tables that are not there; by each one's name, whether it was made now."""
+        return {
+            definition["TableName"]: await create_table(
+                self.engine, definition, ttl=TTL_ATTRIBUTE if name in _WITH_TTL else None
+            )
+            for name, definition in self._definitions.items()
+        }
+
+    async def check(self) -> None:
+        for definition in self._definitions.values():
+            await check_table(self.engine, definition)

@@ -1,0 +1,232 @@
+"""Devices and readings on DynamoDB.
+
+A reading and its marker are one transaction, each on condition that it is not there. Refused, it
+returns what stands there instead, so a duplicate costs one call too. The transactions of a request
+run at once, within a bound for the whole process.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+from sandyard.kit.clock import rfc3339
+from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError
+from sandyard.kit.dynamo_values import Item
+from sandyard.kit.ids import IdMaker
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.parallel import for_each
+from sandyard.telemetry.model import (
+    MARKER_SECONDS,
+    Bucket,
+    Device,
+    Kept,
+    Reading,
+    Registration,
+    Retention,
+    TimeRange,
+)
+from sandyard.telemetry.stores.buckets import Buckets
+from sandyard.telemetry.stores.dynamo_items import (
+    device_of,
+    marker_item,
+    page_by_gsi1,
+    reading_item,
+    reading_of,
+    ts_batch,
+)
+from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
+
+PARALLEL_TRANSACTIONS = 64
+_LAST_OF_A_MILLISECOND = "\uffff"
+
+
+class DynamoTelemetryStore:
+    def __init__(
+        self, tables: TelemetryTables, *, retention: Retention, make_intake_id: IdMaker
+    ) -> None:
+        self._tables = tables
+        self._retention = retention
+        self._make_intake_id = make_intake_id
+        self._slots = asyncio.Semaphore(PARALLEL_TRANSACTIONS)
+
+    async def register(
+        self, registration: Registration, *, confirmation_id: str, now: str
+    ) -> Device:
+        values = {
+            "confirmation": confirmation_id,
+            "capabilities": registration.capabilities,
+            "boot": registration.boot_id,
+            "firmware": registration.firmware_version,
+            "now": now,
+            "devices": "devices",
+            "name": registration.friendly_name,
+        }
+        known = (
+            "SET confirmation_id = if_not_exists(confirmation_id, :confirmation), "
+            "first_registered_at = if_not_exists(first_registered_at, :now), "
+            "capabilities = :capabilities, last_boot_id = :boot, firmware_version = :firmware, "
+            "gsi1pk = :devices"
+        )
+        if registration.friendly_name is not None:
+            known += ", friendly_name = if_not_exists(friendly_name, :name)"
+        key = {"hardware_id": registration.hardware_id}
+        try:
+            item = await self._tables.devices.update(
+                key,
+                f"{known}, last_seen_at = :now, gsi1sk = :now",
+                values,
+                condition="attribute_not_exists(last_seen_at) OR last_seen_at <= :now",
+            )
+        except ConditionFailedError:  # seen later already, by a replica whose clock is ahead
+            item = await self._tables.devices.update(key, known, values)
+        return device_of(item)
+
+    async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
+        items = await self._tables.devices.get_many(
+            [{"hardware_id": each} for each in hardware_ids]
+        )
+        return {item["hardware_id"]: device_of(item) for item in items}
+
+    async def keep(
+        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
+    ) -> Mapping[str, Kept]:
+        intake_id = self._make_intake_id()
+
+        async def keep_one(reading: Reading) -> Kept:
+            device = devices[reading.hardware_id]
+            return await self._keep_one(reading, device, intake_id=intake_id, now=now)
+
+        kept = await for_each(readings, keep_one, slots=self._slots)
+        seen_at = rfc3339(now)
+        for hardware_id, device in devices.items():
+            if device.last_seen_at < seen_at:
+                await self._see(hardware_id, seen_at)
+        return {reading.batch_id: each for reading, each in zip(readings, kept, strict=True)}
+
+    async def _keep_one(
+        self, reading: Reading, device: Device, *, intake_id: str, now: int
+    ) -> Kept:
+        marker = marker_item(
+            reading, intake_id=intake_id, now=now, expiration_time=now + MARKER_SECONDS
+        )
+        item = reading_item(
+            reading, device, expiration_time=self._retention.expires_at(reading.timestamp_ms)
+        )
+        try:
+            await self._tables.markers.transact(
+                self._tables.markers.put_action(marker, condition="attribute_not_exists(batch_id)"),
+                self._tables.readings.put_action(item, condition="attribute_not_exists(ts_batch)"),
+            )
+        except TransactionRefusedError as refused:
+            stored_marker, stored_reading = (reason.item for reason in refused.reasons)
+            return _what_stands(stored_marker or {}, stored_reading, intake_id)
+        return Kept(reading.content_hash, is_new=True)
+
+    async def _see(self, hardware_id: str, now: str) -> None:
+        try:
+            await self._tables.devices.update(
+                {"hardware_id": hardware_id},
+                "SET last_seen_at = :now, gsi1sk = :now",
+                {"now": now},
+                condition="last_seen_at < :now",
+            )
+        except ConditionFailedError:
+            return
+
+    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device | None:
+        expression = "REMOVE" if friendly_name is None else "SET"
+        expression += " friendly_name" + ("" if friendly_name is None else " = :name")
+        try:
+            item = await self._tables.devices.update(
+                {"hardware_id": hardware_id},
+                expression,
+                {"name": friendly_name},
+                condition="attribute_exists(hardware_id)",
+            )
+        except ConditionFailedError:
+            return None
+        return device_of(item)
+
+    async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
+        items, next_cursor = await page_by_gsi1(
+            self._tables.devices, "devices", "hardware_id", limit=limit, cursor=cursor
+        )
+        return Page([device_of(item) for item in items], next_cursor)
+
+    async def page_of_readings(
+        self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
+    ) -> Page[Reading]:
+        listing = f"readings {hardware_id}"
+        before: str | None = None
+        if cursor is not None:
+            match decode_cursor(listing, cursor):
+                case [int(timestamp_ms), str(batch_id)]:
+                    before = ts_batch(timestamp_ms, batch_id)
+                case _:
+                    raise InvalidCursorError
+        found: list[Item] = []
+        async for items in self._pages(
+            hardware_id, within, before=before, forward=False, limit=limit + 2
+        ):
+            found += [item for item in items if item["ts_batch"] != before]
+            if len(found) > limit:
+                break
+        readings = [reading_of(item) for item in found[:limit]]
+        if len(found) <= limit:
+            return Page(readings, None)
+        last = readings[-1]
+        return Page(readings, encode_cursor(listing, [last.timestamp_ms, last.batch_id]))
+
+    async def readings(
+        self, hardware_id: str, within: TimeRange
+    ) -> AsyncIterator[Sequence[Reading]]:
+        async for items in self._pages(hardware_id, within):
+            if items:
+                yield [reading_of(item) for item in items]
+
+    async def series(
+        self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
+    ) -> Sequence[Bucket]:
+        buckets = Buckets(bucket_ms)
+        async for items in self._pages(hardware_id, within):
+            for item in items:
+                if metric in item["sensors"]:
+                    buckets.add(item["timestamp_ms"], item["sensors"][metric])
+        return buckets.in_order()
+
+    async def _pages(
+        self,
+        hardware_id: str,
+        within: TimeRange,
+        *,
+        before: str | None = None,
+        forward: bool = True,
+        limit: int | None = None,
+    ) -> AsyncIterator[list[Item]]:
+        """Readings as last written; `before` bounds them too, and may itself be among them."""
+        first = ts_batch(within.from_ms, "")
+        last = ts_batch(within.to_ms, _LAST_OF_A_MILLISECOND)
+        last = last if before is None else min(last, before)
+        if first > last:
+            return
+        async for items in self._tables.readings.pages(
+            condition="hardware_id = :hardware_id AND ts_batch BETWEEN :first AND :last",
+            values={"hardware_id": hardware_id, "first": first, "last": last},
+            forward=forward,
+            limit=limit,
+        ):
+            yield items
+
+    async def check(self) -> None:
+        await self._tables.check()
+
+    async def close(self) -> None:
+        await self._tables.engine.close()
+
+
+def _what_stands(marker: Item, reading: Item | None, intake_id: str) -> Kept:
+    """What refused a reading: its marker, or, after that has expired, the reading itself."""
+    content_hash = marker.get("content_hash")
+    if content_hash is None:  # written by another program, or expired
+        content_hash = reading_of(reading).content_hash if reading else ""
+    # Our own earlier try, whose answer was lost, looks just like a duplicate but for this id.
+    return Kept(content_hash, is_new=marker.get("intake_id") == intake_id)

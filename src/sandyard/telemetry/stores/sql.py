@@ -1,0 +1,369 @@
+"""Devices and readings on SQLite or PostgreSQL.
+
+The readings of a request travel in one transaction: the markers that are not there yet are
+inserted by one statement, the readings that they stand for by a second. An id that two callers
+send at once is waited for by one of them, which then finds the other's marker.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from sandyard.kit.clock import rfc3339
+from sandyard.kit.migrations import Migrations
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.sql import Database, upsert
+from sandyard.kit.sql_batches import BatchInsert
+from sandyard.telemetry.model import (
+    MARKER_SECONDS,
+    Bucket,
+    Device,
+    Kept,
+    Reading,
+    Registration,
+    Retention,
+    TimeRange,
+)
+from sandyard.telemetry.stores.tables import (
+    SCHEMA,
+    device_readings,
+    devices,
+    processed_batches,
+)
+
+MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
+
+_PORTION = 2000
+_reading = device_readings.c
+_marker = processed_batches.c
+
+_insert_markers = BatchInsert(
+    processed_batches,
+    ("batch_id", "hardware_id", "received_at", "content_hash", "expiration_time"),
+    ignore_existing=True,
+    returning="batch_id",
+)
+_insert_readings = BatchInsert(
+    device_readings,
+    (
+        "hardware_id",
+        "timestamp_ms",
+        "batch_id",
+        "boot_id",
+        "firmware_version",
+        "friendly_name",
+        "sensors",
+        "sensor_status",
+    ),
+)
+
+
+class SqlTelemetryStore:
+    def __init__(self, database: Database, *, retention: Retention) -> None:
+        self._database = database
+        self._retention = retention
+        self._schema_checked = False
+
+    async def register(
+        self, registration: Registration, *, confirmation_id: str, now: str
+    ) -> Device:
+        values = {
+            "capabilities": orjson.dumps(registration.capabilities).decode(),
+            "last_boot_id": registration.boot_id,
+            "firmware_version": registration.firmware_version,
+        }
+
+        def work(connection: sa.Connection) -> Device:
+            statement = upsert(connection, devices).values(
+                hardware_id=registration.hardware_id,
+                confirmation_id=confirmation_id,
+                first_registered_at=now,
+                last_seen_at=now,
+                friendly_name=registration.friendly_name,
+                **values,
+            )
+            known = devices.c
+            seen = sa.case((known.last_seen_at < now, now), else_=known.last_seen_at)
+            named = sa.func.coalesce(known.friendly_name, registration.friendly_name)
+            statement = statement.on_conflict_do_update(
+                index_elements=[known.hardware_id],
+                set_={**values, "last_seen_at": seen, "friendly_name": named},
+            )
+            return _device(connection.execute(statement.returning(*known)).one())
+
+        return await self._database.write(work)
+
+    async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
+        statement = sa.select(devices).where(devices.c.hardware_id.in_(hardware_ids))
+        return {row.hardware_id: _device(row) for row in await self._rows(statement)}
+
+    async def keep(
+        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
+    ) -> Mapping[str, Kept]:
+        received_at = rfc3339(now)
+        # In one order everywhere, so that two requests never wait for each other's ids.
+        in_order = sorted(readings, key=lambda reading: reading.batch_id)
+        markers = [
+            (
+                reading.batch_id,
+                reading.hardware_id,
+                received_at,
+                reading.content_hash,
+                max(now + MARKER_SECONDS, self._retention.expires_at(reading.timestamp_ms)),
+            )
+            for reading in in_order
+        ]
+        rows = [_row(reading, devices[reading.hardware_id]) for reading in in_order]
+        seen = sorted(each for each, device in devices.items() if device.last_seen_at < received_at)
+        return await self._database.write(
+            partial(_keep, markers=markers, rows=rows, seen=seen, now=received_at)
+        )
+
+    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device | None:
+        statement = (
+            devices.update()
+            .where(devices.c.hardware_id == hardware_id)
+            .values(friendly_name=friendly_name)
+            .returning(*devices.c)
+        )
+        row = await self._database.write(lambda connection: connection.execute(statement).first())
+        return None if row is None else _device(row)
+
+    async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
+        order = (devices.c.last_seen_at, devices.c.hardware_id)
+        rows, next_cursor = await page_of(
+            self._database, sa.select(devices), order, listing="devices", limit=limit, cursor=cursor
+        )
+        return Page([_device(row) for row in rows], next_cursor)
+
+    async def page_of_readings(
+        self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
+    ) -> Page[Reading]:
+        rows, next_cursor = await page_of(
+            self._database,
+            _readings_of(hardware_id, within),
+            (_reading.timestamp_ms, _reading.batch_id),
+            listing=f"readings {hardware_id}",
+            limit=limit,
+            cursor=cursor,
+        )
+        return Page([_reading_of(row) for row in rows], next_cursor)
+
+    async def readings(
+        self, hardware_id: str, within: TimeRange
+    ) -> AsyncIterator[Sequence[Reading]]:
+        order = (_reading.timestamp_ms, _reading.batch_id)
+        last = (within.from_ms, "")
+        while True:
+            statement = (
+                _readings_of(hardware_id, TimeRange(last[0], within.to_ms))
+                .where(sa.tuple_(*order) > sa.tuple_(*last))
+                .order_by(*order)
+                .limit(_PORTION)
+            )
+            rows = await self._rows(statement)
+            if rows:
+                yield [_reading_of(row) for row in rows]
+            if len(rows) < _PORTION:
+                return
+            last = (rows[-1].timestamp_ms, rows[-1].batch_id)
+
+    async def series(
+        self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
+    ) -> Sequence[Bucket]:
+        def work(connection: sa.Connection) -> Sequence[Any]:
+            value = _metric(connection, metric)
+            start = (_reading.timestamp_ms // bucket_ms) * bucket_ms
+            statement = (
+                sa.select(
+                    start.label("start_ms"),
+                    sa.func.min(value).label("least"),
+                    sa.func.avg(value).label("mean"),
+                    sa.func.max(value).label("most"),
+                    sa.func.count(value).label("number"),
+                )
+                .where(*_of(hardware_id, within), value.is_not(None))
+                .group_by(sa.literal_column("start_ms"))
+                .order_by(sa.literal_column("start_ms"))
+            )
+            return connection.execute(statement).all()
+
+        rows = await self._database.read(work)
+        return [
+            Bucket(int(row.start_ms), row.least, row.mean, row.most, row.number) for row in rows
+        ]
+
+    async def devices_with_expired(
+        self, *, oldest_ms: int, after: str, limit: int
+    ) -> Sequence[str]:
+        expired = sa.exists().where(
+            _reading.hardware_id == devices.c.hardware_id, _reading.timestamp_ms < oldest_ms
+        )
+        statement = (
+            sa.select(devices.c.hardware_id)
+            .where(devices.c.hardware_id > after, expired)
+            .order_by(devices.c.hardware_id)
+            .limit(limit)
+        )
+        return [row.hardware_id for row in await self._rows(statement)]
+
+    async def remove_expired(self, hardware_id: str, *, oldest_ms: int, limit: int) -> int:
+        of_device = (_reading.hardware_id == hardware_id, _reading.timestamp_ms < oldest_ms)
+        last = (
+            sa.select(_reading.timestamp_ms)
+            .where(*of_device)
+            .order_by(_reading.timestamp_ms)
+            .limit(limit)
+            .subquery()
+        )
+        statement = device_readings.delete().where(
+            *of_device,
+            _reading.timestamp_ms <= sa.select(sa.func.max(last.c.timestamp_ms)).scalar_subquery(),
+        )
+        return await self._removed(statement)
+
+    async def remove_markers(self, *, now: int, limit: int) -> int:
+        expired = (
+            sa.select(_marker.batch_id)
+            .where(_marker.expiration_time <= now)
+            .order_by(_marker.expiration_time)
+            .limit(limit)
+        )
+        return await self._removed(
+            processed_batches.delete().where(_marker.batch_id.in_(expired.scalar_subquery()))
+        )
+
+    async def check(self) -> None:
+        await self._database.check()
+        if not self._schema_checked:
+            await MIGRATIONS.require_head(self._database)
+            self._schema_checked = True
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
+        return await self._database.read(lambda connection: connection.execute(statement).all())
+
+    async def _removed(self, statement: sa.Delete) -> int:
+        return await self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def _keep(
+    connection: sa.Connection,
+    *,
+    markers: Sequence[tuple[Any, ...]],
+    rows: Sequence[tuple[Any, ...]],
+    seen: Sequence[str],
+    now: str,
+) -> Mapping[str, Kept]:
+    new = {batch_id for (batch_id,) in _insert_markers.execute(connection, markers)}
+    if new:
+        _insert_readings.execute(connection, [row for row in rows if row[2] in new])
+    kept = {marker[0]: Kept(marker[3], is_new=True) for marker in markers if marker[0] in new}
+    others = [marker[0] for marker in markers if marker[0] not in new]
+    if others:
+        statement = sa.select(_marker.batch_id, _marker.content_hash).where(
+            _marker.batch_id.in_(others)
+        )
+        for batch_id, content_hash in connection.execute(statement):
+            kept[batch_id] = Kept(content_hash, is_new=False)
+    if seen:
+        connection.execute(
+            devices.update()
+            .where(devices.c.hardware_id.in_(seen), devices.c.last_seen_at < now)
+            .values(last_seen_at=now)
+        )
+    return kept
+
+
+async def page_of(
+    database: Database,
+    statement: sa.Select[Any],
+    order: tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]],
+    *,
+    listing: str,
+    limit: int,
+    cursor: str | None,
+) -> tuple[Sequence[Any], str | None]:
+    """A page in descending order of two columns, and the cursor of the next."""
+    first, second = order
+    if cursor is not None:
+        position = decode_cursor(listing, cursor)
+        kinds = (first.type.python_type, second.type.python_type)
+        if len(position) != 2 or not all(map(isinstance, position, kinds)):
+            raise InvalidCursorError
+        statement = statement.where(
+            first <= position[0],  # for the planner: the tuple alone bounds no range
+            sa.tuple_(first, second) < sa.tuple_(*position),
+        )
+    statement = statement.order_by(first.desc(), second.desc()).limit(limit + 1)
+    rows = await database.read(lambda connection: connection.execute(statement).all())
+    if len(rows) <= limit:
+        return rows, None
+    last = rows[limit - 1]._mapping  # noqa: SLF001 - how SQLAlchemy names its public mapping
+    return rows[:limit], encode_cursor(listing, [last[first], last[second]])
+
+
+def _of(hardware_id: str, within: TimeRange) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        _reading.hardware_id == hardware_id,
+        _reading.timestamp_ms >= within.from_ms,
+        _reading.timestamp_ms <= within.to_ms,
+    )
+
+
+def _readings_of(hardware_id: str, within: TimeRange) -> sa.Select[Any]:
+    return sa.select(device_readings).where(*_of(hardware_id, within))
+
+
+def _metric(connection: sa.Connection, metric: str) -> sa.ColumnElement[float]:
+    """A sensor's value, or NULL if the reading has none of it."""
+    if connection.dialect.name == "sqlite":
+        return sa.func.json_extract(_reading.sensors, f"$.{metric}", type_=sa.Float)
+    from sqlalchemy.dialects.postgresql import JSON
+
+    return sa.cast(sa.cast(_reading.sensors, JSON).op("->>")(metric), sa.Double)
+
+
+def _row(reading: Reading, device: Device) -> tuple[Any, ...]:
+    return (
+        reading.hardware_id,
+        reading.timestamp_ms,
+        reading.batch_id,
+        reading.boot_id,
+        reading.firmware_version,
+        device.friendly_name,
+        orjson.dumps(reading.sensors).decode(),
+        orjson.dumps(reading.sensor_status).decode(),
+    )
+
+
+def _reading_of(row: Any) -> Reading:
+    return Reading(
+        hardware_id=row.hardware_id,
+        timestamp_ms=row.timestamp_ms,
+        batch_id=row.batch_id,
+        boot_id=row.boot_id,
+        firmware_version=row.firmware_version,
+        sensors=orjson.loads(row.sensors),
+        sensor_status=orjson.loads(row.sensor_status),
+        friendly_name=row.friendly_name,
+    )
+
+
+def _device(row: Any) -> Device:
+    return Device(
+        hardware_id=row.hardware_id,
+        confirmation_id=row.confirmation_id,
+        capabilities=orjson.loads(row.capabilities),
+        first_registered_at=row.first_registered_at,
+        last_seen_at=row.last_seen_at,
+        last_boot_id=row.last_boot_id,
+        firmware_version=row.firmware_version,
+        friendly_name=row.friendly_name,
+    )

@@ -1,0 +1,61 @@
+"""Telemetry's SQL tables, as the queries see them; the migrations make them."""
+
+import sqlalchemy as sa
+
+from sandyard.kit.jobs_sql import job_table
+
+SCHEMA = "telemetry"
+
+metadata = sa.MetaData(schema=SCHEMA)
+
+devices = sa.Table(
+    "devices",
+    metadata,
+    sa.Column("hardware_id", sa.String(17), primary_key=True),
+    sa.Column("confirmation_id", sa.String(36), nullable=False),
+    sa.Column("capabilities", sa.Text, nullable=False),
+    sa.Column("first_registered_at", sa.String(20), nullable=False),
+    sa.Column("last_seen_at", sa.String(20), nullable=False),
+    sa.Column("last_boot_id", sa.String(36), nullable=False),
+    sa.Column("firmware_version", sa.String(64), nullable=False),
+    sa.Column("friendly_name", sa.String(64)),
+)
+
+device_readings = sa.Table(
+    "device_readings",
+    metadata,
+    sa.Column("hardware_id", sa.String(17), primary_key=True),
+    sa.Column("timestamp_ms", sa.BigInteger, primary_key=True),
+    sa.Column("batch_id", sa.String(256), primary_key=True),
+    sa.Column("boot_id", sa.String(36), nullable=False),
+    sa.Column("firmware_version", sa.String(64), nullable=False),
+    sa.Column("friendly_name", sa.String(64)),
+    sa.Column("sensors", sa.Text, nullable=False),
+    sa.Column("sensor_status", sa.Text, nullable=False),
+)
+"""The key is the order in which readings are asked for, so that a range is read in one stretch
+however many others there are. It also finds what has expired, device by device."""
+
+processed_batches = sa.Table(
+    "processed_batches",
+    metadata,
+    sa.Column("batch_id", sa.String(256), primary_key=True),
+    sa.Column("hardware_id", sa.String(17), nullable=False),
+    sa.Column("received_at", sa.String(20), nullable=False),
+    sa.Column("content_hash", sa.String(32), nullable=False),
+    sa.Column("expiration_time", sa.BigInteger, nullable=False),
+)
+"""The markers. Each stays at least as long as its reading."""
+
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("key_id", sa.String(36), primary_key=True),
+    sa.Column("api_key_hash", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.String(20), nullable=False),
+    sa.Column("last_used_at", sa.String(20)),
+    sa.Column("is_active", sa.Boolean, nullable=False),
+    sa.Column("description", sa.String(256)),
+)
+
+jobs = job_table(metadata)
