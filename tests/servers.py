@@ -64,15 +64,20 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], path: str = "/r
     raise AssertionError("the server did not become ready")
 
 
+def clean_environment(settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What any program needs, and these settings."""
+    clean = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "DRAIN_SEC": "0.1"}
+    return clean | dict(settings or {})
+
+
 def run_sandyard(
     *arguments: str, environment: Mapping[str, str] | None = None, log: Path
 ) -> subprocess.Popen[bytes]:
     """Start the command with nothing of ours in its environment but what is passed."""
-    clean = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "DRAIN_SEC": "0.1"}
     with log.open("ab") as stderr:
         return subprocess.Popen(
             [sys.executable, "-m", "sandyard", *arguments],
-            env=clean | dict(environment or {}),
+            env=clean_environment(environment),
             stdout=subprocess.PIPE,
             stderr=stderr,
         )

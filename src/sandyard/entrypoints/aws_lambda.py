@@ -1,0 +1,44 @@
+"""Telemetry as a Lambda function, behind API Gateway's HTTP API or a function URL.
+
+The function's handler is `sandyard.entrypoints.aws_lambda.handler`; it is set up at the first
+event, from the same settings as a server. Its engine is one that outlives it.
+"""
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+from mangum import Mangum
+
+from sandyard.bootstrap.engines import embedded_parts
+from sandyard.bootstrap.telemetry import build_telemetry
+from sandyard.entrypoints.api import create_app
+from sandyard.entrypoints.data_dir import with_secrets
+from sandyard.entrypoints.middleware import InFlight
+from sandyard.kit.log import configure_logging
+from sandyard.kit.metrics import new_registry
+from sandyard.settings import SettingsError, load_settings
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Answer one event."""
+    return _application()(event, context)
+
+
+@cache
+def _application() -> Mangum:
+    settings = load_settings().only("telemetry")
+    if embedded_parts(settings):
+        raise SettingsError(
+            "TELEMETRY_STORE: must be dynamodb, or DATABASE_URL set; a function keeps no files"
+        )
+    configure_logging(settings.server.log_level, settings.server.log_format)
+    nowhere = Path(gettempdir())  # a shared engine leaves nothing in a data dir
+    settings = with_secrets(settings, nowhere)
+    asyncio.set_event_loop(asyncio.new_event_loop())  # one for all events, as connections need
+    registry = new_registry()
+    telemetry = build_telemetry(settings, data_dir=nowhere, registry=registry)
+    app = create_app(settings, [telemetry], registry=registry, in_flight=InFlight())
+    return Mangum(app, lifespan="off")
