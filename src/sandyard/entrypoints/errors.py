@@ -7,6 +7,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from sandyard.kit.errors import (
     BodyTooLargeError,
@@ -107,8 +108,19 @@ async def _from_framework(request: Request, error: Exception) -> Response:
         case _:
             told = InvalidError("The request could not be read. Send well-formed JSON.")
     response = await _told(request, told)
-    response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        response.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return response
+
+
+def _methods(request: Request) -> set[str]:
+    """What the path takes, by all of its routes; the framework names those of the first alone."""
+    return {
+        method
+        for route in request.app.routes
+        if route.matches(request.scope)[0] is Match.PARTIAL
+        for method in route.methods
+    }
 
 
 def _id(request: Request) -> str:

@@ -101,6 +101,7 @@ class RequestMiddleware:
         except Exception:
             logger.exception("unexpected error", extra={"request_id": request_id})
             if status:
+                state["outcome"] = "BROKEN_OFF"
                 raise  # the answer has begun; the connection is all that can still be broken off
             state["outcome"] = SandyardError.code
             await error_response(SandyardError(), request_id)(scope, receive, send_with_id)

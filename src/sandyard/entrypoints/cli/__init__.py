@@ -13,6 +13,7 @@ Examples:
   sandyard serve
   sandyard jobs run sync
   sandyard csp-sim --count 100 --error-rate 0.2
+  sandyard devices simulate --count 200 --lost-answers 0.2
 """
 
 
@@ -26,6 +27,7 @@ class _Commands(click.Group):
         "db": "db",
         "tables": "tables",
         "verify": "verify",
+        "devices": "devices",
     }
 
     def list_commands(self, _context: click.Context) -> list[str]:

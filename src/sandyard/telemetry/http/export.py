@@ -3,7 +3,7 @@
 import asyncio
 import csv
 import io
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from sandyard.telemetry.errors import FormatNotInstalledError
 from sandyard.telemetry.model import Reading
 
 _COLUMNS = (
+    "hardware_id",
     "timestamp_ms",
     "batch_id",
     "boot_id",
@@ -34,13 +35,9 @@ class FileFormat:
 
 async def csv_file(portions: Portions) -> AsyncIterator[bytes]:
     """A line per reading; sensors and their status are JSON in a column each."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("hardware_id", *_COLUMNS))
+    yield _csv_lines([_COLUMNS])
     async for readings in portions:
-        writer.writerows(_csv_row(reading) for reading in readings)
-        yield _taken(text)
-    yield _taken(text)
+        yield await asyncio.to_thread(_csv_lines, map(_csv_row, readings))
 
 
 async def parquet_file(portions: Portions) -> AsyncIterator[bytes]:
@@ -91,8 +88,7 @@ def _no_formula(text: str | None) -> str | None:
     return f"'{text}" if text and text[0] in "=+-@" else text
 
 
-def _taken(text: io.StringIO) -> bytes:
-    written = text.getvalue().encode()
-    text.seek(0)
-    text.truncate()
-    return written
+def _csv_lines(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()

@@ -66,10 +66,11 @@ class _Buffer(io.RawIOBase):
 
 
 def _columns(readings: Sequence[Reading]) -> dict[str, list[object]]:
-    def column(name: str) -> list[object]:
-        values = (getattr(reading, name) for reading in readings)
-        if name in ("sensors", "sensor_status"):
-            return [list(value.items()) for value in values]
-        return list(values)
-
-    return {name: column(name) for name in _FIELDS}
+    columns: dict[str, list[object]] = {
+        name: [getattr(reading, name) for reading in readings] for name in _FIELDS
+    }
+    columns["sensors"] = [
+        [(name, float(value)) for name, value in reading.sensors.items()] for reading in readings
+    ]
+    columns["sensor_status"] = [list(reading.sensor_status.items()) for reading in readings]
+    return columns

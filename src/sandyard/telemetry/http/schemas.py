@@ -37,7 +37,11 @@ class Capabilities(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sensors: list[Name] = Field(default_factory=list, max_length=MAX_SENSORS)
-    features: dict[Name, StrictBool] = Field(default_factory=dict, max_length=MAX_SENSORS)
+    features: dict[Name, StrictBool] = Field(
+        default_factory=dict,
+        max_length=MAX_SENSORS,
+        json_schema_extra={"additionalProperties": False},  # names of any other form are refused
+    )
 
 
 class RegistrationBody(BaseModel):

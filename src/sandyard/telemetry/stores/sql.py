@@ -37,7 +37,7 @@ from sandyard.telemetry.stores.tables import (
 
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
-_PORTION = 2000
+_PORTION = 1000
 _reading = device_readings.c
 _marker = processed_batches.c
 
@@ -165,12 +165,12 @@ class SqlTelemetryStore:
                 .order_by(*order)
                 .limit(_PORTION)
             )
-            rows = await self._rows(statement)
-            if rows:
-                yield [_reading_of(row) for row in rows]
-            if len(rows) < _PORTION:
+            portion = await self._database.read(partial(_read, statement=statement))
+            if portion:
+                yield portion
+            if len(portion) < _PORTION:
                 return
-            last = (rows[-1].timestamp_ms, rows[-1].batch_id)
+            last = (portion[-1].timestamp_ms, portion[-1].batch_id)
 
     async def series(
         self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
@@ -279,6 +279,10 @@ def _keep(
             .values(last_seen_at=now)
         )
     return kept
+
+
+def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[Reading]:
+    return [_reading_of(row) for row in connection.execute(statement)]
 
 
 async def page_of(

@@ -1,1 +1,0 @@
-"""A simulated fleet that behaves as badly as real boards."""

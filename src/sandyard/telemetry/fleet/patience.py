@@ -1,0 +1,80 @@
+"""How fast boards send, how long they wait after a failure, and when they give up."""
+
+import asyncio
+import time
+from random import Random
+
+from sandyard.kit.errors import SandyardError
+
+_FIRST_WAIT_SEC = 0.05
+_LONGEST_WAIT_SEC = 2.0
+_LONGEST_OBEYED_SEC = 10.0
+
+
+class NoProgressError(SandyardError):
+    """The server gave no useful answer for too long. Look at its log, or allow more --patience."""
+
+    code = "NO_PROGRESS"
+
+
+class Patience:
+    """The whole fleet's: it ends when no board has got anywhere for so long."""
+
+    def __init__(self, seconds: float, *, rng: Random) -> None:
+        self.seconds = seconds
+        self.rng = rng
+        self.last_progress_at = time.monotonic()
+        self.last_failure = ""
+
+    def progress(self) -> None:
+        self.last_progress_at = time.monotonic()
+
+
+class Trouble:
+    """One board's failures in a row."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._failures = 0
+        self._since = 0.0
+
+    def over(self) -> None:
+        self._failures = 0
+        self._patience.progress()
+
+    async def wait(self, *, retry_after_sec: float = 0) -> None:
+        """Wait before the next try, longer each time; raises NoProgressError in the end."""
+        now = time.monotonic()
+        if not self._failures:
+            self._since = now
+        stuck_sec = now - max(self._since, self._patience.last_progress_at)
+        if stuck_sec > self._patience.seconds:
+            raise NoProgressError(
+                f"No progress for {stuck_sec:.0f} seconds, the last failure was: "
+                f"{self._patience.last_failure}. Look at the server's log."
+            )
+        wait_sec = wait_before_retry(self._failures, self._patience.rng)
+        self._failures += 1
+        await asyncio.sleep(max(wait_sec, min(retry_after_sec, _LONGEST_OBEYED_SEC)))
+
+
+def wait_before_retry(failures: int, rng: Random) -> float:
+    """Seconds; between half and all of a time that doubles up to a bound."""
+    longest = min(_LONGEST_WAIT_SEC, _FIRST_WAIT_SEC * 2 ** min(failures, 10))
+    return rng.uniform(longest / 2, longest)
+
+
+class Pace:
+    """Lets readings through at a rate, or at once if the rate is 0."""
+
+    def __init__(self, readings_per_sec: float) -> None:
+        self._rate = readings_per_sec
+        self._next_at = 0.0
+
+    async def wait(self, readings: int) -> None:
+        if not self._rate:
+            return
+        now = time.monotonic()
+        starts_at = max(now, self._next_at)
+        self._next_at = starts_at + readings / self._rate
+        await asyncio.sleep(starts_at - now)
