@@ -155,8 +155,8 @@ def device_keys(server: ServerProcess) -> dict[str, str]:
             "boot_id": "550e8400-e29b-41d4-a716-446655440000",
             "firmware_version": "1.0.16",
         }
-        registration = about | {"capabilities": {}}
-        client.post("/register", headers=device, json=registration).raise_for_status()
+        about_itself: dict[str, Any] = about | {"capabilities": {}}
+        client.post("/register", headers=device, json=about_itself).raise_for_status()
         reading = about | {
             "timestamp_ms": int(time.time() * 1000),
             "batch_id": "fuzz",

@@ -333,7 +333,7 @@ def all_readings(api: Api, **parameters: Any) -> list[dict[str, Any]]:
 def test_a_device_door_opens_to_its_own_keys_only(
     api: Api, headers: dict[str, str], code: str
 ) -> None:
-    raw = {name: value.encode() for name, value in headers.items()}
+    raw = {name.encode(): value.encode() for name, value in headers.items()}
     for path in ("/data", "/register"):
         answer = api.client.post(path, headers=raw, json={})
         assert code_of(answer) == (401, code)
