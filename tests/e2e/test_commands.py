@@ -24,6 +24,8 @@ COMMANDS = [
     ["tables", "check"],
     ["tables", "adopt"],
     ["verify"],
+    ["devices"],
+    ["devices", "simulate"],
 ]
 
 
@@ -82,6 +84,8 @@ def test_on_a_shared_engine_no_token_is_invented(tmp_path: Path) -> None:
     assert errors.splitlines() == [
         "sandyard: BROKER_API_TOKEN: must be set",
         "sandyard: BROKER_ADMIN_TOKEN: must be set",
+        "sandyard: TELEMETRY_ADMIN_TOKEN: must be set",
+        "sandyard: API_KEY_PEPPER: must be set",
     ]
 
 

@@ -47,6 +47,7 @@ class Board:
         self.findings: list[Difference] = []
         """Answers that a good reading should not have got."""
         self.repeats = 0
+        """How many readings it sends again without need."""
         self._habits = habits
         self._rng = rng
         self._sent: set[str] = set()
@@ -72,7 +73,6 @@ class Board:
         batch_ids = [self._waiting.popleft() for _ in range(size)]
         readings = [self.measured.readings[batch_id] for batch_id in batch_ids]
         fresh = sum(batch_id not in self._sent for batch_id in batch_ids)
-        self.repeats += sum(batch_id in self.settled for batch_id in batch_ids)
         self._sent.update(batch_ids)
         return Batch(batch_ids, fresh, self._body(readings), self._reboot(readings))
 
@@ -127,6 +127,7 @@ class Board:
     def _plan_repeats(self, batch_ids: Sequence[str]) -> None:
         for batch_id in batch_ids:
             if self._rng.random() < self._habits.duplicates:
+                self.repeats += 1
                 self._waiting.insert(self._rng.randint(0, len(self._waiting)), batch_id)
 
     def find(self, detail: str) -> None:

@@ -59,6 +59,6 @@ def _changes(measured: Reading, stored: Reading) -> Iterator[str]:
         if name not in stored:
             yield f"has no {name}"
         elif name not in measured:
-            yield f"has a {name}"
+            yield f"has a new field {name}"
         elif measured[name] != stored[name]:
             yield f"{name} is {stored[name]!r}, was {measured[name]!r}"
