@@ -10,7 +10,17 @@ from pathlib import Path
 
 import click
 
-from benchmarks import dynamo, expiry, http_ratio, open_loop, postgres, row_counts, start
+from benchmarks import (
+    dynamo,
+    expiry,
+    http_ratio,
+    open_loop,
+    postgres,
+    row_counts,
+    start,
+    telemetry_http,
+    telemetry_rows,
+)
 from benchmarks.pools import LargePool
 from benchmarks.report import Figure, Measured, Say, print_table, progress
 
@@ -24,6 +34,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "start": lambda folder, _large, say: start.measure(folder, say),
     "postgres": lambda folder, _large, say: postgres.measure(folder, say),
     "dynamodb": lambda folder, _large, say: dynamo.measure(folder, say),
+    "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
+    "readings-rows": lambda folder, _large, say: telemetry_rows.measure(folder, say),
 }
 
 
@@ -33,13 +45,15 @@ def main(names: Sequence[str]) -> None:
     """Measure Sandyard on this machine and print one table; without a NAME, everything.
 
     \b
-    http       claims over HTTP beside /healthz and the bare frameworks (needs wrk)
-    open-loop  latency of claims at 1,000 per second
-    rows       a claim in a pool of a million rows beside one of a thousand
-    expiry     the expiry job in a pool of a million rows beside one of ten thousand
-    start      from exec to ready
-    postgres   claims on PostgreSQL beside the same as a bare statement
-    dynamodb   claims on DynamoDB beside the bare transaction, and by number of rows (needs wrk)
+    http           claims over HTTP beside /healthz and the bare frameworks (needs wrk)
+    open-loop      latency of claims at 1,000 per second
+    rows           a claim in a pool of a million rows beside one of a thousand
+    expiry         the expiry job in a pool of a million rows beside one of ten thousand
+    start          from exec to ready
+    postgres       claims on PostgreSQL beside the same as a bare statement
+    dynamodb       claims on DynamoDB beside the bare transaction, and by number of rows (needs wrk)
+    readings       readings over HTTP beside the bare drivers, on every engine (needs wrk)
+    readings-rows  latest and an hour of readings among a million beside among ten thousand
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
     temporary folder; TMPDIR chooses the disk. The exit code says whether everything ran, not
