@@ -334,7 +334,9 @@ def _open_tables(engine_url: str) -> TelemetryTables:
 def _transaction(tables: TelemetryTables, reading: Reading) -> Mapping[str, Any]:
     now = int(time.time())
     expiration_time = now + MARKER_SECONDS
-    marker = marker_item(reading, intake_id="bare", now=now, expiration_time=expiration_time)
+    marker = marker_item(
+        reading, intake_id="bare", received_at=rfc3339(now), expiration_time=expiration_time
+    )
     item = reading_item(reading, _device(reading), expiration_time=expiration_time)
     return {
         "TransactItems": [

@@ -485,7 +485,7 @@ def _fill(file: Path, hardware_id: str, count: int) -> None:
             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?) "
             "INSERT INTO device_readings SELECT ?, ? + i, 'batch-' || i, ?, '1.0.16', NULL, "
             "'{\"t\":' || (i % 100) || '.5,\"r\":' || abs(random() % 1000000) || '}', "
-            "'{\"bme280\":\"ok\"}' "
+            '\'{"bme280":"ok"}\' '
             "FROM n",
             (count, hardware_id, first, BOOT_ID),
         )

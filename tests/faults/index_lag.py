@@ -92,7 +92,8 @@ class IndexHistory:
         ]
 
         def place(item: Wire) -> tuple[Any, ...]:
-            return (_value(item[index_keys[1]]), *_key_of(item, schema.keys))
+            sort = (_value(item[name]) for name in index_keys[1:])
+            return (*sort, *_key_of(item, schema.keys))
 
         forward = payload.get("ScanIndexForward", True)
         placed = sorted(((place(item), item) for item in items), key=_first, reverse=not forward)

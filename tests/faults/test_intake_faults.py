@@ -19,7 +19,6 @@ from sandyard.telemetry.model import IntakeReport, hash_api_key
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 from tests.clocks import ManualClock
-from tests.faults.index_lag import Ask, IndexHistory, _Schema
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT, PATIENT
 from tests.telemetry_engines import (
@@ -486,24 +485,11 @@ class TestOutage:
         assert [type(each) for each in outcomes] == [UnavailableError] * 4
 
 
-class _KeyIndexHistory(IndexHistory):
-    """Also for an index that has no sort key: its items are in the order of the table's key."""
-
-    async def _schema(self, table: str, ask: Ask) -> _Schema:
-        schema = await super()._schema(table, ask)
-        indexes = {
-            name: keys if len(keys) > 1 else (*keys, schema.keys[0])
-            for name, keys in schema.indexes.items()
-        }
-        return _Schema(schema.keys, indexes)
-
-
 class TestLaggingIndex:
     LAG_SEC = 1.0
 
     @pytest.fixture(autouse=True)
     def lag(self, proxy: FaultProxy) -> None:
-        proxy._history = _KeyIndexHistory()
         proxy.set(index_lag_sec=self.LAG_SEC)
 
     async def test_a_new_key_is_at_worst_refused_until_the_lag_is_over(

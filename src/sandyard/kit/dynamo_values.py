@@ -1,6 +1,6 @@
 """Items as Python has them and as DynamoDB sends them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -18,17 +18,22 @@ def plain(item: Mapping[str, Any]) -> Item:
 
 
 def wire_value(value: Any) -> dict[str, Any]:
-    match value:
-        case bool():
-            return {"BOOL": value}
-        case int() | float() | Decimal():
-            return {"N": repr(value) if isinstance(value, float) else str(value)}
-        case Mapping():
-            return {"M": wire(value)}
-        case list() | tuple():
-            return {"L": [wire_value(each) for each in value]}
-        case _:
-            return {"S": str(value)}
+    return _WIRES.get(type(value), _text)(value)
+
+
+def _text(value: Any) -> dict[str, Any]:
+    return {"S": str(value)}
+
+
+_WIRES: dict[type, Callable[[Any], dict[str, Any]]] = {
+    str: lambda value: {"S": value},
+    int: lambda value: {"N": str(value)},
+    float: lambda value: {"N": repr(value)},
+    Decimal: lambda value: {"N": str(value)},
+    bool: lambda value: {"BOOL": value},
+    dict: lambda value: {"M": wire(value)},
+    list: lambda value: {"L": [wire_value(each) for each in value]},
+}
 
 
 def _plain_value(value: Mapping[str, Any]) -> Any:

@@ -19,12 +19,10 @@ class BatchInsert:
         columns: Sequence[str],
         *,
         ignore_existing: bool = False,
-        returning: str | None = None,
     ) -> None:
         self._table = table
         self._columns = columns
         self._suffix = " ON CONFLICT DO NOTHING" if ignore_existing else ""
-        self._suffix += f" RETURNING {returning}" if returning else ""
         self._texts: dict[tuple[str, int], str] = {}
 
     def execute(

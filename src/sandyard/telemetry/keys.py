@@ -55,6 +55,7 @@ class ApiKeys:
         self._make_api_key = make_api_key
         self._monotonic = monotonic
         self._cache: dict[str, _Cached] = {}
+        self._revocations = 0
 
     async def create(self, *, description: str | None) -> NewApiKey:
         api_key = self._make_api_key()
@@ -80,6 +81,7 @@ class ApiKeys:
         if key is None:
             raise ApiKeyNotFoundError
         self._cache.pop(key.api_key_hash, None)
+        self._revocations += 1
         return key
 
     async def authenticate(self, api_key: str) -> ApiKey:
@@ -90,13 +92,14 @@ class ApiKeys:
         cached = self._cache.get(api_key_hash)
         if cached is not None and self._monotonic() < cached.good_until:
             return await self._used(cached.key, cached.good_until)
-        asked_at = self._monotonic()
+        asked_at, revocations = self._monotonic(), self._revocations
         key = await self._store.find_key(api_key_hash)
         is_right = hmac.compare_digest(key.api_key_hash if key else "", api_key_hash)
         if key is None or not is_right or not key.is_active:
             self._cache.pop(api_key_hash, None)
             raise InvalidApiKeyError
-        self._remember(key, asked_at)
+        if revocations == self._revocations:  # else this answer may be from before one of them
+            self._remember(key, asked_at)
         return await self._used(key, asked_at + CACHED_SEC)
 
     async def _used(self, key: ApiKey, good_until: float) -> ApiKey:

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 
 import orjson
 
@@ -19,9 +18,13 @@ LATEST_MS = 4_102_444_800_000
 Number = int | float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reading:
-    """What a device measured at one instant."""
+    """What a device measured at one instant.
+
+    Not frozen, because a hundred are made for a request and freezing doubles what that costs;
+    nothing changes one.
+    """
 
     hardware_id: str
     timestamp_ms: int
@@ -32,10 +35,16 @@ class Reading:
     sensor_status: Mapping[str, str]
     friendly_name: str | None = None
     """The device's name when the reading came in."""
+    _content_hash: str | None = field(default=None, init=False, repr=False, compare=False)
 
-    @cached_property
+    @property
     def content_hash(self) -> str:
         """Tells this content from any other that might be sent under the same id."""
+        if self._content_hash is None:
+            self._content_hash = self._hashed()
+        return self._content_hash
+
+    def _hashed(self) -> str:
         content = [
             self.hardware_id,
             self.timestamp_ms,
@@ -71,7 +80,7 @@ REJECTIONS: Mapping[RejectionCode, str] = {
     RejectionCode.INVALID_TIMESTAMP: "timestamp_ms must be epoch milliseconds from 2000 to 2099.",
     RejectionCode.INVALID_BOOT_ID: "boot_id must be a UUID of version 4.",
     RejectionCode.INVALID_FIRMWARE_VERSION: "firmware_version must be 1 to 64 printable ASCII.",
-    RejectionCode.INVALID_SENSORS: "sensors must map at most 100 names to finite numbers.",
+    RejectionCode.INVALID_SENSORS: "sensors must map at most 100 names to numbers up to 9.9e125.",
     RejectionCode.INVALID_SENSOR_STATUS: "sensor_status must map at most 100 names to ok or error.",
     RejectionCode.TOO_OLD: "The reading is older than readings are kept.",
     RejectionCode.DEVICE_NOT_REGISTERED: "The device has not registered. Register, then send anew.",

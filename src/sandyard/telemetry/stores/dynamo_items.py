@@ -1,11 +1,10 @@
 """Devices, readings, markers and keys as items."""
 
-from sandyard.kit.clock import rfc3339
 from sandyard.kit.dynamo import Table
 from sandyard.kit.dynamo_values import Item
 from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
 from sandyard.telemetry.intake import canonical_number
-from sandyard.telemetry.model import ApiKey, Device, Reading
+from sandyard.telemetry.model import ApiKey, Device, Number, Reading
 
 
 def ts_batch(timestamp_ms: int, batch_id: str) -> str:
@@ -13,11 +12,13 @@ def ts_batch(timestamp_ms: int, batch_id: str) -> str:
     return f"{timestamp_ms:013}#{batch_id}"
 
 
-def marker_item(reading: Reading, *, intake_id: str, now: int, expiration_time: int) -> Item:
+def marker_item(
+    reading: Reading, *, intake_id: str, received_at: str, expiration_time: int
+) -> Item:
     return {
         "batch_id": reading.batch_id,
         "hardware_id": reading.hardware_id,
-        "received_at": rfc3339(now),
+        "received_at": received_at,
         "expiration_time": expiration_time,
         "content_hash": reading.content_hash,
         "intake_id": intake_id,
@@ -46,10 +47,16 @@ def reading_of(item: Item) -> Reading:
         batch_id=item["batch_id"],
         boot_id=item["boot_id"],
         firmware_version=item["firmware_version"],
-        sensors={name: canonical_number(value) or 0 for name, value in item["sensors"].items()},
+        sensors=sensors_of(item),
         sensor_status=item["sensor_status"],
         friendly_name=item.get("friendly_name"),
     )
+
+
+def sensors_of(item: Item) -> dict[str, Number]:
+    """The numbers in the form in which they were kept; the engine may write them out."""
+    numbers = ((name, canonical_number(value)) for name, value in item["sensors"].items())
+    return {name: number for name, number in numbers if number is not None}
 
 
 def device_of(item: Item) -> Device:

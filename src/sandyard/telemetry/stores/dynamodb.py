@@ -31,6 +31,7 @@ from sandyard.telemetry.stores.dynamo_items import (
     page_by_gsi1,
     reading_item,
     reading_of,
+    sensors_of,
     ts_batch,
 )
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
@@ -89,25 +90,26 @@ class DynamoTelemetryStore:
     async def keep(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
     ) -> Mapping[str, Kept]:
-        intake_id = self._make_intake_id()
+        intake_id, received_at = self._make_intake_id(), rfc3339(now)
 
         async def keep_one(reading: Reading) -> Kept:
-            device = devices[reading.hardware_id]
-            return await self._keep_one(reading, device, intake_id=intake_id, now=now)
+            marker = marker_item(
+                reading,
+                intake_id=intake_id,
+                received_at=received_at,
+                expiration_time=now + MARKER_SECONDS,
+            )
+            return await self._keep_one(reading, devices[reading.hardware_id], marker)
+
+        async def see(hardware_id: str) -> None:
+            await self._see(hardware_id, received_at)
 
         kept = await for_each(readings, keep_one, slots=self._slots)
-        seen_at = rfc3339(now)
-        for hardware_id, device in devices.items():
-            if device.last_seen_at < seen_at:
-                await self._see(hardware_id, seen_at)
+        seen = [each for each, device in devices.items() if device.last_seen_at < received_at]
+        await for_each(seen, see, slots=self._slots)
         return {reading.batch_id: each for reading, each in zip(readings, kept, strict=True)}
 
-    async def _keep_one(
-        self, reading: Reading, device: Device, *, intake_id: str, now: int
-    ) -> Kept:
-        marker = marker_item(
-            reading, intake_id=intake_id, now=now, expiration_time=now + MARKER_SECONDS
-        )
+    async def _keep_one(self, reading: Reading, device: Device, marker: Item) -> Kept:
         item = reading_item(
             reading, device, expiration_time=self._retention.expires_at(reading.timestamp_ms)
         )
@@ -118,7 +120,7 @@ class DynamoTelemetryStore:
             )
         except TransactionRefusedError as refused:
             stored_marker, stored_reading = (reason.item for reason in refused.reasons)
-            return _what_stands(stored_marker or {}, stored_reading, intake_id)
+            return _what_stands(stored_marker or {}, stored_reading, marker["intake_id"])
         return Kept(reading.content_hash, is_new=True)
 
     async def _see(self, hardware_id: str, now: str) -> None:
@@ -189,8 +191,8 @@ class DynamoTelemetryStore:
         buckets = Buckets(bucket_ms)
         async for items in self._pages(hardware_id, within):
             for item in items:
-                if metric in item["sensors"]:
-                    buckets.add(item["timestamp_ms"], item["sensors"][metric])
+                if (value := sensors_of(item).get(metric)) is not None:
+                    buckets.add(item["timestamp_ms"], value)
         return buckets.in_order()
 
     async def _pages(

@@ -1,8 +1,9 @@
 """Devices and readings on SQLite or PostgreSQL.
 
-The readings of a request travel in one transaction: the markers that are not there yet are
-inserted by one statement, the readings that they stand for by a second. An id that two callers
-send at once is waited for by one of them, which then finds the other's marker.
+The readings of a request travel in one transaction: the markers that are there are found by one
+statement, those that are not are inserted by a second, the readings that they stand for by a
+third. Of two callers that send an id at once one waits for the other, finds fewer markers inserted
+than it sent, and begins again; now it finds the other's.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -14,9 +15,10 @@ import orjson
 import sqlalchemy as sa
 
 from sandyard.kit.clock import rfc3339
+from sandyard.kit.errors import UnavailableError
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-from sandyard.kit.sql import Database, upsert
+from sandyard.kit.sql import Database, Prepared, upsert
 from sandyard.kit.sql_batches import BatchInsert
 from sandyard.telemetry.model import (
     MARKER_SECONDS,
@@ -38,6 +40,7 @@ from sandyard.telemetry.stores.tables import (
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
 _PORTION = 1000
+_ATTEMPTS = 20
 _reading = device_readings.c
 _marker = processed_batches.c
 
@@ -45,7 +48,9 @@ _insert_markers = BatchInsert(
     processed_batches,
     ("batch_id", "hardware_id", "received_at", "content_hash", "expiration_time"),
     ignore_existing=True,
-    returning="batch_id",
+)
+_find_markers = sa.select(_marker.batch_id, _marker.content_hash).where(
+    _marker.batch_id.in_(sa.bindparam("ids", expanding=True))
 )
 _insert_readings = BatchInsert(
     device_readings,
@@ -59,6 +64,18 @@ _insert_readings = BatchInsert(
         "sensors",
         "sensor_status",
     ),
+    ignore_existing=True,
+)
+_find_devices = sa.select(devices).where(
+    devices.c.hardware_id.in_(sa.bindparam("ids", expanding=True))
+)
+_see = Prepared(
+    devices.update()
+    .where(
+        devices.c.hardware_id == sa.bindparam("device"),
+        devices.c.last_seen_at < sa.bindparam("now"),
+    )
+    .values(last_seen_at=sa.bindparam("now"))
 )
 
 
@@ -98,8 +115,11 @@ class SqlTelemetryStore:
         return await self._database.write(work)
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
-        statement = sa.select(devices).where(devices.c.hardware_id.in_(hardware_ids))
-        return {row.hardware_id: _device(row) for row in await self._rows(statement)}
+        def work(connection: sa.Connection) -> Mapping[str, Device]:
+            rows = connection.execute(_find_devices, {"ids": list(hardware_ids)})
+            return {row.hardware_id: _device(row) for row in rows}
+
+        return await self._database.read(work)
 
     async def keep(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
@@ -113,15 +133,21 @@ class SqlTelemetryStore:
                 reading.hardware_id,
                 received_at,
                 reading.content_hash,
-                max(now + MARKER_SECONDS, self._retention.expires_at(reading.timestamp_ms)),
+                max(now + MARKER_SECONDS, self._retention.expires_at(reading.timestamp_ms) + 1),
             )
             for reading in in_order
         ]
         rows = [_row(reading, devices[reading.hardware_id]) for reading in in_order]
         seen = sorted(each for each, device in devices.items() if device.last_seen_at < received_at)
-        return await self._database.write(
-            partial(_keep, markers=markers, rows=rows, seen=seen, now=received_at)
-        )
+        work = partial(_keep, markers=markers, rows=rows, seen=seen, now=received_at)
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._database.write(work)
+            except _OvertakenError:
+                continue
+            except _ReadingIsThereError:
+                work = partial(work, look_for_readings=True)
+        raise UnavailableError("Others send the same readings over and over. Try again shortly.")
 
     async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device | None:
         statement = (
@@ -253,6 +279,14 @@ class SqlTelemetryStore:
         return await self._database.write(lambda connection: connection.execute(statement).rowcount)
 
 
+class _OvertakenError(Exception):
+    """Another caller inserted one of the ids meanwhile; nothing of this transaction is kept."""
+
+
+class _ReadingIsThereError(Exception):
+    """A reading has outlived its marker; nothing of this transaction is kept."""
+
+
 def _keep(
     connection: sa.Connection,
     *,
@@ -260,25 +294,33 @@ def _keep(
     rows: Sequence[tuple[Any, ...]],
     seen: Sequence[str],
     now: str,
+    look_for_readings: bool = False,
 ) -> Mapping[str, Kept]:
-    new = {batch_id for (batch_id,) in _insert_markers.execute(connection, markers)}
+    found = connection.execute(_find_markers, {"ids": [marker[0] for marker in markers]})
+    kept = {batch_id: Kept(content_hash, is_new=False) for batch_id, content_hash in found}
+    if look_for_readings:
+        kept |= _readings_there(connection, [row for row in rows if row[2] not in kept])
+    new = [marker for marker in markers if marker[0] not in kept]
     if new:
-        _insert_readings.execute(connection, [row for row in rows if row[2] in new])
-    kept = {marker[0]: Kept(marker[3], is_new=True) for marker in markers if marker[0] in new}
-    others = [marker[0] for marker in markers if marker[0] not in new]
-    if others:
-        statement = sa.select(_marker.batch_id, _marker.content_hash).where(
-            _marker.batch_id.in_(others)
-        )
-        for batch_id, content_hash in connection.execute(statement):
-            kept[batch_id] = Kept(content_hash, is_new=False)
+        if _insert_markers.execute(connection, new).rowcount != len(new):
+            raise _OvertakenError
+        new_rows = [row for row in rows if row[2] not in kept]
+        if _insert_readings.execute(connection, new_rows).rowcount != len(new_rows):
+            raise _ReadingIsThereError
+        kept |= {marker[0]: Kept(marker[3], is_new=True) for marker in new}
     if seen:
-        connection.execute(
-            devices.update()
-            .where(devices.c.hardware_id.in_(seen), devices.c.last_seen_at < now)
-            .values(last_seen_at=now)
-        )
+        _see.execute(connection, *({"device": device, "now": now} for device in seen))
     return kept
+
+
+def _readings_there(connection: sa.Connection, rows: Sequence[tuple[Any, ...]]) -> dict[str, Kept]:
+    """What stands under the very keys of these readings."""
+    keys = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
+    statement = sa.select(device_readings).where(keys.in_([row[:3] for row in rows]))
+    return {
+        row.batch_id: Kept(_reading_of(row).content_hash, is_new=False)
+        for row in connection.execute(statement)
+    }
 
 
 def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[Reading]:
