@@ -48,6 +48,9 @@ class ServerSettings(Section):
     enable_request_id: bool = Field(default=True, description="Answer with `X-Request-ID`.")
     job_lease_sec: Seconds = Field(60, description="When a job's process is taken for dead.")
     max_body_bytes: Positive = Field(1_048_576, description="Larger request bodies are refused.")
+    body_timeout_sec: Seconds = Field(
+        30, description="A request's body that takes longer is broken off."
+    )
     drain_sec: float = Field(
         1.0, ge=0, le=10, description="After SIGTERM, how long `/readyz` says 503 before closing."
     )

@@ -99,7 +99,9 @@ def build_telemetry(
         store = sql_store = SqlTelemetryStore(database, retention=retention)
         key_store = SqlKeyStore(database)
         removal = RemoveExpired(sql_store, clock=clock, metrics=metrics, retention=retention)
-        job = Job("retention", settings.telemetry.retention_interval_sec, removal.run)
+        job = Job(
+            "retention", settings.telemetry.retention_interval_sec, removal.run, at_start=True
+        )
         runner = JobRunner(
             SqlJobLeases(database, tables.jobs),
             clock=clock,

@@ -1,10 +1,10 @@
 """The HTTP application: every part's routes behind one middleware and one error shape."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
@@ -45,6 +45,7 @@ def create_app(
         make_request_id=ids.request_id,
         send_request_id=settings.server.enable_request_id,
         max_body_bytes=settings.server.max_body_bytes,
+        body_timeout_sec=settings.server.body_timeout_sec,
     )
     install_error_handlers(app)
     routers = [
@@ -87,7 +88,17 @@ def create_operations_router(
         router.add_api_route(
             path, call, summary=summary, responses=described, response_class=Response
         )
+        router.add_route(path, _answering(call), methods=["HEAD"], include_in_schema=False)
     return router
+
+
+def _answering(call: Callable[[], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The same for HEAD, which some load balancers ask with; the server leaves the body out."""
+
+    async def answer(_request: Request) -> Response:
+        return await call()
+
+    return answer
 
 
 async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -> Response:

@@ -86,6 +86,13 @@ async def _told(request: Request, error: Exception) -> Response:
 
 async def _malformed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only
+    if any(m["type"] == "json_invalid" for m in error.errors()):
+        return await _told(request, InvalidError("The body is not JSON. Send well-formed JSON."))
+    sent = request.headers.get("content-type", "")
+    if request.method != "GET" and "json" not in sent and int(_length(request)):
+        return await _told(
+            request, InvalidError(f"Send the body as `Content-Type: application/json`, not {sent}.")
+        )
     mistakes = [
         {"in": str(m["loc"][0]), "field": ".".join(map(str, m["loc"][1:])), "message": m["msg"]}
         for m in error.errors()
@@ -121,6 +128,11 @@ def _methods(request: Request) -> set[str]:
         if route.matches(request.scope)[0] is Match.PARTIAL
         for method in route.methods
     }
+
+
+def _length(request: Request) -> str:
+    sent = request.headers.get("content-length", "0")
+    return sent if sent.isdigit() else "0"
 
 
 def _id(request: Request) -> str:

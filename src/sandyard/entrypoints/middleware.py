@@ -1,5 +1,6 @@
 """What happens around every request: its id, its size limit, its log line and its timing."""
 
+import asyncio
 import logging
 import re
 import time
@@ -7,12 +8,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.entrypoints.errors import error_response
-from sandyard.kit.errors import BodyTooLargeError, SandyardError
+from sandyard.kit.errors import BodyBrokenOffError, BodyTooLargeError, SandyardError
 
 logger = logging.getLogger("sandyard.access")
+
+BROKEN_OFF = "BROKEN_OFF"
+"""The outcome of a request whose answer did not get to its end."""
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
@@ -56,6 +61,7 @@ class RequestMiddleware:
         make_request_id: Callable[[], str],
         send_request_id: bool,
         max_body_bytes: int,
+        body_timeout_sec: float,
     ) -> None:
         self._app = app
         self._metrics = metrics
@@ -63,6 +69,7 @@ class RequestMiddleware:
         self._make_request_id = make_request_id
         self._send_request_id = send_request_id
         self._max_body_bytes = max_body_bytes
+        self._body_timeout_sec = body_timeout_sec
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,15 +100,21 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            body = await _limited(scope, receive, self._max_body_bytes)
+            timed = _timed(receive, self._body_timeout_sec)
+            body = await _limited(scope, timed, self._max_body_bytes)
             await self._app(scope, body, send_with_id)
-        except BodyTooLargeError as error:
+        except (BodyTooLargeError, BodyBrokenOffError) as error:
             state["outcome"] = error.code
             await error_response(error, request_id)(scope, receive, send_with_id)
+        except ClientDisconnect:
+            state["outcome"] = BodyBrokenOffError.code
+            if not status:  # it may have closed its own half only, and still listen
+                gone = error_response(BodyBrokenOffError(), request_id)
+                await gone(scope, receive, send_with_id)
         except Exception:
             logger.exception("unexpected error", extra={"request_id": request_id})
             if status:
-                state["outcome"] = "BROKEN_OFF"
+                state["outcome"] = BROKEN_OFF
                 raise  # the answer has begun; the connection is all that can still be broken off
             state["outcome"] = SandyardError.code
             await error_response(SandyardError(), request_id)(scope, receive, send_with_id)
@@ -117,6 +130,7 @@ class RequestMiddleware:
     def _record(self, scope: Scope, state: Mapping[str, Any], status: int, seconds: float) -> None:
         route = scope.get("route")
         template = getattr(route, "path", "unmatched")
+        outcome = state.get("outcome", "ok" if status else BROKEN_OFF)
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.observe(method, template, status, seconds)
         if logger.isEnabledFor(logging.INFO):
@@ -127,11 +141,32 @@ class RequestMiddleware:
                     "method": scope["method"],
                     "route": template,
                     "status": status,
-                    "outcome": state.get("outcome", "ok"),
+                    "outcome": outcome,
                     "latency_ms": round(seconds * 1000, 3),
                     **state.get("log", {}),
                 },
             )
+
+
+def _timed(receive: Receive, seconds: float) -> Receive:
+    """`receive`, or BodyBrokenOffError once the body has taken longer than this."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    is_complete = False
+
+    async def timed() -> Message:
+        nonlocal is_complete
+        if is_complete:  # from here on it only waits for the client to go away
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError as error:
+            raise BodyBrokenOffError from error
+        is_complete = not message.get("more_body")
+        return message
+
+    return timed
 
 
 async def _limited(scope: Scope, receive: Receive, max_bytes: int) -> Receive:

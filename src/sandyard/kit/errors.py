@@ -93,6 +93,12 @@ class BodyTooLargeError(SandyardError):
     code = "BODY_TOO_LARGE"
 
 
+class BodyBrokenOffError(InvalidError):
+    """The request's body did not arrive whole and in time. Send it again, without pauses."""
+
+    code = "BODY_BROKEN_OFF"
+
+
 class MethodNotAllowedError(SandyardError):
     """This path does not take that method. The `Allow` header lists those that it takes."""
 

@@ -1,13 +1,14 @@
 """Calls of devices: register, send readings."""
 
 import json
+import re
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Body, Depends, Request, Response
+from fastapi import APIRouter, Body, Request, Response
 
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http import DEVICE_KEY, errors, opened_by, values_of
+from sandyard.kit.http import DEVICE_KEY, checked_first, errors, opened_by, values_of
 from sandyard.telemetry.errors import InvalidApiKeyError
 from sandyard.telemetry.http.schemas import (
     INTAKE_BODY,
@@ -19,10 +20,10 @@ from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import IntakeReport
 from sandyard.telemetry.service import Telemetry
 
+_NO_NUMBER = re.compile(rb"(?<=[:,\[])\s*[-+]?(nan|inf(inity)?)(?=\s*[,}\]])", re.IGNORECASE)
+
 
 def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["devices"])
-
     async def device_key(request: Request) -> None:
         sent = values_of(request.scope["headers"], b"x-api-key")
         if len(sent) != 1:
@@ -30,8 +31,9 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
         key = await keys.authenticate(sent[0].decode("latin-1"))
         request.state.log = {"key_id": key.key_id}
 
+    router = APIRouter(prefix=prefix, tags=["devices"], route_class=checked_first(device_key))
+
     async def ingest(request: Request) -> Response:
-        await device_key(request)
         report = await telemetry.ingest(_readings_in(await request.body()))
         request.state.log |= {
             "action": "ingest",
@@ -62,7 +64,6 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
     @router.post(
         "/register",
         summary="Register a device",
-        dependencies=[Depends(device_key)],
         response_model=RegisteredAnswer,
         responses=errors(400, 401, 503),
         openapi_extra=opened_by(DEVICE_KEY),
@@ -77,15 +78,10 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
 
 
 def _readings_in(body: bytes) -> list[Any]:
-    """The readings of a request. NaN and Infinity, which JSON lacks but boards send, pass here,
-    so that only the reading that holds them is rejected."""
     try:
         sent = orjson.loads(body)
     except orjson.JSONDecodeError:
-        try:
-            sent = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise InvalidError("The body is not JSON. Send well-formed JSON.") from error
+        sent = _leniently(body)
     if not isinstance(sent, dict):
         raise InvalidError("The body must be a JSON object: a reading, or `readings`.")
     readings = sent.get("readings", [sent])
@@ -95,6 +91,17 @@ def _readings_in(body: bytes) -> list[Any]:
             details={"mistakes": [{"in": "body", "field": "readings"}]},
         )
     return readings
+
+
+def _leniently(body: bytes) -> Any:
+    """NaN and Infinity, which JSON lacks but boards send, in whatever letters their C library
+    prints them, pass here, so that only the reading that holds them is rejected."""
+    try:
+        return json.loads(_NO_NUMBER.sub(b" NaN", body))
+    except (ValueError, RecursionError) as error:
+        raise InvalidError(
+            "The body is not JSON that can be read. Send less, or mend it."
+        ) from error
 
 
 def _answer(report: IntakeReport) -> bytes:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi import APIRouter, Body, Path, Query, Request
 
-from sandyard.kit.http import BearerGuard, errors, opened_by
+from sandyard.kit.http import BearerGuard, checked_first, errors, opened_by
 from sandyard.kit.paging import CURSOR_PATTERN, DEFAULT_LIMIT, MAX_LIMIT
 from sandyard.telemetry.http.schemas import (
     ApiKeyAnswer,
@@ -33,7 +33,7 @@ def operators_router(guard: BearerGuard, *, prefix: str) -> APIRouter:
     async def operator(request: Request) -> None:
         guard.check(request)
 
-    return APIRouter(prefix=prefix, tags=["telemetry"], dependencies=[Depends(operator)])
+    return APIRouter(prefix=prefix, tags=["telemetry"], route_class=checked_first(operator))
 
 
 def create_operators_router(

@@ -34,7 +34,7 @@ Name = Annotated[StrictStr, Field(pattern=NAME)]
 
 
 class Capabilities(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """What newer firmware may add is left out."""
 
     sensors: list[Name] = Field(default_factory=list, max_length=MAX_SENSORS)
     features: dict[Name, StrictBool] = Field(
@@ -45,12 +45,12 @@ class Capabilities(BaseModel):
 
 
 class RegistrationBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """What newer firmware may add is left out."""
 
     hardware_id: HardwareId
     boot_id: Annotated[StrictStr, Field(pattern=UUID4, description="UUID v4, new at each boot")]
     firmware_version: Annotated[StrictStr, Field(pattern=FIRMWARE_VERSION)]
-    capabilities: Capabilities
+    capabilities: Capabilities = Field(default_factory=Capabilities)
     friendly_name: FriendlyName | None = Field(
         None, description="Taken only while the device has no name"
     )

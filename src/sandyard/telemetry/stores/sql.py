@@ -19,7 +19,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql import Database, Prepared, upsert
-from sandyard.kit.sql_batches import BatchInsert
+from sandyard.kit.sql_batches import BatchInsert, KeyLookup
 from sandyard.telemetry.model import (
     MARKER_SECONDS,
     Bucket,
@@ -49,9 +49,7 @@ _insert_markers = BatchInsert(
     ("batch_id", "hardware_id", "received_at", "content_hash", "expiration_time"),
     ignore_existing=True,
 )
-_find_markers = sa.select(_marker.batch_id, _marker.content_hash).where(
-    _marker.batch_id.in_(sa.bindparam("ids", expanding=True))
-)
+_find_markers = KeyLookup(processed_batches, "batch_id", ("batch_id", "content_hash"))
 _insert_readings = BatchInsert(
     device_readings,
     (
@@ -66,9 +64,7 @@ _insert_readings = BatchInsert(
     ),
     ignore_existing=True,
 )
-_find_devices = sa.select(devices).where(
-    devices.c.hardware_id.in_(sa.bindparam("ids", expanding=True))
-)
+_find_devices = KeyLookup(devices, "hardware_id", devices.c.keys())
 _see = Prepared(
     devices.update()
     .where(
@@ -116,7 +112,7 @@ class SqlTelemetryStore:
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
         def work(connection: sa.Connection) -> Mapping[str, Device]:
-            rows = connection.execute(_find_devices, {"ids": list(hardware_ids)})
+            rows = _find_devices.execute(connection, list(hardware_ids))
             return {row.hardware_id: _device(row) for row in rows}
 
         return await self._database.read(work)
@@ -296,8 +292,8 @@ def _keep(
     now: str,
     look_for_readings: bool = False,
 ) -> Mapping[str, Kept]:
-    found = connection.execute(_find_markers, {"ids": [marker[0] for marker in markers]})
-    kept = {batch_id: Kept(content_hash, is_new=False) for batch_id, content_hash in found}
+    found = _find_markers.execute(connection, [marker[0] for marker in markers])
+    kept = {row.batch_id: Kept(row.content_hash, is_new=False) for row in found}
     if look_for_readings:
         kept |= _readings_there(connection, [row for row in rows if row[2] not in kept])
     new = [marker for marker in markers if marker[0] not in kept]
