@@ -95,8 +95,8 @@ def simulate(
 ) -> None:
     """Let a fleet of devices send readings to a server, as badly as real boards do.
 
-    They lose answers and connections, send again, late and out of order, and go on when the
-    server comes back. At the end everything is read back: exit code 1 unless the server holds
+    As the options say, they lose answers and connections, send again, late and out of order;
+    without them they behave. They go on when a server that was away comes back. At the end everything is read back: exit code 1 unless the server holds
     exactly what was measured.
     """
     import secrets
