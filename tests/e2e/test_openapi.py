@@ -77,8 +77,9 @@ REACHED = {
     f"PUT {ONE_DEVICE}": {200, 400, 404},
     **{
         f"GET {ONE_DEVICE}{listing}": {200, 400, 404}
-        for listing in ("", "/readings", "/latest", "/series", "/export")
+        for listing in ("", "/readings", "/latest", "/export")
     },
+    f"GET {ONE_DEVICE}/series": {200, 400},
     **{
         f"POST {ADMIN_SANDBOX}/{action}": {200, 404, 409}
         for action in ("quarantine", "restore", "release", "retry-deletion")
