@@ -1,5 +1,6 @@
 """Makers of identifiers."""
 
+import re
 import secrets
 import string
 import uuid
@@ -41,9 +42,18 @@ def resource_id(prefix: str) -> str:
     return f"{prefix}-{_random(12 if prefix in _SHORT else 17)}"
 
 
+def is_resource_id(prefix: str, text: str) -> bool:
+    """Whether this could be an id that we made; what could not need not be looked for."""
+    return bool(re.fullmatch(rf"{prefix}-[a-z0-9]{{12,17}}", text))
+
+
 def account_id() -> str:
     """12 digits, the first not 0. Not so many that two could never be the same."""
     return str(10**11 + secrets.randbelow(9 * 10**11))
+
+
+def is_account_id(text: str) -> bool:
+    return bool(re.fullmatch("[0-9]{12}", text, re.ASCII))
 
 
 def account_api_key() -> str:
