@@ -57,30 +57,27 @@ class SqlSignupStore:
     async def verify_signup(
         self, verification_token: str, *, account_id: str, project_id: str, now: datetime
     ) -> Account | None:
-        used = (
-            pending_signups.delete()
+        address = (
+            sa.select(_pending.email)
             .where(_pending.verification_token == verification_token)
-            .returning(*_SIGNUP)
+            .scalar_subquery()
+        )
+        # All sign-ups of the address are locked, in one order: of callers that hold different
+        # tokens of it the second then finds nothing, instead of waiting for the first in a circle.
+        of_address = (
+            sa.select(*_SIGNUP)
+            .where(_pending.email == address)
+            .order_by(_pending.id)
+            .with_for_update()
         )
 
         def work(connection: sa.Connection) -> Account | None:
-            row = connection.execute(used).first()
-            if row is None or row.expires_at <= now:
-                return None
-            taken = _taken(connection, row.email, row.username)
-            if taken.email or taken.username:
-                return None
-            account = new_account(
-                account_id=account_id,
-                email=row.email,
-                username=row.username,
-                full_name=row.full_name,
-                password_hash=row.password_hash,
-                now=now,
-            )
-            insert_account(connection, account, project_id=project_id)
-            connection.execute(pending_signups.delete().where(_pending.email == row.email))
-            return account
+            for signup in map(_signup, connection.execute(of_address).all()):
+                if signup.verification_token == verification_token:
+                    return _use(
+                        connection, signup, account_id=account_id, project_id=project_id, now=now
+                    )
+            return None
 
         try:
             return await self._database.write(work)
@@ -90,6 +87,30 @@ class SqlSignupStore:
     async def remove_expired_signups(self, *, now: datetime) -> int:
         statement = pending_signups.delete().where(_pending.expires_at <= now)
         return await self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def _use(
+    connection: sa.Connection,
+    signup: PendingSignup,
+    *,
+    account_id: str,
+    project_id: str,
+    now: datetime,
+) -> Account | None:
+    taken = _taken(connection, signup.email, signup.username)
+    if signup.expires_at <= now or taken.email or taken.username:
+        return None
+    account = new_account(
+        account_id=account_id,
+        email=signup.email,
+        username=signup.username,
+        full_name=signup.full_name,
+        password_hash=signup.password_hash,
+        now=now,
+    )
+    insert_account(connection, account, project_id=project_id)
+    connection.execute(pending_signups.delete().where(_pending.email == signup.email))
+    return account
 
 
 def _taken(connection: sa.Connection, email: str, username: str) -> Taken:
