@@ -29,9 +29,24 @@ from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.accounts.sql import SqlAccountStore
 from sandyard.platform.accounts.sql_signups import SqlSignupStore
+from sandyard.platform.api_keys.http import create_keys_router
+from sandyard.platform.api_keys.service import AccountKeys
+from sandyard.platform.api_keys.sql import SqlKeyStore
 from sandyard.platform.logins import Logins
 from sandyard.platform.mail import FileOutbox, Mailer, SmtpMailer
+from sandyard.platform.notifications.http import (
+    create_broadcast_router,
+    create_notifications_router,
+)
+from sandyard.platform.notifications.service import Notifications
+from sandyard.platform.notifications.sql import SqlNotificationStore
+from sandyard.platform.projects.http import create_projects_router
+from sandyard.platform.projects.service import Projects
+from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.templates.http import create_templates_router
+from sandyard.platform.templates.service import Templates
+from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.settings import Settings, tokens
 
 PREFIX = "/api/v1"
@@ -47,6 +62,7 @@ class PlatformPart:
     logins: Logins
     accounts: Accounts
     administration: Administration
+    templates: Templates
     passwords: Argon2Passwords
     background: Background
     routers: Sequence[APIRouter]
@@ -64,6 +80,7 @@ class PlatformPart:
             await self.upgrade()
             await SqlJobLeases(self.database, tables.jobs).forget_holders()
         await self.check()
+        await self.templates.add_official()
 
     async def upgrade(self) -> None:
         """Bring the engine to the newest schema."""
@@ -115,6 +132,10 @@ def build_platform(
         clock=clock,
     )
     administration = Administration(store, passwords=passwords, clock=clock)
+    keys = AccountKeys(SqlKeyStore(database), clock=clock)
+    projects = Projects(SqlProjectStore(database), clock=clock)
+    templates = Templates(SqlTemplateStore(database), clock=clock)
+    notifications = Notifications(SqlNotificationStore(database), clock=clock)
     removal = RemoveExpiredSignups(signups, clock=clock)
     runner = JobRunner(
         SqlJobLeases(database, tables.jobs),
@@ -128,6 +149,7 @@ def build_platform(
         logins=logins,
         accounts=accounts,
         administration=administration,
+        templates=templates,
         passwords=passwords,
         background=background,
         routers=(
@@ -135,7 +157,12 @@ def build_platform(
             create_auth_router(
                 accounts, guard, prefix=PREFIX, address_header=platform.client_address_header
             ),
+            create_keys_router(keys, guard, prefix=PREFIX),
+            create_projects_router(projects, guard, prefix=PREFIX),
+            create_templates_router(templates, guard, prefix=PREFIX),
+            create_notifications_router(notifications, guard, prefix=PREFIX),
             create_users_router(administration, guard, prefix=PREFIX),
+            create_broadcast_router(notifications, guard, prefix=PREFIX),
         ),
         runner=runner,
         schedule=(Job("signups", _SIGNUPS_INTERVAL_SEC, removal.run),),

@@ -27,7 +27,9 @@ async def page_of(
     first, second = order
     if cursor is not None:
         position = _position(decode_cursor(listing, cursor), order)
-        here, there = sa.tuple_(first, second), sa.tuple_(*position)
+        # Typed as the columns are, which decides how an engine keeps a value.
+        there = sa.tuple_(sa.literal(position[0], first.type), sa.literal(position[1], second.type))
+        here = sa.tuple_(first, second)
         statement = statement.where(
             # The first alone is for the planner: the tuple bounds no range.
             first <= position[0] if descending else first >= position[0],

@@ -25,6 +25,10 @@ class Money(TypeDecorator[Decimal]):
     impl = sa.Numeric(18, MONEY_PLACES)
     cache_ok = True
 
+    @property
+    def python_type(self) -> type[Decimal]:
+        return Decimal
+
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         if dialect.name == "sqlite":
             return dialect.type_descriptor(sa.BigInteger())
@@ -55,6 +59,10 @@ class UtcTime(TypeDecorator[datetime]):
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
+
+    @property
+    def python_type(self) -> type[datetime]:
+        return datetime
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         if dialect.name == "sqlite":

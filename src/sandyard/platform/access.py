@@ -4,7 +4,6 @@ What is taken away (a login, a key, a role, the whole account) is gone with the 
 because standing is read from the store each time, by one statement, and never kept.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ForbiddenError, UnauthorizedError
 from sandyard.kit.http import ACCOUNT_KEY, values_of
+from sandyard.platform.api_keys.model import hash_api_key
 from sandyard.platform.logins import Logins
 from sandyard.platform.principal import Principal, Role
 
@@ -70,11 +70,6 @@ class Standings(Protocol):
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
         """Note that the key was used at `now`, unless a use after the other time is noted."""
         ...
-
-
-def hash_api_key(api_key: str) -> str:
-    """Enough for a key of 200 random bits, which no list of likely keys contains."""
-    return hashlib.sha256(api_key.encode()).hexdigest()
 
 
 class AccessGuard:

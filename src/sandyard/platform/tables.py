@@ -8,7 +8,7 @@ from sandyard.kit.jobs_sql import job_table
 from sandyard.kit.sql_types import BIG_ID, Money, UtcTime
 
 SCHEMA = "platform"
-JSON = sa.JSON().with_variant(JSONB(), "postgresql")
+JSON = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 metadata = sa.MetaData(schema=SCHEMA)
 
