@@ -63,6 +63,7 @@ class Logins:
                 )
             except jwt.InvalidTokenError:
                 continue
-            if now < utc_time(claims["exp"]):
+            expires_at = claims["exp"]
+            if isinstance(expires_at, int) and now < utc_time(expires_at):
                 return LoginClaim(claims["sub"], claims["ver"])
         return None
