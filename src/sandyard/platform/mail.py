@@ -73,9 +73,7 @@ class SmtpMailer:
 
     async def send(self, mail: Mail) -> None:
         message = _message(mail, self._sender, self._clock.now())
-        async for attempt in stamina.retry_context(
-            on=(OSError, smtplib.SMTPServerDisconnected), attempts=_ATTEMPTS, timeout=None
-        ):
+        async for attempt in stamina.retry_context(on=_passes, attempts=_ATTEMPTS, timeout=None):
             with attempt:
                 await asyncio.to_thread(self._deliver, message)
 
@@ -98,6 +96,16 @@ class SmtpMailer:
             )
         default_port = 587 if self._url.scheme == "smtp+starttls" else 25
         return smtplib.SMTP(host, self._url.port or default_port, timeout=_TIMEOUT_SEC)
+
+
+def _passes(error: Exception) -> bool:
+    """Whether trying again may help: no answer, or one that says `later`."""
+    if isinstance(error, smtplib.SMTPResponseException):
+        return 400 <= error.smtp_code < 500
+    is_refusal = isinstance(error, smtplib.SMTPException)
+    return isinstance(error, smtplib.SMTPServerDisconnected) or (
+        isinstance(error, OSError) and not is_refusal
+    )
 
 
 def _message(mail: Mail, sender: str, now: float) -> EmailMessage:

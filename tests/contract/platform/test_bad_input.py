@@ -45,8 +45,8 @@ USERNAMES: tuple[list[Any], list[Any]] = (
     ["ab", "a" * 101, "a b", "a@b", "ä-ö", "a\x00b", "abc\n", "", None, 5],
 )
 MONEY: tuple[list[Any], list[Any]] = (
-    [None, 0, "0.000001", "999999999999.999999", 12.5],
-    [-1, "0.0000001", "1000000000000", "NaN", "Infinity", "x", [], "1e99"],
+    [None, 0, "0.000001", "999999999999.999999", 999_999_999_999],
+    [12.5, True, -1, "0.0000001", "1000000000000", "NaN", "Infinity", "x", [], "1e99"],
 )
 URLS: tuple[list[Any], list[Any]] = (
     [

@@ -10,10 +10,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sandyard.kit.sql import Database
+from sandyard.kit.sql import Database, open_database
 from sandyard.platform import tables
 from sandyard.platform.schema import MIGRATIONS
 from tests.engines import SQL_ENGINES, sql_database
+from tests.platforms import MigratedEngines
 
 NOON = datetime(2027, 1, 15, 12, 0, 0, 123456, UTC)
 OWNER = "100000000001"
@@ -174,12 +175,20 @@ async def empty(
         yield database
 
 
-@pytest.fixture
-async def filled(empty: Database) -> Database:
-    await MIGRATIONS.upgrade(empty)
+@pytest.fixture(params=SQL_ENGINES)
+async def filled(
+    request: pytest.FixtureRequest, tmp_path: Path, migrated: MigratedEngines
+) -> AsyncIterator[Database]:
+    url = await migrated.copy(request.param, tmp_path)
+    database = open_database(url, data_dir=tmp_path, part="platform", pool_size=1)
+    await fill(database)
+    yield database
+    await database.close()
+
+
+async def fill(database: Database) -> None:
     for name, row in ROWS.items():
-        await insert(empty, name, **row)
-    return empty
+        await insert(database, name, **row)
 
 
 async def insert(database: Database, name: str, /, **values: Any) -> None:
@@ -198,14 +207,17 @@ async def rows(database: Database, name: str) -> list[Any]:
     return list(found)
 
 
-async def test_forward_twice_back_and_forward_again_with_rows(filled: Database) -> None:
-    await MIGRATIONS.upgrade(filled)
-    assert await MIGRATIONS.current(filled) == MIGRATIONS.head
-    assert [len(await rows(filled, name)) for name in ROWS] == [1] * 10
-    await MIGRATIONS.downgrade(filled)
-    assert await MIGRATIONS.current(filled) is None
-    await MIGRATIONS.upgrade(filled)
-    assert [len(await rows(filled, name)) for name in ROWS] == [0] * 10
+async def test_forward_twice_back_and_forward_again_with_rows(empty: Database) -> None:
+    assert await MIGRATIONS.current(empty) is None
+    await MIGRATIONS.upgrade(empty)
+    await fill(empty)
+    await MIGRATIONS.upgrade(empty)
+    assert await MIGRATIONS.current(empty) == MIGRATIONS.head
+    assert [len(await rows(empty, name)) for name in ROWS] == [1] * 10
+    await MIGRATIONS.downgrade(empty)
+    assert await MIGRATIONS.current(empty) is None
+    await MIGRATIONS.upgrade(empty)
+    assert [len(await rows(empty, name)) for name in ROWS] == [0] * 10
 
 
 async def test_the_tables_in_the_code_are_those_in_the_database(filled: Database) -> None:

@@ -4,7 +4,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
 
 from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
 from sandyard.platform.fields import SEARCHABLE, Name, RequestBody
@@ -18,7 +18,31 @@ Username = Annotated[StrictStr, Field(min_length=3, max_length=100, pattern=USER
 NewPassword = Annotated[StrictStr, Field(min_length=MIN_PASSWORD, max_length=MAX_PASSWORD)]
 AnyPassword = Annotated[StrictStr, Field(min_length=1, max_length=MAX_PASSWORD)]
 MailToken = Annotated[StrictStr, Field(min_length=1, max_length=255, description="From the mail")]
-Threshold = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
+
+
+def _without_loss(value: object) -> object:
+    """A number with decimals loses some on its way through JSON; a text does not."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, float | bool):
+        raise ValueError("must be a decimal number as a text, or a whole number")  # noqa: TRY004
+    return value
+
+
+Amount = Annotated[
+    Decimal,
+    Field(ge=0, max_digits=18, decimal_places=6),
+    BeforeValidator(_without_loss),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,6})?$"},
+                {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
+            ]
+        }
+    ),
+]
+"""Money, exactly."""
 
 
 class SignupBody(RequestBody):
@@ -63,7 +87,7 @@ class ProfileBody(RequestBody):
     """Fields that are left out stay as they are; null takes the value away."""
 
     full_name: Name | None = None
-    spend_threshold: Threshold | None = Field(
+    spend_threshold: Amount | None = Field(
         None, description="You are told when a month's cost passes it"
     )
 
