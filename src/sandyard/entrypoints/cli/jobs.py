@@ -24,7 +24,7 @@ def command() -> None:
 
 
 @command.command("run", epilog=_EPILOG)
-@click.argument("job", type=click.Choice(["sync", "cleanup", "expiry", "retention"]))
+@click.argument("job", type=click.Choice(["sync", "cleanup", "expiry", "retention", "signups"]))
 @click.option("--force", is_flag=True, help="sync: let also most of the pool go stale.")
 @click.option(
     "--data-dir",
@@ -41,6 +41,7 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     cleanup    the Broker: delete what was given up
     expiry     the Broker: take back what was forgotten
     retention  Telemetry: remove what has expired (DynamoDB does it by itself)
+    signups    the Platform: remove sign-ups that nobody verified
     """
     from contextlib import nullcontext
 
@@ -54,7 +55,7 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     data_dir = data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True)
-    part = "telemetry" if job == "retention" else "broker"
+    part = {"retention": "telemetry", "signups": "platform"}.get(job, "broker")
     with locked(data_dir) if is_embedded(settings, part) else nullcontext(), while_working(job):
         report = asyncio.run(_run(settings, job, part, force=force, data_dir=data_dir))
     click.echo(report)
