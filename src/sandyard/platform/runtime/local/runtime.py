@@ -1,0 +1,419 @@
+"""`ports.Runtime` on this machine. All that it knows is on disk: a restarted server adopts it."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import sandyard
+from sandyard.kit.errors import InvalidError, UnavailableError
+from sandyard.platform.runtime.errors import (
+    AttemptEndedError,
+    FilesTooLargeError,
+    NotHeldError,
+    NotRunningError,
+    SnapshotNotFoundError,
+    StillRunningError,
+    SupervisorSilentError,
+    start_failure,
+)
+from sandyard.platform.runtime.local import logs, processes, workspace
+from sandyard.platform.runtime.local.builtin import builtin_repository
+from sandyard.platform.runtime.local.checkout import BUILTIN, check_url
+from sandyard.platform.runtime.local.isolation import check_isolation, python_for
+from sandyard.platform.runtime.local.records import Folder, Isolation, Spec
+from sandyard.platform.runtime.local.snapshots import SnapshotFolder
+from sandyard.platform.runtime.local.uids import Uids
+from sandyard.platform.runtime.model import (
+    Ended,
+    FileChanges,
+    Files,
+    Held,
+    Kind,
+    Limits,
+    Owner,
+    Program,
+    Running,
+    Sample,
+    Snapshot,
+    Starting,
+    path_parts,
+)
+
+T = TypeVar("T")
+_UIDS = range(1_900_000_000, 1_900_010_000)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ENVIRONMENT_BYTES = 65536
+_LOOK_SEC = 0.01
+_FOLLOW_SEC = 0.1
+_LINES_TOLD = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPolicy:
+    """How the local runtime goes about its work."""
+
+    isolation: Isolation = "bubblewrap"
+    allowed_networks: tuple[str, ...] = ()
+    """Private networks from which repositories may be cloned all the same."""
+    git_ca_file: Path | None = None
+    prepare_timeout_sec: float = 60
+    listen_timeout_sec: float = 30
+    snapshot_timeout_sec: float = 120
+    log_bytes: int = 1_048_576
+    uids: Sequence[int] = _UIDS
+    """For root: uids that nobody else on this machine has."""
+
+
+class LocalRuntime:
+    def __init__(self, folder: Path, policy: LocalPolicy | None = None) -> None:
+        self._folder = folder.absolute()
+        self._policy = policy or LocalPolicy()
+        self._snapshots = SnapshotFolder(self._folder / "snapshots")
+        self._uids = Uids(self._folder / "uids", self._policy.uids)
+        self._is_checked = False
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    async def check(self) -> None:
+        if not self._is_checked:
+            uid = self._policy.uids[0] if os.geteuid() == 0 else None
+            await asyncio.to_thread(check_isolation, self._policy.isolation, uid=uid)
+            self._is_checked = True
+
+    async def start(self, owner: Owner, program: Program, limits: Limits) -> Running:
+        await self.check()
+        await asyncio.to_thread(self._begin, owner, program, limits)
+        folder = self._of(owner)
+        patience = self._policy.prepare_timeout_sec + self._policy.listen_timeout_sec + 30
+        held = await self._until(folder, owner, lambda held: not isinstance(held, Starting), patience)
+        if isinstance(held, Running):
+            return held
+        if isinstance(held, Ended) and held.reason != "not_started":
+            raise AttemptEndedError
+        if isinstance(held, Ended):
+            lines = await asyncio.to_thread(logs.tail, folder.logs, _LINES_TOLD)
+            raise start_failure(held.error_code, held.message, log_lines=lines)
+        raise NotHeldError
+
+    async def stop(self, owner: Owner) -> Ended:
+        folder = self._of(owner)
+        held = await self.find(owner)
+        if held is None:
+            raise NotHeldError
+        if not isinstance(held, Ended):
+            await asyncio.to_thread(_request_stop, folder)
+            patience = self._policy.snapshot_timeout_sec + 30
+            held = await self._until(folder, owner, lambda held: isinstance(held, Ended), patience)
+        if not isinstance(held, Ended):
+            raise NotHeldError
+        return held
+
+    async def find(self, owner: Owner) -> Held | None:
+        return await asyncio.to_thread(self._find, owner)
+
+    async def list_held(self, kind: Kind) -> Sequence[Held]:
+        found = [await self.find(owner) for owner in await asyncio.to_thread(self._owners, kind)]
+        return [held for held in found if held is not None]
+
+    async def forget(self, owner: Owner) -> None:
+        held = await self.find(owner)
+        if held is None:
+            return
+        if not isinstance(held, Ended):
+            raise StillRunningError
+        await self._until_supervisor_is_gone(self._of(owner))
+        await asyncio.to_thread(self._remove, owner)
+
+    async def extend(self, owner: Owner, *, deadline_at: float) -> Running:
+        running = await self._get_running(owner)
+        folder = self._of(owner)
+        await asyncio.to_thread(folder.write, "deadline", {"deadline_at": deadline_at})
+        return replace(running, deadline_at=deadline_at)
+
+    async def sample(self, owner: Owner) -> Sample:
+        await self._get_running(owner)
+        return await asyncio.to_thread(_sample, self._of(owner))
+
+    async def tail_logs(self, owner: Owner, *, lines: int) -> Sequence[str]:
+        await self._get_held(owner)
+        return await asyncio.to_thread(logs.tail, self._of(owner).logs, lines)
+
+    async def follow_logs(self, owner: Owner, *, lines: int = 0) -> AsyncIterator[str]:
+        await self._get_held(owner)
+        reader = logs.LogReader(self._of(owner).logs)
+        written = await asyncio.to_thread(list, reader.lines())
+        for line in written[len(written) - lines :] if lines else []:
+            yield line
+        while True:
+            has_ended = isinstance(await self.find(owner), Ended | None)
+            for line in await asyncio.to_thread(list, reader.lines(all_written=has_ended)):
+                yield line
+            if has_ended:
+                return
+            await asyncio.sleep(_FOLLOW_SEC)
+
+    async def write_files(self, owner: Owner, changes: FileChanges) -> None:
+        await self._get_running(owner)
+        await asyncio.to_thread(_write_files, self._of(owner), changes)
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        return await asyncio.to_thread(self._snapshots.find, snapshot_id)
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        return await asyncio.to_thread(self._snapshots.list_all)
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await asyncio.to_thread(self._snapshots.delete, snapshot_id)
+
+    def _of(self, owner: Owner) -> Folder:
+        return Folder(self._folder / "held" / owner.kind / owner.id / owner.attempt)
+
+    async def _get_held(self, owner: Owner) -> Held:
+        held = await self.find(owner)
+        if held is None:
+            raise NotHeldError
+        return held
+
+    async def _get_running(self, owner: Owner) -> Running:
+        held = await self.find(owner)
+        if not isinstance(held, Running):
+            raise NotRunningError if held else NotHeldError
+        return held
+
+    async def _until(
+        self, folder: Folder, owner: Owner, is_so: Callable[[Held | None], bool], sec: float
+    ) -> Held | None:
+        until = time.monotonic() + sec
+        while not is_so(held := await self.find(owner)):
+            if time.monotonic() > until:
+                raise SupervisorSilentError(reason=f"nothing happened in {folder.path}")
+            await asyncio.sleep(_LOOK_SEC)
+        return held
+
+    async def _until_supervisor_is_gone(self, folder: Folder) -> None:
+        """It still clears the workspace when the end is already told."""
+        until = time.monotonic() + self._policy.snapshot_timeout_sec
+        while await asyncio.to_thread(folder.supervisor_pid) is not None:
+            if time.monotonic() > until:
+                raise SupervisorSilentError
+            self._reap()
+            await asyncio.sleep(_LOOK_SEC)
+
+    def _owners(self, kind: Kind) -> list[Owner]:
+        found = sorted((self._folder / "held" / kind).glob("*/*"))
+        return [Owner(kind, path.parent.name, path.name) for path in found]
+
+    def _begin(self, owner: Owner, program: Program, limits: Limits) -> None:
+        """Start a supervisor, unless there is one: of the calls at once, one holds the lock."""
+        spec = self._spec(owner, program, limits)
+        folder = self._of(owner)
+        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with folder.lock() as lock:
+            if lock is None:
+                return
+            if folder.read("supervisor") is not None:
+                raise AttemptEndedError
+            try:
+                self._prepare(folder, spec, program)
+                self._supervise(folder, lock)
+            except BaseException:
+                self._remove(owner)
+                raise
+
+    def _spec(self, owner: Owner, program: Program, limits: Limits) -> Spec:
+        policy = self._policy
+        _check_environment(program)
+        url = None if isinstance(program.source, Files) else program.source.url
+        template = restore_from = None
+        if program.snapshot_id is not None:
+            if self._snapshots.find(program.snapshot_id) is None:
+                raise SnapshotNotFoundError
+            restore_from = str(self._snapshots.path_of(program.snapshot_id))
+        elif url is not None and url.startswith(BUILTIN):
+            template = str(builtin_repository(url, folder=self._folder / "templates"))
+        elif url is not None:
+            check_url(url)
+        elif isinstance(program.source, Files):
+            _check_files(program.source, limits)
+        return Spec(
+            owner=owner,
+            limits=limits,
+            isolation=policy.isolation,
+            repository_url=url,
+            template=template,
+            restore_from=restore_from,
+            snapshot_to=str(self._snapshots.path_of(str(owner))),
+            environment=dict(program.environment),
+            uid=None,
+            python=python_for(policy.isolation),
+            allowed_networks=list(policy.allowed_networks),
+            git_ca_file=str(policy.git_ca_file.absolute()) if policy.git_ca_file else None,
+            prepare_timeout_sec=policy.prepare_timeout_sec,
+            listen_timeout_sec=policy.listen_timeout_sec,
+            snapshot_timeout_sec=policy.snapshot_timeout_sec,
+            log_bytes=policy.log_bytes,
+        )
+
+    def _prepare(self, folder: Folder, spec: Spec, program: Program) -> None:
+        if os.geteuid() == 0 and spec.isolation == "bubblewrap":
+            spec = replace(spec, uid=self._uids.take(folder.path))
+        (self._folder / "snapshots").mkdir(mode=0o700, exist_ok=True)
+        workspace.remove(folder.workspace)
+        folder.workspace.mkdir(mode=0o700)
+        if spec.uid is not None:
+            os.chown(folder.workspace, spec.uid, spec.uid)
+        if isinstance(program.source, Files) and spec.restore_from is None:
+            changes = FileChanges(written=program.source.contents)
+            workspace.apply_changes(folder.workspace, changes, uid=spec.uid)
+        folder.write_spec(spec)
+
+    def _supervise(self, folder: Folder, lock: int, *arguments: str) -> subprocess.Popen[bytes]:
+        """A supervisor in a session of its own, with nothing of our environment but a path."""
+        self._reap()
+        options = ["-S"] if processes.HAS_PROC else []
+        with (folder.path / "supervisor.log").open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603
+                [
+                    sys.executable,
+                    *options,
+                    *("-m", "sandyard.platform.runtime.local.supervisor"),
+                    str(folder.path),
+                    *arguments,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={
+                    "PATH": os.environ.get("PATH", os.defpath),
+                    "PYTHONPATH": str(Path(sandyard.__file__).parent.parent),
+                },
+                pass_fds=[lock],
+                start_new_session=True,
+            )
+        self._children.append(process)
+        return process
+
+    def _reap(self) -> None:
+        """Supervisors that have ended are children of ours as long as we live."""
+        self._children = [child for child in self._children if child.poll() is None]
+
+    def _find(self, owner: Owner) -> Held | None:
+        self._reap()
+        folder = self._of(owner)
+        if not folder.path.is_dir():
+            return None
+        if (ended := folder.ended()) is not None:
+            return ended
+        if folder.supervisor_pid() is not None:
+            if (running := folder.running()) is not None and folder.ended(final=False) is None:
+                return running
+            return folder.starting(owner)
+        return self._find_without_supervisor(owner, folder)
+
+    def _find_without_supervisor(self, owner: Owner, folder: Folder) -> Held | None:
+        """It is about to come, or was killed: who gets the lock knows, and closes."""
+        with folder.lock() as lock:
+            if lock is None:
+                return folder.starting(owner)
+            if (ended := folder.ended()) is not None:
+                return ended
+            if folder.spec() is None:
+                return None
+            _kill_left_behind(folder)
+            closer = self._supervise(folder, lock, "--close")
+            closer.wait()
+        ended = folder.ended()
+        if ended is None:
+            raise UnavailableError(reason=f"the end of {owner} could not be recorded")
+        return ended
+
+    def _remove(self, owner: Owner) -> None:
+        folder = self._of(owner)
+        workspace.remove(folder.path)
+        try:
+            folder.path.parent.rmdir()
+        except OSError:
+            return  # other attempts of the same owner are there
+
+
+def _request_stop(folder: Folder) -> None:
+    """The request first, then the signal: a supervisor that is just starting finds the request."""
+    folder.request_stop()
+    pid = folder.supervisor_pid()
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+
+
+def _kill_left_behind(folder: Folder) -> None:
+    """End what a killed supervisor left. Behind walls the kernel has done it; without them the
+    relay has, unless it was killed too."""
+    for pid in _left_behind(folder):
+        processes.kill_descendants(pid)
+        processes.kill([pid])
+
+
+def _left_behind(folder: Folder) -> Iterator[int]:
+    workspace_path = str(folder.workspace)
+    if not processes.HAS_PROC:
+        return
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and _works_in(name, workspace_path):
+                yield int(name)
+        except OSError:
+            continue
+
+
+def _works_in(pid: str, folder: str) -> bool:
+    here = os.readlink(f"/proc/{pid}/cwd")
+    return here == folder or here.startswith(folder + "/")
+
+
+def _sample(folder: Folder) -> Sample:
+    spec = folder.spec()
+    pid = folder.supervisor_pid()
+    if spec is None or pid is None:
+        raise NotRunningError
+    tree = processes.descendants(pid)
+    return Sample(
+        at=time.time(),
+        cpu_seconds=processes.cpu_seconds(tree),
+        memory_bytes=processes.memory(tree).total,
+        storage_bytes=workspace.used_bytes(folder.workspace),
+        processes=len(tree),
+    )
+
+
+def _write_files(folder: Folder, changes: FileChanges) -> None:
+    spec = folder.spec()
+    if spec is None:
+        raise NotRunningError
+    for path in (*changes.written, *changes.deleted):
+        path_parts(path)
+    if sum(map(len, changes.written.values())) > spec.limits.storage_bytes:
+        raise FilesTooLargeError
+    try:
+        workspace.apply_changes(folder.workspace, changes, uid=spec.uid)
+    except FileNotFoundError as error:  # it ended in this moment
+        raise NotRunningError from error
+
+
+def _check_files(files: Files, limits: Limits) -> None:
+    for path in files.contents:
+        path_parts(path)
+    if sum(map(len, files.contents.values())) > limits.storage_bytes:
+        raise FilesTooLargeError
+
+
+def _check_environment(program: Program) -> None:
+    named = all(_VARIABLE.fullmatch(name) for name in program.environment)
+    text = "".join((*program.environment, *program.environment.values()))
+    if not named or "\0" in text or len(text.encode(errors="replace")) > _ENVIRONMENT_BYTES:
+        raise InvalidError("The environment needs plain names, values without NUL, and 64 kB at most.")

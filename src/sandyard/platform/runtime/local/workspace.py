@@ -1,0 +1,214 @@
+"""The workspace's files, handled from outside while a hostile program may change them.
+
+Every step goes from an open folder to one of its entries and follows no link, so nothing that
+the program renames or links in between leads out.
+"""
+
+import errno
+import os
+import secrets
+import stat
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sandyard.platform.runtime.errors import UnsafePathError
+from sandyard.platform.runtime.model import FileChanges, path_parts
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEEPEST = 200
+_TOO_MUCH = 1 << 62
+_LEAST_BYTES = 512
+_PROCFILE_BYTES = 65536
+
+
+def apply_changes(workspace: Path, changes: FileChanges, *, uid: int | None) -> None:
+    """Delete and write as told; UnsafePathError, and nothing done, if a path is not safe."""
+    deleted = [path_parts(path) for path in sorted(changes.deleted)]
+    written = [(path_parts(path), content) for path, content in sorted(changes.written.items())]
+    root = os.open(workspace, _FOLDER)
+    try:
+        for parts in deleted:
+            _delete(root, parts)
+        for parts, content in written:
+            _write(root, parts, content, uid)
+    finally:
+        os.close(root)
+
+
+def read_procfile(workspace: Path) -> str | None:
+    """The Procfile at the top, if it is a plain file: no link, pipe or device."""
+    try:
+        descriptor = os.open(
+            workspace / "Procfile", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return None
+        return file.read(_PROCFILE_BYTES).decode(errors="replace")
+
+
+def used_bytes(workspace: Path, *, give_up_above: int | None = None) -> int:
+    """The storage that the files take, with at least a little for each name.
+
+    A tree that is nested beyond reason counts as more than anyone may have.
+    """
+    seen: set[int] = set()
+    root = os.open(workspace, _FOLDER)
+    total, names = _measure(root, seen)
+    frames = [(root, names)]
+    try:
+        while frames:
+            folder, names = frames[-1]
+            if not names:
+                os.close(frames.pop()[0])
+                continue
+            try:
+                below = os.open(names.pop(), _FOLDER, dir_fd=folder)
+            except OSError:
+                continue
+            size, inner = _measure(below, seen)
+            total += size
+            frames.append((below, inner))
+            if len(frames) > _DEEPEST:
+                return _TOO_MUCH
+            if give_up_above is not None and total > give_up_above:
+                break
+    finally:
+        for folder, _ in frames:
+            os.close(folder)
+    return total
+
+
+def unlinked_bytes(workspace: Path, pids: Iterable[int]) -> int:
+    """The storage of files that are deleted but still open in one of the processes."""
+    device = workspace.stat().st_dev
+    sizes: dict[int, int] = {}
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for name in names:
+            try:
+                found = os.stat(f"/proc/{pid}/fd/{name}")
+            except OSError:
+                continue
+            if found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
+                sizes[found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
+
+
+def remove(path: Path) -> None:
+    """Remove the folder and all in it, however deep and whatever its modes.
+
+    `rm` is used because it climbs down trees that are deeper than Python's stack.
+    """
+    if not path.exists():
+        return
+    removal = ["rm", "-rf", "--", str(path)]
+    if subprocess.run(removal, capture_output=True, check=False).returncode:  # noqa: S603
+        subprocess.run(  # noqa: S603
+            ["chmod", "-R", "u+rwX", "--", str(path)],  # noqa: S607
+            capture_output=True,
+            check=False,
+        )
+        subprocess.run(removal, capture_output=True, check=True)  # noqa: S603
+
+
+def _measure(folder: int, seen: set[int]) -> tuple[int, list[str]]:
+    """The size of what lies in this folder itself, and the folders in it."""
+    total = 0
+    folders: list[str] = []
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 0, []
+    for name in names:
+        try:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISDIR(found.st_mode):
+            folders.append(name)
+        elif found.st_nlink > 1:
+            if found.st_ino in seen:
+                continue
+            seen.add(found.st_ino)
+        total += max(found.st_blocks * 512, _LEAST_BYTES)
+    return total, folders
+
+
+def _delete(root: int, parts: Sequence[str]) -> None:
+    folders = [root]
+    try:
+        for part in parts[:-1]:
+            folders.append(os.open(part, _FOLDER, dir_fd=folders[-1]))
+        os.unlink(parts[-1], dir_fd=folders[-1])
+        for part, parent in reversed(list(zip(parts[:-1], folders, strict=False))):
+            os.rmdir(part, dir_fd=parent)
+    except OSError as error:
+        # Gone already, or a folder that still has files: both leave nothing to do.
+        if error.errno not in _NOTHING_TO_DO:
+            raise
+    finally:
+        for folder in folders[1:]:
+            os.close(folder)
+
+
+_NOTHING_TO_DO = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.EISDIR,
+    errno.EPERM,
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+}
+
+
+def _write(root: int, parts: Sequence[str], content: bytes, uid: int | None) -> None:
+    folder = os.dup(root)
+    try:
+        for part in parts[:-1]:
+            below = _enter(folder, part, uid)
+            os.close(folder)
+            folder = below
+        _put(folder, parts[-1], content, uid)
+    except OSError as error:
+        raise UnsafePathError("/".join(parts)) from error
+    finally:
+        os.close(folder)
+
+
+def _enter(folder: int, name: str, uid: int | None) -> int:
+    """The folder of this name, made if it is not there; a link or file in its way is removed."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        os.unlink(name, dir_fd=folder)
+    os.mkdir(name, 0o755, dir_fd=folder)
+    made = os.open(name, _FOLDER, dir_fd=folder)
+    if uid is not None:
+        os.fchown(made, uid, uid)
+    return made
+
+
+def _put(folder: int, name: str, content: bytes, uid: int | None) -> None:
+    draft = f".sandyard-{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, 0o644, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if uid is not None:
+                os.fchown(descriptor, uid, uid)
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        os.unlink(draft, dir_fd=folder)
+        raise
