@@ -122,7 +122,7 @@ async def _opened(
     listener.bind(os.path.relpath(path))  # a socket's whole path must be short
     path.chmod(0o666)  # the folder around it keeps everyone else out
     async with await asyncio.start_unix_server(gate, sock=listener):
-        prefix = [walls.python, "-I", "-S", f"{walls.tools}/relay.py", _GATE, str(_PROXY_PORT)]
+        prefix = [walls.python, "-I", "-S", f"{walls.tools}/carry.py", _GATE, str(_PROXY_PORT)]
         yield prefix, f"http://127.0.0.1:{_PROXY_PORT}", {_GATE: path}
 
 

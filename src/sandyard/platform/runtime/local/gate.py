@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Sequence
 
-from sandyard.platform.runtime.local.relay import Streams, carry
+from sandyard.platform.runtime.local.carry import Streams, carry
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

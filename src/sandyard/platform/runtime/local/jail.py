@@ -74,7 +74,7 @@ class Walls(Protocol):
 
     @property
     def tools(self) -> str:
-        """Where `launch.py` and `relay.py` are for a command inside."""
+        """Where `launch.py`, `relay.py` and `carry.py` are for a command inside."""
         ...
 
     @property
@@ -138,7 +138,7 @@ class Jail:
             arguments += ["--ro-bind-data", str(enclosed.content(content.encode())), path]
         for path, source in (added or {}).items():
             arguments += ["--ro-bind", str(self._shown(source)), path]
-        for name in ("launch.py", "relay.py"):
+        for name in ("launch.py", "relay.py", "carry.py"):
             tool = enclosed.opened(Path(__file__).with_name(name))
             arguments += ["--ro-bind-data", str(tool), f"{_TOOLS}/{name}"]
         if (program := seccomp.program()) is not None:

@@ -49,7 +49,7 @@ def main(descriptor: int) -> int:
     sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120 - pathlib costs ten milliseconds
     import relay  # type: ignore[import-not-found]  # the copy beside this one
 
-    code: int = relay.watch(job, control, pid)
+    code: int = relay.Relay(job, control, pid).run()
     return code
 
 

@@ -14,8 +14,8 @@ from sandyard.platform.runtime.errors import ExitedAtOnceError, NotListeningErro
 from sandyard.platform.runtime.local import logs, processes
 from sandyard.platform.runtime.local.jail import Jail, Walls
 from sandyard.platform.runtime.local.records import Folder, Spec
-from sandyard.platform.runtime.local.relay import Carriers
-from sandyard.platform.runtime.local.spawn import end, spawn
+from sandyard.platform.runtime.local.carry import Carriers
+from sandyard.platform.runtime.local.spawn import end, pinned, spawn
 
 _WEB_SOCKET = "web"
 _PORT_INSIDE = 8080
@@ -57,7 +57,7 @@ class RunningProgram:
         job = _job(walls, spec, listener=listener.fileno(), port=port, command=command)
         ours.sendall(json.dumps(job).encode() + b"\n")
         ours.setblocking(False)
-        with theirs, listener:
+        with theirs, listener, pinned(spec.limits.cpu):
             process = await spawn(
                 enclosed,
                 stdout=write_end,

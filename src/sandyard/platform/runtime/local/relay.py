@@ -1,125 +1,193 @@
-"""Carries connections across the border of a network namespace.
+"""Inside the sandbox: carries visitors to the program, and tells the supervisor how it fares.
 
-Runs inside the sandbox as a copy (see `launch`), and in the supervisor. Inside it trusts nobody:
-the program beside it may do to it what it likes, and so harm itself.
+A copy runs inside the walls, so this knows only the standard library, and of that only what is
+imported in a moment: the program waits for the same processor. It trusts nobody: the program
+beside it may do to it what it likes, and so harm itself.
 """
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import os
+import selectors
 import signal
 import socket
-import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Connect = Callable[[], Awaitable[Streams]]
 _CHUNK = 64 * 1024
-_LISTENING = "0A"
+_LISTENING = b"0A"
+_LOOK_SEC = 0.01
+_UNDER_WAY = (0, errno.EINPROGRESS)
 
 
-async def carry(near: Streams, far: Streams) -> None:
-    """Copy bytes both ways until both sides have said all they had to say."""
-    try:
-        await asyncio.gather(_copy(near[0], far[1]), _copy(far[0], near[1]))
-    except OSError:
-        pass  # one side is gone, and so is the conversation
-    finally:
-        near[1].close()
-        far[1].close()
+class Half:
+    """One direction of a connection, with at most one chunk on its way."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        self.source = source
+        self.sink = sink
+        self._chunk = b""
+        self._is_over = False
+
+    @property
+    def wants(self) -> tuple[socket.socket, int] | None:
+        """What it waits for; None when it is done."""
+        if self._chunk:
+            return self.sink, selectors.EVENT_WRITE
+        return None if self._is_over else (self.source, selectors.EVENT_READ)
+
+    def move(self) -> None:
+        """Go as far as it goes without waiting. OSError: the connection is broken."""
+        try:
+            if not self._chunk and not self._is_over:
+                self._chunk = self.source.recv(_CHUNK)
+                self._is_over = not self._chunk
+            if self._chunk:
+                self._chunk = self._chunk[self.sink.send(self._chunk) :]
+        except BlockingIOError:
+            return
+        if self._is_over:
+            with suppress(OSError):
+                self.sink.shutdown(socket.SHUT_WR)
 
 
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while chunk := await source.read(_CHUNK):
-        sink.write(chunk)
-        await sink.drain()
-    if sink.can_write_eof():
-        sink.write_eof()
+class Connection:
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.sockets = (near, far)
+        self._halves = (Half(near, far), Half(far, near))
+
+    def wants(self) -> dict[socket.socket, int]:
+        wanted: dict[socket.socket, int] = {}
+        for half in self._halves:
+            if half.wants is not None:
+                peer, event = half.wants
+                wanted[peer] = wanted.get(peer, 0) | event
+        return wanted
+
+    def move(self) -> bool:
+        """Whether it goes on."""
+        try:
+            for half in self._halves:
+                if half.wants is not None:
+                    half.move()
+        except OSError:
+            return False
+        return any(half.wants is not None for half in self._halves)
 
 
-class Carriers:
-    """The connections under way; those beyond `limit` wait for their turn."""
-
-    def __init__(self, connect: Connect, *, limit: int) -> None:
-        self._connect = connect
-        self._turns = asyncio.Semaphore(limit)
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with self._turns:
-            try:
-                far = await self._connect()
-            except OSError:
-                writer.close()
-                return
-            await carry((reader, writer), far)
-
-
-def listens(port: int) -> bool:
-    """Whether anything in this network namespace listens on the port."""
-    tables = [table for table in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if table.exists()]
-    if not tables:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-    rows = (row.split() for table in tables for row in table.read_text().splitlines()[1:])
-    return any(
-        row[3] == _LISTENING and int(row[1].rsplit(":", 1)[1], 16) == port for row in rows
-    )
-
-
-class Watch:
-    """One program from start to end, told to the supervisor over `control`."""
+class Relay:
+    """Waits on everything at once: visitors, the program's end, the supervisor's word."""
 
     def __init__(self, job: dict[str, Any], control: socket.socket, pid: int) -> None:
         self._port: int = job["port"]
-        self._listener: int = job["listener"]
-        self._connections: int = job["connections"]
+        self._spare: int = job["connections"]
         self._control = control
         self._pid = pid
-        self._code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._listens = False
+        self._code: int | None = None
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.socket(fileno=job["listener"])
+        self._wakes, wakes = socket.socketpair()
+        for waited in (self._control, self._listener, self._wakes, wakes):
+            waited.setblocking(False)
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self._selector.register(self._wakes, selectors.EVENT_READ)
+        self._wakes_kept = wakes
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
 
-    async def run(self) -> int:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
-        self._reap()  # it may have ended before the handler was there
-        listener = socket.socket(fileno=self._listener)
-        listener.setblocking(False)
-        carriers = Carriers(self._connect, limit=self._connections)
-        server = await asyncio.start_unix_server(carriers, sock=listener)
-        tasks = [asyncio.ensure_future(self._announce()), asyncio.ensure_future(self._obey())]
-        code = await self._code
-        for task in tasks:
-            task.cancel()
-        server.close()
-        self._tell(f"exited {code}\n")
-        return code
+    def run(self) -> int:
+        """Return with the program's exit code."""
+        while True:
+            self._reap()
+            if self._code is not None:
+                self._tell(f"exited {self._code}\n")
+                return self._code
+            self._announce()
+            for key, _ in self._selector.select(None if self._listens else _LOOK_SEC):
+                self._attend(key)
+
+    def _attend(self, key: selectors.SelectorKey) -> None:
+        if key.fileobj is self._control:
+            self._obey()
+        elif key.fileobj is self._wakes:
+            self._wakes.recv(_CHUNK)
+        elif key.fileobj is self._listener:
+            self._accept()
+        else:
+            self._move(key.data)
+
+    def _announce(self) -> None:
+        if not self._listens and listens(self._port):
+            self._listens = True
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._tell("listening\n")
+
+    def _obey(self) -> None:
+        """Ask the program to end when told to; end it when the supervisor is gone."""
+        with suppress(BlockingIOError):
+            if self._control.recv(_CHUNK):
+                self._signal(signal.SIGTERM)
+            else:
+                self._signal(signal.SIGKILL)
+                self._selector.unregister(self._control)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            near, _ = self._listener.accept()
+            near.setblocking(False)
+            far = self._reach()
+            if far is None:
+                near.close()
+                return
+            self._spare -= 1
+            if self._spare == 0:
+                self._selector.unregister(self._listener)
+            self._wait(Connection(near, far))
+
+    def _reach(self) -> socket.socket | None:
+        for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            far = socket.socket(family)
+            far.setblocking(False)
+            if far.connect_ex((host, self._port)) in _UNDER_WAY:
+                return far
+            far.close()
+        return None
+
+    def _move(self, connection: Connection) -> None:
+        if connection.move():
+            self._wait(connection)
+            return
+        for peer in connection.sockets:
+            self._listen_to(peer, 0, connection)
+            peer.close()
+        self._spare += 1
+        if self._spare == 1:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _wait(self, connection: Connection) -> None:
+        wanted = connection.wants()
+        for peer in connection.sockets:
+            self._listen_to(peer, wanted.get(peer, 0), connection)
+
+    def _listen_to(self, peer: socket.socket, events: int, connection: Connection) -> None:
+        if peer.fileno() < 0:
+            return
+        is_known = peer.fileno() in self._selector.get_map()
+        if events and is_known:
+            self._selector.modify(peer, events, connection)
+        elif events:
+            self._selector.register(peer, events, connection)
+        elif is_known:
+            self._selector.unregister(peer)
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
             pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid and not self._code.done():
+            if pid:
                 code = os.waitstatus_to_exitcode(status)
-                self._code.set_result(code if code >= 0 else 128 - code)
-
-    async def _connect(self) -> Streams:
-        try:
-            return await asyncio.open_connection("127.0.0.1", self._port)
-        except OSError:
-            return await asyncio.open_connection("::1", self._port)
-
-    async def _announce(self) -> None:
-        while not listens(self._port):
-            await asyncio.sleep(0.01)
-        self._tell("listening\n")
-
-    async def _obey(self) -> None:
-        """Ask the program to end when told to; end it when the supervisor is gone."""
-        loop = asyncio.get_running_loop()
-        while await loop.sock_recv(self._control, 16):
-            self._signal(signal.SIGTERM)
-        self._signal(signal.SIGKILL)
+                self._code = code if code >= 0 else 128 - code
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -130,23 +198,17 @@ class Watch:
             self._control.send(line.encode())
 
 
-def watch(job: dict[str, Any], control: socket.socket, pid: int) -> int:
-    async def run() -> int:
-        return await Watch(job, control, pid).run()
-
-    control.setblocking(False)
-    return asyncio.run(run())
-
-
-async def gated(gate: str, port: int, command: list[str]) -> int:
-    """Run a command whose only way out is the proxy on `port`, which is the socket `gate`."""
-    carriers = Carriers(lambda: asyncio.open_unix_connection(gate), limit=16)
-    server = await asyncio.start_server(carriers, "127.0.0.1", port)
-    process = await asyncio.create_subprocess_exec(*command)
-    code = await process.wait()
-    server.close()
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(gated(sys.argv[1], int(sys.argv[2]), sys.argv[3:])))
+def listens(port: int) -> bool:
+    """Whether anything in this network namespace listens on the port."""
+    tables = [table for table in ("/proc/net/tcp", "/proc/net/tcp6") if os.path.exists(table)]
+    if not tables:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+    for table in tables:
+        with open(table, "rb") as rows:
+            next(rows)
+            for row in rows:
+                words = row.split()
+                if words[3] == _LISTENING and int(words[1].rsplit(b":", 1)[1], 16) == port:
+                    return True
+    return False

@@ -1,9 +1,11 @@
 """Starts enclosed commands, and runs short ones to their end."""
 
 import asyncio
+import math
 import os
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandyard.platform.runtime.local import processes
@@ -81,12 +83,17 @@ async def end(process: Process, *, within_sec: float = 5) -> None:
             continue
 
 
-def pin(cpu: float) -> None:
-    """Let this process's children from now on use only as many processors as `cpu` says."""
+@contextmanager
+def pinned(cpu: float) -> Iterator[None]:
+    """Children that begin inside use only as many processors as `cpu` says."""
     if not hasattr(os, "sched_setaffinity"):
+        yield
         return
     usable = sorted(os.sched_getaffinity(0))
-    count = max(1, -int(-cpu // 1))
-    if count < len(usable):
-        first = os.getpid() % len(usable)  # sandboxes begin on different ones
-        os.sched_setaffinity(0, {usable[(first + n) % len(usable)] for n in range(count)})
+    count = max(1, math.ceil(cpu))
+    first = os.getpid()  # sandboxes begin on different ones
+    os.sched_setaffinity(0, {usable[(first + n) % len(usable)] for n in range(count)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)

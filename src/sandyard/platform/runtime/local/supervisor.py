@@ -27,7 +27,6 @@ from sandyard.platform.runtime.local import checkout, processes, snapshots, work
 from sandyard.platform.runtime.local.jail import Jail, NoWalls, Walls
 from sandyard.platform.runtime.local.program import RunningProgram
 from sandyard.platform.runtime.local.records import Folder, Spec
-from sandyard.platform.runtime.local.spawn import pin
 from sandyard.platform.runtime.local.stage import Stage
 from sandyard.platform.runtime.local.watchdog import Watchdog
 from sandyard.platform.runtime.model import Ended, EndReason, Running, web_line
@@ -270,7 +269,6 @@ async def _main(path: Path, *, is_closing: bool) -> None:
     if is_closing:
         await supervisor.close_for_another()
         return
-    pin(spec.limits.cpu)
     _adopt_orphans()
     await supervisor.run()
 
