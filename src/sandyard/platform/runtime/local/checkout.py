@@ -1,12 +1,10 @@
 """Clones a repository into the workspace, with git inside the walls."""
 
 import asyncio
-import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -119,7 +117,7 @@ async def _opened(
         return
     path = folder / "gate"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(os.path.relpath(path))  # a socket's whole path must be short
+    listener.bind(path.name)  # from where the supervisor is: a socket's path must be short
     path.chmod(0o666)  # the folder around it keeps everyone else out
     async with await asyncio.start_unix_server(gate, sock=listener):
         prefix = [walls.python, "-I", "-S", f"{walls.tools}/carry.py", _GATE, str(_PROXY_PORT)]

@@ -31,7 +31,9 @@ class Gate:
             async with asyncio.timeout(_CONNECT_SEC):
                 request = await reader.readuntil(b"\r\n\r\n")
                 found = _CONNECT.match(request)
-                far = await self._connect(found[1].decode("ascii"), int(found[2])) if found else None
+                far = (
+                    await self._connect(found[1].decode("ascii"), int(found[2])) if found else None
+                )
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
             far = None
         except asyncio.LimitOverrunError:

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 def begin(job: dict[str, Any]) -> int:
     """Start the program in a session and with limits of its own; its pid."""
     pid = os.fork()
-    if pid:
-        return pid
-    _become(job)
+    if pid == 0:
+        _become(job)
+    return pid
 
 
 def _become(job: dict[str, Any]) -> NoReturn:
@@ -43,7 +43,7 @@ def main(descriptor: int) -> int:
     with control.makefile("rb", buffering=0) as lines:  # unbuffered: later words stay in the socket
         job = json.loads(lines.readline())
     for kept in (descriptor, job["listener"]):
-        os.set_inheritable(kept, False)
+        os.set_inheritable(kept, False)  # noqa: FBT003 - it takes no name
     pid = begin(job)
 
     sys.path.insert(0, os.path.dirname(__file__))  # noqa: PTH120 - pathlib costs ten milliseconds

@@ -142,12 +142,12 @@ def _boot_id() -> str:
 
 def _children(pid: int) -> Iterator[int]:
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        threads = list((_PROC / str(pid) / "task").iterdir())
     except OSError:
         return
     for thread in threads:
         try:
-            listed = (_PROC / str(pid) / "task" / thread / "children").read_text()
+            listed = (thread / "children").read_text()
         except OSError:
             continue
         yield from map(int, listed.split())

@@ -12,10 +12,10 @@ from typing import Any
 
 from sandyard.platform.runtime.errors import ExitedAtOnceError, NotListeningError
 from sandyard.platform.runtime.local import logs, processes
+from sandyard.platform.runtime.local.carry import Carriers
 from sandyard.platform.runtime.local.jail import Jail, Walls
 from sandyard.platform.runtime.local.records import Folder, Spec
-from sandyard.platform.runtime.local.carry import Carriers
-from sandyard.platform.runtime.local.spawn import end, pinned, spawn
+from sandyard.platform.runtime.local.spawn import end, first_of, pinned, spawn
 
 _WEB_SOCKET = "web"
 _PORT_INSIDE = 8080
@@ -56,7 +56,7 @@ class RunningProgram:
         port = _PORT_INSIDE if isinstance(walls, Jail) else _free_port()
         job = _job(walls, spec, listener=listener.fileno(), port=port, command=command)
         ours.sendall(json.dumps(job).encode() + b"\n")
-        ours.setblocking(False)
+        ours.settimeout(0)
         with theirs, listener, pinned(spec.limits.cpu):
             process = await spawn(
                 enclosed,
@@ -75,11 +75,7 @@ class RunningProgram:
         """Return when it listens on its port, or raise why it does not."""
         listens = asyncio.ensure_future(self._listens.wait())
         try:
-            await asyncio.wait(
-                [listens, self.exited],
-                timeout=timeout_sec,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await first_of(listens, self.exited, timeout_sec=timeout_sec)
         finally:
             listens.cancel()
         if self.exited.done():
@@ -96,9 +92,7 @@ class RunningProgram:
 
     async def open_to_visitors(self) -> int:
         """Listen on a port of the host's loopback for the program; which one."""
-        carriers = Carriers(
-            lambda: asyncio.open_unix_connection(_WEB_SOCKET), limit=_CONNECTIONS
-        )
+        carriers = Carriers(lambda: asyncio.open_unix_connection(_WEB_SOCKET), limit=_CONNECTIONS)
         self._visitors = await asyncio.start_server(carriers, "127.0.0.1", 0)
         port: int = self._visitors.sockets[0].getsockname()[1]
         return port
@@ -120,7 +114,8 @@ class RunningProgram:
         if self._visitors is not None:
             self._visitors.close()
         self._control.close()
-        Path(_WEB_SOCKET).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(_WEB_SOCKET)  # noqa: PTH108 - one quick call, async or not
 
     def _last_words(self) -> str:
         lines = logs.tail(self._folder.logs, _LINES_TOLD)
@@ -139,7 +134,8 @@ class RunningProgram:
         )
         try:
             while chunk := await reader.read(_CHUNK):
-                await asyncio.sleep(writer.write(chunk))
+                pause_sec = writer.write(chunk)
+                await asyncio.sleep(pause_sec)
         finally:
             transport.close()
             writer.close()
@@ -167,9 +163,7 @@ class RunningProgram:
             self.exited.set_result(code if code >= 0 else 128 - code)
 
 
-def _job(
-    walls: Walls, spec: Spec, *, listener: int, port: int, command: str
-) -> dict[str, Any]:
+def _job(walls: Walls, spec: Spec, *, listener: int, port: int, command: str) -> dict[str, Any]:
     limits = spec.limits
     rlimits = {
         "RLIMIT_CORE": 0,

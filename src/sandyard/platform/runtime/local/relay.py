@@ -90,7 +90,7 @@ class Relay:
         self._listener = socket.socket(fileno=job["listener"])
         self._wakes, wakes = socket.socketpair()
         for waited in (self._control, self._listener, self._wakes, wakes):
-            waited.setblocking(False)
+            waited.settimeout(0)
         self._selector.register(self._control, selectors.EVENT_READ)
         self._selector.register(self._wakes, selectors.EVENT_READ)
         self._wakes_kept = wakes
@@ -136,7 +136,7 @@ class Relay:
     def _accept(self) -> None:
         with suppress(OSError):
             near, _ = self._listener.accept()
-            near.setblocking(False)
+            near.settimeout(0)
             far = self._reach()
             if far is None:
                 near.close()
@@ -149,7 +149,7 @@ class Relay:
     def _reach(self) -> socket.socket | None:
         for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             far = socket.socket(family)
-            far.setblocking(False)
+            far.settimeout(0)
             if far.connect_ex((host, self._port)) in _UNDER_WAY:
                 return far
             far.close()
@@ -200,15 +200,19 @@ class Relay:
 
 def listens(port: int) -> bool:
     """Whether anything in this network namespace listens on the port."""
-    tables = [table for table in ("/proc/net/tcp", "/proc/net/tcp6") if os.path.exists(table)]
-    if not tables:
+    if not os.access("/proc/net/tcp", os.R_OK):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
-    for table in tables:
-        with open(table, "rb") as rows:
-            next(rows)
-            for row in rows:
-                words = row.split()
-                if words[3] == _LISTENING and int(words[1].rsplit(b":", 1)[1], 16) == port:
-                    return True
-    return False
+    return any(_names(table, port) for table in ("/proc/net/tcp", "/proc/net/tcp6"))
+
+
+def _names(table: str, port: int) -> bool:
+    try:
+        with open(table, "rb") as rows:  # noqa: PTH123 - pathlib costs ten milliseconds
+            words = (row.split() for row in list(rows)[1:])
+            return any(
+                word[3] == _LISTENING and int(word[1].rsplit(b":", 1)[1], 16) == port
+                for word in words
+            )
+    except FileNotFoundError:  # a machine without IPv6
+        return False

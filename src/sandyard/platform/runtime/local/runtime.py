@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from sandyard.platform.runtime.local import logs, processes, workspace
 from sandyard.platform.runtime.local.builtin import builtin_repository
 from sandyard.platform.runtime.local.checkout import BUILTIN, check_url
 from sandyard.platform.runtime.local.isolation import check_isolation, python_for
+from sandyard.platform.runtime.local.leftovers import kill_left_behind
 from sandyard.platform.runtime.local.records import Folder, Isolation, Spec
 from sandyard.platform.runtime.local.snapshots import SnapshotFolder
 from sandyard.platform.runtime.local.uids import Uids
@@ -92,7 +93,9 @@ class LocalRuntime:
         await asyncio.to_thread(self._begin, owner, program, limits)
         folder = self._of(owner)
         patience = self._policy.prepare_timeout_sec + self._policy.listen_timeout_sec + 30
-        held = await self._until(folder, owner, lambda held: not isinstance(held, Starting), patience)
+        held = await self._until(
+            folder, owner, lambda held: not isinstance(held, Starting), patience
+        )
         if isinstance(held, Running):
             return held
         if isinstance(held, Ended) and held.reason != "not_started":
@@ -326,7 +329,7 @@ class LocalRuntime:
                 return ended
             if folder.spec() is None:
                 return None
-            _kill_left_behind(folder)
+            kill_left_behind(folder.workspace)
             closer = self._supervise(folder, lock, "--close")
             closer.wait()
         ended = folder.ended()
@@ -349,31 +352,6 @@ def _request_stop(folder: Folder) -> None:
     pid = folder.supervisor_pid()
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
-
-
-def _kill_left_behind(folder: Folder) -> None:
-    """End what a killed supervisor left. Behind walls the kernel has done it; without them the
-    relay has, unless it was killed too."""
-    for pid in _left_behind(folder):
-        processes.kill_descendants(pid)
-        processes.kill([pid])
-
-
-def _left_behind(folder: Folder) -> Iterator[int]:
-    workspace_path = str(folder.workspace)
-    if not processes.HAS_PROC:
-        return
-    for name in os.listdir("/proc"):
-        try:
-            if name.isdigit() and _works_in(name, workspace_path):
-                yield int(name)
-        except OSError:
-            continue
-
-
-def _works_in(pid: str, folder: str) -> bool:
-    here = os.readlink(f"/proc/{pid}/cwd")
-    return here == folder or here.startswith(folder + "/")
 
 
 def _sample(folder: Folder) -> Sample:
@@ -416,4 +394,6 @@ def _check_environment(program: Program) -> None:
     named = all(_VARIABLE.fullmatch(name) for name in program.environment)
     text = "".join((*program.environment, *program.environment.values()))
     if not named or "\0" in text or len(text.encode(errors="replace")) > _ENVIRONMENT_BYTES:
-        raise InvalidError("The environment needs plain names, values without NUL, and 64 kB at most.")
+        raise InvalidError(
+            "The environment needs plain names, values without NUL, and 64 kB at most."
+        )

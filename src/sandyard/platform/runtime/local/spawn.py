@@ -7,6 +7,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from sandyard.platform.runtime.local import processes
 from sandyard.platform.runtime.local.jail import Enclosed
@@ -81,6 +82,11 @@ async def end(process: Process, *, within_sec: float = 5) -> None:
                 await process.wait()
         except TimeoutError:
             continue
+
+
+async def first_of(*waited: asyncio.Future[Any], timeout_sec: float | None = None) -> None:
+    """Return when one of them is done, or the time is over."""
+    await asyncio.wait(waited, timeout=timeout_sec, return_when=asyncio.FIRST_COMPLETED)
 
 
 @contextmanager

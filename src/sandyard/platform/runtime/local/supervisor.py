@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.runtime.errors import (
@@ -27,6 +28,7 @@ from sandyard.platform.runtime.local import checkout, processes, snapshots, work
 from sandyard.platform.runtime.local.jail import Jail, NoWalls, Walls
 from sandyard.platform.runtime.local.program import RunningProgram
 from sandyard.platform.runtime.local.records import Folder, Spec
+from sandyard.platform.runtime.local.spawn import first_of
 from sandyard.platform.runtime.local.stage import Stage
 from sandyard.platform.runtime.local.watchdog import Watchdog
 from sandyard.platform.runtime.model import Ended, EndReason, Running, web_line
@@ -68,11 +70,11 @@ class Supervisor:
             stopped.cancel()
 
     async def _start(
-        self, passed: "asyncio.Future[EndReason]", stopped: "asyncio.Future[object]"
+        self, passed: asyncio.Future[EndReason], stopped: asyncio.Future[Any]
     ) -> RunningProgram:
         """The program, listening; or the first thing that went wrong, and nothing left of it."""
         starting = asyncio.ensure_future(self._prepare_and_listen())
-        await asyncio.wait([starting, passed, stopped], return_when=asyncio.FIRST_COMPLETED)
+        await first_of(starting, passed, stopped)
         if starting.done():
             return starting.result()
         starting.cancel()
@@ -140,8 +142,8 @@ class Supervisor:
     async def _see_through(
         self,
         program: RunningProgram,
-        passed: "asyncio.Future[EndReason]",
-        stopped: "asyncio.Future[object]",
+        passed: asyncio.Future[EndReason],
+        stopped: asyncio.Future[Any],
     ) -> None:
         port = await program.open_to_visitors()
         now = time.time()
@@ -153,16 +155,16 @@ class Supervisor:
         )
         self._folder.write_running(running)
         deadline = asyncio.ensure_future(self._until_deadline())
-        ends: dict[asyncio.Future[object], tuple[EndReason, float]] = {
+        ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {
             program.exited: ("exited", 0),
             stopped: ("stopped", _STOP_GRACE_SEC),
             deadline: ("timeout", _DEADLINE_GRACE_SEC),
             passed: ("killed", 0),
         }
-        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        deadline.cancel()
+        await first_of(*ends)
         # If several come together, the earliest in the list above tells.
-        reason, grace_sec = next(end for future, end in ends.items() if future in done)
+        reason, grace_sec = next(end for future, end in ends.items() if future.done())
+        deadline.cancel()
         if reason == "killed":
             reason = passed.result()
         code = program.exited.result() if reason == "exited" else None

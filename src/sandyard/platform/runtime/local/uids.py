@@ -27,7 +27,7 @@ class Uids:
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            taken = {name for name in os.listdir(self._folder) if name.isdigit()}
+            taken = {path.name for path in self._folder.iterdir()}
             for uid in self._uids:
                 link = self._folder / str(uid)
                 if link.name in taken:

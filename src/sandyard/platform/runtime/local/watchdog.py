@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from sandyard.platform.runtime.local import processes, workspace
+from sandyard.platform.runtime.local.spawn import first_of
 from sandyard.platform.runtime.model import EndReason, Limits
 
 _CALM_SEC = 0.25
@@ -27,10 +28,8 @@ class Watchdog:
         storage = asyncio.ensure_future(self._storage())
         memory = asyncio.ensure_future(self._memory())
         try:
-            done, _ = await asyncio.wait(
-                [storage, memory], return_when=asyncio.FIRST_COMPLETED
-            )
-            return done.pop().result()
+            await first_of(storage, memory)
+            return storage.result() if storage.done() else memory.result()
         finally:
             storage.cancel()
             memory.cancel()

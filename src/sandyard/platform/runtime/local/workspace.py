@@ -88,12 +88,12 @@ def unlinked_bytes(workspace: Path, pids: Iterable[int]) -> int:
     sizes: dict[int, int] = {}
     for pid in pids:
         try:
-            names = os.listdir(f"/proc/{pid}/fd")
+            opened = list(Path(f"/proc/{pid}/fd").iterdir())
         except OSError:
             continue
-        for name in names:
+        for file in opened:
             try:
-                found = os.stat(f"/proc/{pid}/fd/{name}")
+                found = file.stat()
             except OSError:
                 continue
             if found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
