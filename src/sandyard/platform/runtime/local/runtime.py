@@ -175,6 +175,10 @@ class LocalRuntime:
     async def delete_snapshot(self, snapshot_id: str) -> None:
         await asyncio.to_thread(self._snapshots.delete, snapshot_id)
 
+    def workspace_of(self, owner: Owner) -> Path:
+        """Where its files are on this machine, while it runs."""
+        return self._of(owner).workspace
+
     def _of(self, owner: Owner) -> Folder:
         return Folder(self._folder / "held" / owner.kind / owner.id / owner.attempt)
 
