@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from itertools import count
 from time import time_ns
 
-from sandyard.platform.runtime.model import Files, Limits, Owner, Program, Running
+from sandyard.platform.runtime.model import Ended, Files, Kind, Limits, Owner, Program, Running
 from sandyard.platform.runtime.ports import Runtime
 
 MEGABYTE = 1 << 20
+KINDS: tuple[Kind, ...] = ("sandbox", "preview")
 LIMITS = Limits(
     cpu=1,
     memory_bytes=256 * MEGABYTE,
@@ -102,3 +103,17 @@ async def send(running: Running, code: str) -> None:
         await inside(running, code)
     except OSError:
         return
+
+
+async def end_all(runtime: Runtime) -> None:
+    """Leave nothing behind, whatever a test started."""
+    for kind in KINDS:
+        for held in await runtime.list_held(kind):
+            await clear(runtime, held.owner)
+
+
+async def until_ended(runtime: Runtime, owner: Owner, *, within_sec: float = 15) -> Ended:
+    async with asyncio.timeout(within_sec):
+        while not isinstance(held := await runtime.find(owner), Ended):
+            await asyncio.sleep(0.02)
+    return held

@@ -92,6 +92,14 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """It does not serve any more; its end is being recorded and its snapshot taken."""
+
+    owner: Owner
+    since_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The end as its supervisor recorded it.
 
@@ -110,7 +118,7 @@ class Ended:
     snapshot_trouble: str | None = None
 
 
-Held = Starting | Running | Ended
+Held = Starting | Running | Stopping | Ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sandyard.platform.runtime.local import processes
-from sandyard.platform.runtime.model import Ended, Limits, Owner, Running, Snapshot, Starting
+from sandyard.platform.runtime.model import (
+    Ended,
+    Limits,
+    Owner,
+    Running,
+    Snapshot,
+    Starting,
+    Stopping,
+)
 
 Isolation = Literal["bubblewrap", "none"]
 STOP = "stop"
@@ -117,8 +125,11 @@ class Folder:
         found["snapshot"] = Snapshot(**snapshot) if snapshot else None
         return Ended(**found)
 
-    def starting(self, owner: Owner) -> Starting:
-        return Starting(owner, self.path.stat().st_ctime)
+    def between(self, owner: Owner) -> Starting | Stopping:
+        """What it is while it neither runs nor has ended."""
+        since_at = self.path.stat().st_ctime
+        has_run = self.read("running") is not None
+        return Stopping(owner, since_at) if has_run else Starting(owner, since_at)
 
     def request_stop(self) -> None:
         (self.path / STOP).touch()

@@ -2,36 +2,31 @@
 
 import asyncio
 import os
-import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import sandyard
-from sandyard.kit.errors import InvalidError, UnavailableError
+from sandyard.kit.errors import UnavailableError
 from sandyard.platform.runtime.errors import (
     AttemptEndedError,
-    FilesTooLargeError,
     NotHeldError,
     NotRunningError,
-    SnapshotNotFoundError,
     StillRunningError,
     SupervisorSilentError,
     start_failure,
 )
 from sandyard.platform.runtime.local import logs, processes, workspace
-from sandyard.platform.runtime.local.builtin import builtin_repository
-from sandyard.platform.runtime.local.checkout import BUILTIN, check_url
-from sandyard.platform.runtime.local.isolation import check_isolation, python_for
+from sandyard.platform.runtime.local.isolation import check_isolation
 from sandyard.platform.runtime.local.leftovers import kill_left_behind
-from sandyard.platform.runtime.local.records import Folder, Isolation, Spec
+from sandyard.platform.runtime.local.records import Folder, Spec
 from sandyard.platform.runtime.local.snapshots import SnapshotFolder
+from sandyard.platform.runtime.local.spawn_supervisor import spawn_supervisor
+from sandyard.platform.runtime.local.specs import LocalPolicy, build_spec, check_sizes
 from sandyard.platform.runtime.local.uids import Uids
+from sandyard.platform.runtime.local.watchdog import memory_folders
 from sandyard.platform.runtime.model import (
     Ended,
     FileChanges,
@@ -45,32 +40,12 @@ from sandyard.platform.runtime.model import (
     Sample,
     Snapshot,
     Starting,
-    path_parts,
 )
 
 T = TypeVar("T")
-_UIDS = range(1_900_000_000, 1_900_010_000)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_ENVIRONMENT_BYTES = 65536
 _LOOK_SEC = 0.01
 _FOLLOW_SEC = 0.1
 _LINES_TOLD = 20
-
-
-@dataclass(frozen=True, slots=True)
-class LocalPolicy:
-    """How the local runtime goes about its work."""
-
-    isolation: Isolation = "bubblewrap"
-    allowed_networks: tuple[str, ...] = ()
-    """Private networks from which repositories may be cloned all the same."""
-    git_ca_file: Path | None = None
-    prepare_timeout_sec: float = 60
-    listen_timeout_sec: float = 30
-    snapshot_timeout_sec: float = 120
-    log_bytes: int = 1_048_576
-    uids: Sequence[int] = _UIDS
-    """For root: uids that nobody else on this machine has."""
 
 
 class LocalRuntime:
@@ -80,7 +55,7 @@ class LocalRuntime:
         self._snapshots = SnapshotFolder(self._folder / "snapshots")
         self._uids = Uids(self._folder / "uids", self._policy.uids)
         self._is_checked = False
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: set[int] = set()
 
     async def check(self) -> None:
         if not self._is_checked:
@@ -218,54 +193,35 @@ class LocalRuntime:
         return [Owner(kind, path.parent.name, path.name) for path in found]
 
     def _begin(self, owner: Owner, program: Program, limits: Limits) -> None:
-        """Start a supervisor, unless there is one: of the calls at once, one holds the lock."""
-        spec = self._spec(owner, program, limits)
+        """Start a supervisor, unless there is one: of the calls at once, one gets the lock."""
+        spec = self._spec_for(owner, program, limits)
         folder = self._of(owner)
         folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with folder.lock() as lock:
-            if lock is None:
-                return
-            if folder.read("supervisor") is not None:
-                raise AttemptEndedError
-            try:
-                self._prepare(folder, spec, program)
-                self._supervise(folder, lock)
-            except BaseException:
-                self._remove(owner)
-                raise
+        while folder.read("spec") is None:
+            with folder.lock() as lock:
+                if lock is None:  # somebody looks at the folder, or is about to write the spec
+                    time.sleep(_LOOK_SEC)
+                elif folder.read("spec") is None:
+                    self._begin_alone(owner, spec, program, lock)
 
-    def _spec(self, owner: Owner, program: Program, limits: Limits) -> Spec:
-        policy = self._policy
-        _check_environment(program)
-        url = None if isinstance(program.source, Files) else program.source.url
-        template = restore_from = None
-        if program.snapshot_id is not None:
-            if self._snapshots.find(program.snapshot_id) is None:
-                raise SnapshotNotFoundError
-            restore_from = str(self._snapshots.path_of(program.snapshot_id))
-        elif url is not None and url.startswith(BUILTIN):
-            template = str(builtin_repository(url, folder=self._folder / "templates"))
-        elif url is not None:
-            check_url(url)
-        elif isinstance(program.source, Files):
-            _check_files(program.source, limits)
-        return Spec(
-            owner=owner,
-            limits=limits,
-            isolation=policy.isolation,
-            repository_url=url,
-            template=template,
-            restore_from=restore_from,
-            snapshot_to=str(self._snapshots.path_of(str(owner))),
-            environment=dict(program.environment),
-            uid=None,
-            python=python_for(policy.isolation),
-            allowed_networks=list(policy.allowed_networks),
-            git_ca_file=str(policy.git_ca_file.absolute()) if policy.git_ca_file else None,
-            prepare_timeout_sec=policy.prepare_timeout_sec,
-            listen_timeout_sec=policy.listen_timeout_sec,
-            snapshot_timeout_sec=policy.snapshot_timeout_sec,
-            log_bytes=policy.log_bytes,
+    def _begin_alone(self, owner: Owner, spec: Spec, program: Program, lock: int) -> None:
+        folder = self._of(owner)
+        try:
+            self._prepare(folder, spec, program)
+            self._supervise(folder, lock)
+        except BaseException:
+            self._remove(owner)
+            raise
+
+    def _spec_for(self, owner: Owner, program: Program, limits: Limits) -> Spec:
+        templates = self._folder / "templates"
+        return build_spec(
+            owner,
+            program,
+            limits,
+            policy=self._policy,
+            snapshots=self._snapshots,
+            templates=templates,
         )
 
     def _prepare(self, folder: Folder, spec: Spec, program: Program) -> None:
@@ -281,35 +237,23 @@ class LocalRuntime:
             workspace.apply_changes(folder.workspace, changes, uid=spec.uid)
         folder.write_spec(spec)
 
-    def _supervise(self, folder: Folder, lock: int, *arguments: str) -> subprocess.Popen[bytes]:
-        """A supervisor in a session of its own, with nothing of our environment but a path."""
-        self._reap()
-        options = ["-S"] if processes.HAS_PROC else []
-        with (folder.path / "supervisor.log").open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603
-                [
-                    sys.executable,
-                    *options,
-                    *("-m", "sandyard.platform.runtime.local.supervisor"),
-                    str(folder.path),
-                    *arguments,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={
-                    "PATH": os.environ.get("PATH", os.defpath),
-                    "PYTHONPATH": str(Path(sandyard.__file__).parent.parent),
-                },
-                pass_fds=[lock],
-                start_new_session=True,
-            )
-        self._children.append(process)
-        return process
+    def _supervise(self, folder: Folder, lock: int, *arguments: str) -> int:
+        pid = spawn_supervisor(folder.path, lock, *arguments)
+        self._children.add(pid)
+        return pid
 
     def _reap(self) -> None:
         """Supervisors that have ended are children of ours as long as we live."""
-        self._children = [child for child in self._children if child.poll() is None]
+        for pid in list(self._children):
+            self._wait_for(pid, os.WNOHANG)
+
+    def _wait_for(self, pid: int, options: int = 0) -> None:
+        try:
+            ended, _ = os.waitpid(pid, options)
+        except ChildProcessError:  # another thread was faster
+            ended = pid
+        if ended:
+            self._children.discard(pid)
 
     def _find(self, owner: Owner) -> Held | None:
         self._reap()
@@ -321,21 +265,20 @@ class LocalRuntime:
         if folder.supervisor_pid() is not None:
             if (running := folder.running()) is not None and folder.ended(final=False) is None:
                 return running
-            return folder.starting(owner)
+            return folder.between(owner)
         return self._find_without_supervisor(owner, folder)
 
     def _find_without_supervisor(self, owner: Owner, folder: Folder) -> Held | None:
         """It is about to come, or was killed: who gets the lock knows, and closes."""
         with folder.lock() as lock:
             if lock is None:
-                return folder.starting(owner)
+                return folder.between(owner)
             if (ended := folder.ended()) is not None:
                 return ended
             if folder.spec() is None:
                 return None
             kill_left_behind(folder.workspace)
-            closer = self._supervise(folder, lock, "--close")
-            closer.wait()
+            self._wait_for(self._supervise(folder, lock, "--close"))
         ended = folder.ended()
         if ended is None:
             raise UnavailableError(reason=f"the end of {owner} could not be recorded")
@@ -367,7 +310,7 @@ def _sample(folder: Folder) -> Sample:
     return Sample(
         at=time.time(),
         cpu_seconds=processes.cpu_seconds(tree),
-        memory_bytes=processes.memory(tree).total,
+        memory_bytes=processes.memory(tree, memory_folders=memory_folders(tree, spec)).total,
         storage_bytes=workspace.used_bytes(folder.workspace),
         processes=len(tree),
     )
@@ -377,27 +320,8 @@ def _write_files(folder: Folder, changes: FileChanges) -> None:
     spec = folder.spec()
     if spec is None:
         raise NotRunningError
-    for path in (*changes.written, *changes.deleted):
-        path_parts(path)
-    if sum(map(len, changes.written.values())) > spec.limits.storage_bytes:
-        raise FilesTooLargeError
+    check_sizes(changes.written, spec.limits)
     try:
         workspace.apply_changes(folder.workspace, changes, uid=spec.uid)
     except FileNotFoundError as error:  # it ended in this moment
         raise NotRunningError from error
-
-
-def _check_files(files: Files, limits: Limits) -> None:
-    for path in files.contents:
-        path_parts(path)
-    if sum(map(len, files.contents.values())) > limits.storage_bytes:
-        raise FilesTooLargeError
-
-
-def _check_environment(program: Program) -> None:
-    named = all(_VARIABLE.fullmatch(name) for name in program.environment)
-    text = "".join((*program.environment, *program.environment.values()))
-    if not named or "\0" in text or len(text.encode(errors="replace")) > _ENVIRONMENT_BYTES:
-        raise InvalidError(
-            "The environment needs plain names, values without NUL, and 64 kB at most."
-        )

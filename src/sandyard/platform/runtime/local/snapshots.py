@@ -13,12 +13,13 @@ from sandyard.platform.runtime.local.records import sync_folder
 from sandyard.platform.runtime.local.spawn import run
 from sandyard.platform.runtime.model import Snapshot
 
-_SUFFIX = ".tar.gz"
+_SUFFIX = ".snapshot"
 _TAR = "/bin/tar" if Path("/bin/tar").exists() else "/usr/bin/tar"
 # A program may have taken away its own right to read a file.
 _READS_ITS_OWN = ("CAP_DAC_OVERRIDE",)
 _SPARSE = ("--sparse",) if sys.platform == "linux" else ()
 _CHANGED_WHILE_READ = 1
+_ZSTD_BEGINS = b"\x28\xb5\x2f\xfd"
 
 
 class SnapshotTroubleError(Exception):
@@ -57,7 +58,8 @@ def find_snapshot(path: Path) -> Snapshot | None:
 async def take(walls: Walls, to: Path, *, limit_bytes: int, timeout_sec: float) -> Snapshot:
     """Pack the workspace; the snapshot is there as a whole or not at all."""
     blocks = limit_bytes // 512 + 2048
-    pack = f"ulimit -f {blocks}; exec {_TAR} {' '.join(_SPARSE)} -cf - -I 'gzip -1' ."
+    tar = " ".join((_TAR, *_SPARSE, "-cf", "-", f"--use-compress-program='{_compressor()}'", "."))
+    pack = f"ulimit -f {blocks}; exec {tar}"
     draft = to.with_suffix(".new")
     enclosed = walls.enclose(["/bin/sh", "-c", pack], environment={}, capabilities=_READS_ITS_OWN)
     try:
@@ -80,10 +82,12 @@ async def take(walls: Walls, to: Path, *, limit_bytes: int, timeout_sec: float) 
 
 async def restore(walls: Walls, source: Path, *, timeout_sec: float) -> None:
     """Unpack into the empty workspace."""
-    unpack = [_TAR, "-xpf", "-", "-z", "--no-same-owner"]
-    enclosed = walls.enclose(unpack, environment={}, capabilities=_READS_ITS_OWN)
     try:
         with source.open("rb") as file:
+            program = "zstd -d" if file.read(4) == _ZSTD_BEGINS else "gzip -d"
+            os.lseek(file.fileno(), 0, os.SEEK_SET)
+            unpack = [_TAR, "-xpf", "-", "--no-same-owner", f"--use-compress-program={program}"]
+            enclosed = walls.enclose(unpack, environment={}, capabilities=_READS_ITS_OWN)
             outcome = await run(enclosed, timeout_sec=timeout_sec, stdin=file.fileno())
     except TimeoutError as error:
         raise SnapshotTroubleError(f"it was not unpacked within {timeout_sec:g} s") from error
@@ -91,6 +95,11 @@ async def restore(walls: Walls, source: Path, *, timeout_sec: float) -> None:
         raise SnapshotTroubleError("it can't be read") from error
     if outcome.code:
         raise SnapshotTroubleError(outcome.trouble[-300:] or f"tar ended with {outcome.code}")
+
+
+def _compressor() -> str:
+    """zstd is ten times as fast; gzip is everywhere."""
+    return "zstd -q -1" if Path("/usr/bin/zstd").exists() else "gzip -1"
 
 
 def _is_name(snapshot_id: str) -> bool:

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ _STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
 _STOP_GRACE_SEC = 2.0
 _DEADLINE_GRACE_SEC = 0.5
 _LOOK_SEC = 0.25
+_BEAT_SEC = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -44,11 +46,8 @@ class Supervisor:
     def __init__(self, folder: Folder, spec: Spec) -> None:
         self._folder = folder
         self._spec = spec
-        self._walls = build_walls(folder, spec)
         self._stop = asyncio.Event()
-        self._watchdog = Watchdog(
-            spec.limits, folder.workspace, has_own_tmp=isinstance(self._walls, Jail)
-        )
+        self._watchdog = Watchdog(spec, folder.workspace)
 
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
@@ -56,13 +55,17 @@ class Supervisor:
         # The request is written before the signal is sent: one of the two is always seen.
         if self._folder.stop_is_requested():
             self._stop.set()
+        _adopt_orphans()
         passed = asyncio.ensure_future(self._watchdog.run())
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
             program = await self._start(passed, stopped)
-        except SandyardError as error:
+        except StartFailedError as error:
             self._record_failure(error)
             return
+        except (SandyardError, OSError) as error:
+            self._record_failure(StartFailedError(f"The program could not be started: {error}"))
+            raise
         try:
             await self._see_through(program, passed, stopped)
         finally:
@@ -129,12 +132,16 @@ class Supervisor:
             raise WebLineMissingError
         return command
 
-    def _record_failure(self, error: SandyardError) -> None:
+    @cached_property
+    def _walls(self) -> Walls:
+        return build_walls(self._folder, self._spec)
+
+    def _record_failure(self, error: StartFailedError) -> None:
         ended = Ended(
             self._spec.owner,
             "not_started",
             ended_at=time.time(),
-            error_code=error.code if isinstance(error, StartFailedError) else StartFailedError.code,
+            error_code=error.code,
             message=error.message,
         )
         self._folder.write_ended(ended)
@@ -181,12 +188,16 @@ class Supervisor:
 
     async def _until_deadline(self) -> None:
         """Return at the deadline as it stands then; note in between that the program lives."""
+        beat_at = 0.0
         while True:
             running = self._folder.running()
-            left = running.deadline_at - time.time() if running else 0
+            now = time.time()
+            left = running.deadline_at - now if running else 0
             if left <= 0:
                 return
-            self._folder.beat()
+            if abs(now - beat_at) >= _BEAT_SEC:
+                beat_at = now
+                self._folder.beat()
             await asyncio.sleep(min(left, _LOOK_SEC))
 
     async def close(self, ended: Ended) -> None:
@@ -271,7 +282,6 @@ async def _main(path: Path, *, is_closing: bool) -> None:
     if is_closing:
         await supervisor.close_for_another()
         return
-    _adopt_orphans()
     await supervisor.run()
 
 

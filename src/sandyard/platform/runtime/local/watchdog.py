@@ -3,11 +3,13 @@
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from sandyard.platform.runtime.local import processes, workspace
+from sandyard.platform.runtime.local.records import Spec
 from sandyard.platform.runtime.local.spawn import first_of
-from sandyard.platform.runtime.model import EndReason, Limits
+from sandyard.platform.runtime.model import EndReason
 
 _CALM_SEC = 0.25
 _TENSE_SEC = 0.05
@@ -18,10 +20,10 @@ _MEMORY_FOLDERS = ("tmp", "dev/shm")
 class Watchdog:
     """Watches what is below this process; says which limit was passed."""
 
-    def __init__(self, limits: Limits, files: Path, *, has_own_tmp: bool) -> None:
-        self._limits = limits
+    def __init__(self, spec: Spec, files: Path) -> None:
+        self._spec = spec
+        self._limits = spec.limits
         self._files = files
-        self._has_own_tmp = has_own_tmp
 
     async def run(self) -> EndReason:
         """Return when a limit is passed, and then kill."""
@@ -38,7 +40,7 @@ class Watchdog:
         limit = self._limits.memory_bytes
         while True:
             pids = processes.descendants(os.getpid())
-            folders = self._memory_folders(pids)
+            folders = memory_folders(pids, self._spec)
             # The sum that is quick to make is never too small; only near the limit is it refined.
             bound = processes.resident_bytes(pids) + processes.used_bytes(folders)
             is_close = bound > limit or processes.reserved_bytes(pids) > 4 * limit
@@ -63,11 +65,12 @@ class Watchdog:
         kept = workspace.used_bytes(self._files, give_up_above=self._limits.storage_bytes)
         return kept + workspace.unlinked_bytes(self._files, pids)
 
-    def _memory_folders(self, pids: list[int]) -> list[str]:
-        """The in-memory folders of the sandbox, seen through its last process."""
-        if not self._has_own_tmp or not pids:
-            return []
-        folders = [f"/proc/{pids[-1]}/root/{name}" for name in _MEMORY_FOLDERS]
-        # A larger one is the machine's own: that process is not behind its walls yet.
-        limit = self._limits.memory_bytes
-        return [folder for folder in folders if processes.capacity_bytes(folder) <= limit]
+
+def memory_folders(pids: Sequence[int], spec: Spec) -> list[str]:
+    """The in-memory folders of the sandbox, seen through its last process."""
+    if spec.isolation == "none" or not pids:
+        return []
+    folders = [f"/proc/{pids[-1]}/root/{name}" for name in _MEMORY_FOLDERS]
+    # A larger one is the machine's own: that process is not behind its walls yet.
+    limit = spec.limits.memory_bytes
+    return [folder for folder in folders if processes.capacity_bytes(folder) <= limit]
