@@ -42,35 +42,35 @@ def public_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="module")
-def outcomes_as_a_user(public_folder: Path) -> dict[str, str]:
-    """All attacks again, by a server that is not root."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.integration.runtime.attacks",
-        str(public_folder / "data"),
-    ]
-    user = None
+@pytest.fixture(scope="module", autouse=True)
+def attacks_by_a_user(public_folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """All attacks again, on a server that is not root, beside those of the other tests."""
+    data = public_folder / "data"
+    python, user = sys.executable, None
     if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        os.chown(public_folder / "data", nobody.pw_uid, nobody.pw_gid)
-        command[0] = _SYSTEM_PYTHON  # ours may be under /root
-        user = nobody.pw_uid
-    done = subprocess.run(
-        command,
-        user=user,
-        group=None if user is None else pwd.getpwuid(user).pw_gid,
-        extra_groups=None if user is None else [],
+        user = pwd.getpwnam("nobody")
+        os.chown(data, user.pw_uid, user.pw_gid)
+        python = _SYSTEM_PYTHON  # ours may be under /root
+    with subprocess.Popen(
+        [python, "-m", "tests.integration.runtime.attacks", str(data)],
+        user=user and user.pw_uid,
+        group=user and user.pw_gid,
+        extra_groups=user and [],
         cwd=public_folder,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(public_folder)},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=150,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def outcomes_as_a_user(attacks_by_a_user: "subprocess.Popen[str]") -> dict[str, str]:
+    said, trouble = attacks_by_a_user.communicate(timeout=120)
+    assert attacks_by_a_user.returncode == 0, trouble
+    return dict(json.loads(line) for line in said.splitlines())
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

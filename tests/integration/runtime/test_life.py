@@ -183,9 +183,9 @@ async def test_files_of_a_running_program_are_brought_up_to_date(runtime: LocalR
                 await runtime.write_files(
                     running.owner, FileChanges(written={"index.html": b"worse", path: b"x"})
                 )
+        too_large = FileChanges(written={"large": bytes(LIMITS.storage_bytes + 1)})
         with pytest.raises(FilesTooLargeError):
-            large = {"large": bytes(LIMITS.storage_bytes + 1)}
-            await runtime.write_files(running.owner, FileChanges(written=large))
+            await runtime.write_files(running.owner, too_large)
         assert await fetch(running.url) == b"new"
         await runtime.stop(running.owner)
         with pytest.raises(NotRunningError):

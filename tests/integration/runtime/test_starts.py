@@ -17,17 +17,13 @@ from sandyard.platform.runtime.errors import (
     StoppedWhileStartingError,
     WebLineMissingError,
 )
-from sandyard.platform.runtime.local import processes
 from sandyard.platform.runtime.local.isolation import check_isolation
 from sandyard.platform.runtime.local.runtime import LocalRuntime
 from sandyard.platform.runtime.local.specs import LocalPolicy
 from sandyard.platform.runtime.model import Ended, Files, Program, Repository, Starting
 from tests.integration.runtime.programs import (
     LIMITS,
-    MEGABYTE,
-    OBEDIENT,
     STATIC,
-    end_all,
     fetch,
     inside,
     new_owner,
@@ -92,7 +88,7 @@ async def test_a_program_that_never_listens_is_given_up(impatient: LocalRuntime)
 async def test_a_program_that_takes_too_much_before_it_listens_is_ended(
     runtime: LocalRuntime,
 ) -> None:
-    hog = "import os, time; [os.fork() for _ in range(3)]; x = bytearray(b'x' * (90 << 20)); time.sleep(50)"
+    hog = "import os, time; os.fork(), os.fork(); x = bytearray(b'x' * (90 << 20)); time.sleep(50)"
     error = await refused(runtime, shell(f'exec python3 -c "{hog}"'))
     assert isinstance(error, OverLimitError)
     assert "memory" in error.message
@@ -136,9 +132,7 @@ async def test_a_broken_snapshot_is_told(runtime: LocalRuntime, tmp_path: Path) 
 async def test_a_flood_of_output_slows_only_its_own_program(runtime: LocalRuntime) -> None:
     flood = 'yes "a long line that says nothing at all" & exec python3 -m http.server "$PORT"'
     async with started(runtime, shell(flood)) as running:
-        supervisor = processes.descendants(0)  # nothing: only that a bad pid does no harm
-        assert supervisor == []
-        await asyncio.sleep(2)
+        await asyncio.sleep(1.5)
         logs = runtime.workspace_of(running.owner).parent / "logs"
         assert sum(piece.stat().st_size for piece in logs.iterdir()) <= 1_048_576 + 65536
         assert len(await runtime.tail_logs(running.owner, lines=50)) == 50
@@ -165,14 +159,6 @@ async def test_a_program_that_ends_by_itself_is_recorded_with_its_code(
 
 def test_where_bubblewrap_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("sandyard.platform.runtime.local.jail._PATH", "/nowhere")
     with pytest.raises(IsolationMissingError, match="SANDBOX_ISOLATION=none"):
         check_isolation("bubblewrap", uid=None)
     check_isolation("none", uid=None)
-
-
-async def test_programs_can_be_isolated_here(runtime: LocalRuntime) -> None:
-    await runtime.check()
-    await end_all(runtime)
-    assert MEGABYTE < LIMITS.memory_bytes
-    assert OBEDIENT != STATIC

@@ -185,7 +185,7 @@ class NoWalls:
 
 
 def bubblewrap() -> str | None:
-    return shutil.which("bwrap", path=f"{_PATH}:{os.environ.get('PATH', '')}")
+    return shutil.which("bwrap")
 
 
 def system_python() -> str | None:
