@@ -23,7 +23,7 @@ LIMITS = Limits(
 STATIC = Program(Files({"index.html": b"<h1>hello</h1>"}))
 
 # Runs the code that it is sent, as a program that somebody took over would.
-_OBEDIENT = b"""
+OBEDIENT_APP = b"""
 import contextlib, http.server, io, os, traceback
 
 class Obedient(http.server.BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ class Obedient(http.server.BaseHTTPRequestHandler):
 
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Obedient).serve_forever()
 """
-OBEDIENT = Program(Files({"Procfile": b"web: exec python3 app.py\n", "app.py": _OBEDIENT}))
+OBEDIENT = Program(Files({"Procfile": b"web: exec python3 app.py\n", "app.py": OBEDIENT_APP}))
 
 _numbers = count()
 

@@ -39,7 +39,9 @@ class Memory:
 def identity(pid: int) -> str | None:
     """A name that no other process has, not even a later one with this pid; None if it is gone."""
     if not HAS_PROC:
-        return _psutil_identity(pid)
+        from sandyard.platform.runtime.local import processes_psutil
+
+        return processes_psutil.identity(pid)
     fields = _stat(pid)
     if fields is None or fields[0] in "ZX":
         return None
@@ -49,7 +51,9 @@ def identity(pid: int) -> str | None:
 def descendants(pid: int) -> list[int]:
     """All processes below this one, parents before their children."""
     if not HAS_PROC:
-        return _psutil_descendants(pid)
+        from sandyard.platform.runtime.local import processes_psutil
+
+        return processes_psutil.descendants(pid)
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -81,7 +85,9 @@ def kill_descendants(pid: int, *, within_sec: float = 5) -> bool:
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Time used by these and by those of their children that are gone."""
     if not HAS_PROC:
-        return _psutil_cpu_seconds(pids)
+        from sandyard.platform.runtime.local import processes_psutil
+
+        return processes_psutil.cpu_seconds(pids)
     stats = filter(None, map(_stat, pids))
     ticks = sum(int(field) for fields in stats for field in fields[11:15])
     return float(ticks / os.sysconf("SC_CLK_TCK"))
@@ -115,7 +121,9 @@ def memory(pids: Iterable[int], *, memory_folders: Iterable[str] = ()) -> Memory
     """What these processes and folders hold, exactly."""
     pids = list(pids)
     if not HAS_PROC:
-        return Memory(_psutil_resident_bytes(pids), 0, 0)
+        from sandyard.platform.runtime.local import processes_psutil
+
+        return Memory(processes_psutil.resident_bytes(pids), 0, 0)
     private = mapped_files = shared = 0
     for pid in pids:
         rollup = _rollup(pid)
@@ -155,7 +163,9 @@ def _children(pid: int) -> Iterator[int]:
 
 def _statm(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
     if not HAS_PROC:
-        pages = _psutil_resident_bytes(list(pids)) // os.sysconf("SC_PAGE_SIZE")
+        from sandyard.platform.runtime.local import processes_psutil
+
+        pages = processes_psutil.resident_bytes(list(pids)) // os.sysconf("SC_PAGE_SIZE")
         yield pages, pages
         return
     for pid in pids:
@@ -198,47 +208,3 @@ def _used_bytes(path: str) -> int:
     except OSError:
         return 0
     return (found.f_blocks - found.f_bfree) * found.f_frsize
-
-
-def _psutil_identity(pid: int) -> str | None:
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        is_gone = process.status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return None
-    return None if is_gone else f"{process.create_time():.2f}"
-
-
-def _psutil_descendants(pid: int) -> list[int]:
-    import psutil
-
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _psutil_cpu_seconds(pids: Iterable[int]) -> float:
-    import psutil
-
-    used = 0.0
-    for pid in pids:
-        try:
-            used += sum(psutil.Process(pid).cpu_times()[:4])
-        except psutil.Error:
-            continue
-    return used
-
-
-def _psutil_resident_bytes(pids: Iterable[int]) -> int:
-    import psutil
-
-    held = 0
-    for pid in pids:
-        try:
-            held += psutil.Process(pid).memory_info().rss
-        except psutil.Error:
-            continue
-    return held

@@ -44,10 +44,12 @@ def read_procfile(workspace: Path) -> str | None:
         )
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        return file.read(_PROCFILE_BYTES).decode(errors="replace")
+        return os.read(descriptor, _PROCFILE_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def used_bytes(workspace: Path, *, give_up_above: int | None = None) -> int:
