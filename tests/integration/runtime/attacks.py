@@ -215,7 +215,7 @@ async def it_reaches_no_network(runtime: LocalRuntime, _: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         secret = socket.socket(socket.AF_UNIX)
-        secret.bind("\0sandyard-attack")
+        secret.bind(f"\0sandyard-{os.getpid()}")
         secret.listen()
         async with started(runtime) as running:
             code = f"""
@@ -227,7 +227,7 @@ for address in (("127.0.0.1", {port}), ("169.254.169.254", 80), ("10.0.0.1", 80)
     except OSError:
         pass
 try:
-    socket.socket(socket.AF_UNIX).connect(chr(0) + "sandyard-attack")
+    socket.socket(socket.AF_UNIX).connect(chr(0) + "sandyard-{os.getpid()}")
     print("reached the abstract socket")
 except OSError:
     pass
@@ -276,7 +276,7 @@ async def it_finds_no_socket_to_swap(runtime: LocalRuntime, _: Path) -> None:
 import os, stat
 for top, folders, files in os.walk("/"):
     if top == "/":
-        folders.remove("proc")
+        folders[:] = set(folders) - {"proc", "usr"}
     for name in files:
         try:
             if stat.S_ISSOCK(os.lstat(os.path.join(top, name)).st_mode):
@@ -385,6 +385,27 @@ print(os.readlink("shadow"), os.readlink("up"), os.lstat("closed").st_mode & 0o7
         assert await inside(restored, look) == expected
 
 
+async def shut_folders_hide_nothing(runtime: LocalRuntime, _: Path) -> None:
+    """A program that takes away the right to read its own folders is measured all the same."""
+    limits = replace(LIMITS, storage_bytes=40 * MEGABYTE)
+    async with started(runtime, OBEDIENT, limits) as running:
+        code = """
+import os
+os.mkdir("shut")
+files = [open(f"shut/{number}", "wb") for number in range(12)]
+os.chmod("shut", 0)
+os.chmod("/workspace", 0)
+for file in files:
+    file.write(os.urandom(5 << 20))
+    file.flush()
+__import__("builtins").files = files
+"""
+        await send(running, code)
+        ended = await until_ended(runtime, running.owner)
+        assert ended.reason == "out_of_storage"
+        assert ended.snapshot is not None, ended.snapshot_trouble
+
+
 async def links_do_not_lead_written_files_outside(runtime: LocalRuntime, folder: Path) -> None:
     outside = folder / "outside"
     outside.mkdir(exist_ok=True)
@@ -431,6 +452,7 @@ ATTACKS: dict[str, Attack] = {
         it_finds_no_socket_to_swap,
         it_stores_no_more_than_its_share,
         what_it_leaves_for_the_snapshot_does_no_harm,
+        shut_folders_hide_nothing,
         links_do_not_lead_written_files_outside,
         a_procfile_that_is_a_link_is_none,
     )

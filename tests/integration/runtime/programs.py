@@ -5,6 +5,7 @@ import asyncio
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.client import HTTPException
 from itertools import count
 from time import time_ns
 
@@ -101,7 +102,7 @@ async def send(running: Running, code: str) -> None:
     """Let it run code that it may not survive."""
     try:
         await inside(running, code)
-    except OSError:
+    except (OSError, HTTPException):
         return
 
 

@@ -202,7 +202,7 @@ async def test_a_start_whose_server_died_is_closed(tmp_path: Path) -> None:
     folder = tmp_path / "runtime"
     runtime = LocalRuntime(folder)
     await clear(runtime, (await runtime.start(new_owner(), OBEDIENT, LIMITS)).owner)
-    for wait_sec in (0.15, 0.25, 0.3, 0.35, 0.4, 0.5):
+    for wait_sec in (0.2, 0.3, 0.4, 0.5):
         owner = new_owner()
         server = subprocess.Popen(
             [

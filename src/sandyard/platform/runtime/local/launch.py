@@ -26,6 +26,7 @@ def _become(job: dict[str, Any]) -> NoReturn:
     try:
         os.setsid()
         os.nice(job["nice"])
+        _go_first()
         for name, value in job["rlimits"].items():
             limit = getattr(resource, name)
             hardest = resource.getrlimit(limit)[1]
@@ -36,6 +37,15 @@ def _become(job: dict[str, Any]) -> NoReturn:
     except BaseException as error:
         os.write(2, f"cannot start: {error}\n".encode())
     os._exit(127)
+
+
+def _go_first() -> None:
+    """If the machine runs out of memory, let the kernel take this program and not the server."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - as below
+            score.write("1000")
+    except OSError:
+        return
 
 
 def main(descriptor: int) -> int:

@@ -127,8 +127,8 @@ class Folder:
 
     def between(self, owner: Owner) -> Starting | Stopping:
         """What it is while it neither runs nor has ended."""
-        since_at = self.path.stat().st_ctime
         has_run = self.read("running") is not None
+        since_at = self._written_at("ending.json" if has_run else "spec.json", ".")
         return Stopping(owner, since_at) if has_run else Starting(owner, since_at)
 
     def request_stop(self) -> None:
@@ -143,7 +143,11 @@ class Folder:
         heartbeat.touch()
 
     def last_beat_at(self) -> float:
-        for name in ("heartbeat", "running.json", "spec.json", "."):
+        return self._written_at("heartbeat", "running.json", "spec.json", ".")
+
+    def _written_at(self, *names: str) -> float:
+        """When the first of these that is there was written."""
+        for name in names:
             try:
                 return (self.path / name).stat().st_mtime
             except FileNotFoundError:

@@ -57,7 +57,7 @@ def find_snapshot(path: Path) -> Snapshot | None:
 
 async def take(walls: Walls, to: Path, *, limit_bytes: int, timeout_sec: float) -> Snapshot:
     """Pack the workspace; the snapshot is there as a whole or not at all."""
-    blocks = limit_bytes // 512 + 2048
+    blocks = 2 * limit_bytes // 512 + 2048  # it may have gone over its limit, and ended by that
     tar = " ".join((_TAR, *_SPARSE, "-cf", "-", f"--use-compress-program='{_compressor()}'", "."))
     pack = f"ulimit -f {blocks}; exec {tar}"
     draft = to.with_suffix(".new")

@@ -26,7 +26,7 @@ def apply_changes(workspace: Path, changes: FileChanges, *, uid: int | None) -> 
     """Delete and write as told; UnsafePathError, and nothing done, if a path is not safe."""
     deleted = [path_parts(path) for path in sorted(changes.deleted)]
     written = [(path_parts(path), content) for path, content in sorted(changes.written.items())]
-    root = os.open(workspace, _FOLDER)
+    root = _open_root(workspace)
     try:
         for parts in deleted:
             _delete(root, parts)
@@ -38,12 +38,14 @@ def apply_changes(workspace: Path, changes: FileChanges, *, uid: int | None) -> 
 
 def read_procfile(workspace: Path) -> str | None:
     """The Procfile at the top, if it is a plain file: no link, pipe or device."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    root = _open_root(workspace)
     try:
-        descriptor = os.open(
-            workspace / "Procfile", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        )
+        descriptor = os.open("Procfile", flags, dir_fd=root)
     except OSError:
         return None
+    finally:
+        os.close(root)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
@@ -58,30 +60,63 @@ def used_bytes(workspace: Path, *, give_up_above: int | None = None) -> int:
     A tree that is nested beyond reason counts as more than anyone may have.
     """
     seen: set[int] = set()
-    root = os.open(workspace, _FOLDER)
-    total, names = _measure(root, seen)
-    frames = [(root, names)]
+    frames = [_Frame(_open_root(workspace), seen)]
+    total = frames[0].size
     try:
         while frames:
-            folder, names = frames[-1]
-            if not names:
-                os.close(frames.pop()[0])
+            if not frames[-1].folders:
+                frames.pop().close()
                 continue
             try:
-                below = os.open(names.pop(), _FOLDER, dir_fd=folder)
+                below = _enter_frame(frames[-1], seen)
             except OSError:
                 continue
-            size, inner = _measure(below, seen)
-            total += size
-            frames.append((below, inner))
+            frames.append(below)
+            total += below.size
             if len(frames) > _DEEPEST:
                 return _TOO_MUCH
             if give_up_above is not None and total > give_up_above:
                 break
     finally:
-        for folder, _ in frames:
-            os.close(folder)
+        for frame in frames:
+            frame.close()
     return total
+
+
+class _Frame:
+    """An open folder: the size of what lies in it itself, and the folders still to be entered."""
+
+    def __init__(self, folder: int, seen: set[int], *, mode: int | None = None) -> None:
+        self.folder = folder
+        self._mode = mode
+        self.size, self.folders = _measure(folder, seen)
+
+    def close(self) -> None:
+        if self._mode is not None:
+            _set_mode(self.folder, self._mode)
+        os.close(self.folder)
+
+
+def _enter_frame(frame: _Frame, seen: set[int]) -> _Frame:
+    """The next folder. One that its owner may not read is opened all the same: nothing must be
+    hidden there. Its mode is lent until the frame is closed."""
+    name = frame.folders.pop()
+    try:
+        return _Frame(os.open(name, _FOLDER, dir_fd=frame.folder), seen)
+    except PermissionError:
+        path_only = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+        shut = os.open(name, path_only, dir_fd=frame.folder)
+    try:
+        mode = stat.S_IMODE(os.fstat(shut).st_mode)
+        _set_mode(shut, mode | stat.S_IRWXU)
+        return _Frame(os.open(f"/proc/self/fd/{shut}", _FOLDER & ~os.O_NOFOLLOW), seen, mode=mode)
+    finally:
+        os.close(shut)
+
+
+def _set_mode(descriptor: int, mode: int) -> None:
+    """By the descriptor, which can't turn into something else as a name can."""
+    Path(f"/proc/self/fd/{descriptor}").chmod(mode)
 
 
 def unlinked_bytes(workspace: Path, pids: Iterable[int]) -> int:
@@ -118,6 +153,15 @@ def remove(path: Path) -> None:
             check=False,
         )
         subprocess.run(removal, capture_output=True, check=True)  # noqa: S603
+
+
+def _open_root(workspace: Path) -> int:
+    """The workspace itself, also when its program took away everybody's right to enter it."""
+    try:
+        return os.open(workspace, _FOLDER)
+    except PermissionError:
+        workspace.chmod(0o700)  # it lies in a folder where the program can put no link
+        return os.open(workspace, _FOLDER)
 
 
 def _measure(folder: int, seen: set[int]) -> tuple[int, list[str]]:
