@@ -7,7 +7,7 @@ nothing is isolated anyway, psutil does.
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,23 +63,40 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def kill(pids: Iterable[int]) -> None:
+def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
     for pid in pids:
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             continue
 
 
 def kill_descendants(pid: int, *, within_sec: float = 5) -> bool:
-    """Kill until none is left, since a forking tree grows while it is being killed."""
+    """Kill all processes below; whether they are gone.
+
+    They are stopped first, until none is new: a tree that stands still loses no member to init
+    and grows none while it is being killed.
+    """
     until = time.monotonic() + within_sec
-    while living := [child for child in descendants(pid) if identity(child)]:
+    found: dict[int, str] = {}
+    while fresh := _living(descendants(pid), besides=found):
+        kill(fresh, signal.SIGSTOP)
+        found |= fresh
+        if time.monotonic() > until:
+            break
+    kill(found)
+    while _living(found) or _living(descendants(pid)):
         if time.monotonic() > until:
             return False
-        kill(living)
+        kill(_living(descendants(pid)))
         time.sleep(0.005)
     return True
+
+
+def _living(pids: Iterable[int], *, besides: Container[int] = ()) -> dict[int, str]:
+    """Those that live, with their identities."""
+    named = ((pid, identity(pid)) for pid in pids if pid not in besides)
+    return {pid: name for pid, name in named if name is not None}
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

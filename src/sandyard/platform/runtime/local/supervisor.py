@@ -61,6 +61,7 @@ class Supervisor:
         try:
             program = await self._start(passed, stopped)
         except StartFailedError as error:
+            processes.kill_descendants(os.getpid())
             self._record_failure(error)
             return
         except (SandyardError, OSError) as error:
@@ -120,6 +121,10 @@ class Supervisor:
                 ca_file=Path(spec.git_ca_file) if spec.git_ca_file else None,
                 timeout_sec=timeout_sec,
             )
+        limit = spec.limits.storage_bytes
+        files = self._folder.workspace
+        if await asyncio.to_thread(workspace.used_bytes, files, give_up_above=limit) > limit:
+            raise OverLimitError("The files are larger than the storage that this may use.")
 
     def _command(self) -> str:
         procfile = workspace.read_procfile(self._folder.workspace)
