@@ -186,7 +186,9 @@ async def platform_api(
         await part.close()
 
 
-def platform_settings(url: str | None, **settings: Any) -> Settings:
+def platform_settings(
+    url: str | None, *, sandboxes: dict[str, Any] | None = None, **settings: Any
+) -> Settings:
     loaded = load_settings()
     unlimited = {"attempts_per_account": "100000/minute", "attempts_per_address": "100000/minute"}
     secret = {"jwt_secret": SecretStr("j" * 40), "public_url": "http://test"}
@@ -199,6 +201,7 @@ def platform_settings(url: str | None, **settings: Any) -> Settings:
         loaded,
         server=loaded.server.model_copy(update=server),
         platform=loaded.platform.model_copy(update=unlimited | secret | settings),
+        sandboxes=loaded.sandboxes.model_copy(update=sandboxes or {}),
     )
 
 

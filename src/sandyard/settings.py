@@ -6,6 +6,7 @@ Each section is frozen and belongs to one part. `describe` lists every variable 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator
@@ -29,6 +30,7 @@ def _rate(text: str) -> str:
 Seconds = Annotated[float, Field(gt=0)]
 Hours = Annotated[float, Field(gt=0, le=24 * 365)]
 Positive = Annotated[int, Field(gt=0)]
+Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 Rate = Annotated[str, AfterValidator(_rate)]
 Token = SecretStr | None
 
@@ -216,6 +218,56 @@ class PlatformSettings(Section):
         return url
 
 
+class SandboxSettings(Section):
+    """Sandboxes, usage and bills."""
+
+    sandbox_runtime: Literal["local"] = Field("local", description="What sandboxes run on.")
+    sandbox_isolation: Literal["bubblewrap", "none"] = Field(
+        "bubblewrap", description="`none` runs programs unconfined: only for code you trust."
+    )
+    sandbox_processes: Positive = Field(128, description="Processes and threads of one sandbox.")
+    sandbox_storage_gb: float = Field(
+        2, gt=0, le=1000, description="Files and logs of one sandbox."
+    )
+    sandbox_git_networks: str = Field(
+        "",
+        description="Private networks that templates may be fetched from, such as 10.0.0.0/8.",
+    )
+    sandbox_git_ca_file: str | None = Field(
+        None, description="Certificates to trust there, beside the system's."
+    )
+    sandbox_git_timeout_sec: Seconds = Field(60, description="To fetch a template's repository.")
+    sandbox_listen_timeout_sec: Seconds = Field(
+        30, description="For a program to listen on its PORT."
+    )
+    quota_sandboxes: Positive = Field(5, description="Sandboxes of an account that run at once.")
+    quota_cpu: float = Field(8, gt=0, description="Their vCPU together.")
+    quota_memory_gb: float = Field(16, gt=0, description="Their memory together.")
+    snapshot_days: float = Field(
+        30, gt=0, le=3650, description="How long the files of a stopped sandbox are kept."
+    )
+    snapshot_warning_hours: Hours = Field(
+        24, description="How long before their end its owner is told."
+    )
+    price_vcpu_hour: Price = Field(Decimal("0.05"), description="Of one vCPU for an hour.")
+    price_memory_gb_hour: Price = Field(
+        Decimal("0.01"), description="Of one GB of memory for an hour."
+    )
+    price_storage_gb_hour: Price = Field(
+        Decimal("0.0001"), description="Of one GB of kept files for an hour."
+    )
+    reconcile_interval_sec: Seconds = Field(
+        60, description="Between two comparisons of rows and what really runs."
+    )
+    ends_interval_sec: Seconds = Field(2, description="Between two looks for ended sandboxes.")
+    metrics_interval_sec: Seconds = Field(15, description="Between two samples of a sandbox.")
+    metrics_days: float = Field(30, gt=0, description="How long samples are kept.")
+    billing_interval_sec: Seconds = Field(3600, description="Between two runs of billing.")
+    snapshots_interval_sec: Seconds = Field(
+        3600, description="Between two looks for snapshots that expire."
+    )
+
+
 class DynamoSettings(Section):
     """DynamoDB, for the parts that are set to it. Credentials come by the usual AWS chain."""
 
@@ -237,6 +289,7 @@ class Settings:
     dynamo: DynamoSettings
     telemetry: TelemetrySettings
     platform: PlatformSettings
+    sandboxes: SandboxSettings
 
     def only(self, part: str) -> "Settings":
         """The same, for a process that runs this part alone."""

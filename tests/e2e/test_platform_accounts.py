@@ -7,18 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.engines import create_database
-from tests.platforms import read_outbox, token_in
+from tests.people import PASSWORD, Person, create_admin, mailed_token
 from tests.servers import ServerProcess, sandyard_serve
 
-PASSWORD = "correct horse battery"
 SECOND_PASSWORD = "staple of a horse"
 ALONE = {
     "PARTS": "platform",
@@ -26,56 +23,6 @@ ALONE = {
     "ATTEMPTS_PER_ADDRESS": "10000/minute",
     "LOG_LEVEL": "DEBUG",
 }
-
-
-@dataclass
-class Person:
-    """Somebody at a terminal; `answers` are all that he was ever shown, with what he asked."""
-
-    url: str
-    headers: dict[str, str] = field(default_factory=dict)
-    answers: list[tuple[str, str]] = field(default_factory=list)
-
-    def call(
-        self, method: str, path: str, body: Any = None, *, expect: int = 200, **headers: str
-    ) -> Any:
-        answer = httpx.request(
-            method,
-            f"{self.url}/api/v1{path}",
-            json=body,
-            headers=headers or self.headers,
-            timeout=20,
-        )
-        self.answers.append((f"{method} {path}", answer.text + str(answer.headers)))
-        assert answer.status_code == expect, (method, path, answer.text)
-        return answer.json() if answer.content else None
-
-    def log_in(self, login: str, password: str) -> None:
-        body = {"login": login, "password": password}
-        token = self.call("POST", "/auth/login", body)["access_token"]
-        self.headers = {"Authorization": f"Bearer {token}"}
-
-
-def mailed_token(server: ServerProcess, *, number: int) -> str:
-    """The token in the so-manieth mail, as soon as it is there."""
-    deadline = time.monotonic() + 10
-    while len(mails := read_outbox(server.data_dir)) < number:
-        assert time.monotonic() < deadline, "the mail did not come"
-        time.sleep(0.02)
-    return token_in(mails[number - 1])
-
-
-def create_admin(server: ServerProcess, *arguments: str, password: str = PASSWORD) -> Any:
-    command = [sys.executable, "-m", "sandyard", "users", "create-admin", "--password-stdin"]
-    where = ["--data-dir", str(server.data_dir)]
-    return subprocess.run(
-        [*command, *where, *arguments],
-        input=password + "\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 
 from sandyard.bootstrap.engines import is_embedded, open_part_database, secret
 from sandyard.bootstrap.part import Gauges
+from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.kit import ids
 from sandyard.kit.background import Background
 from sandyard.kit.clock import Clock, SystemClock
@@ -68,6 +69,7 @@ class PlatformPart:
     routers: Sequence[APIRouter]
     runner: JobRunner
     schedule: Sequence[Job[Any]]
+    wired: SandboxesWired
     is_embedded: bool
     """Whether this process has the engine to itself."""
 
@@ -96,6 +98,7 @@ class PlatformPart:
 
     async def close(self) -> None:
         await self.runner.stop()
+        await self.wired.sandboxes.close()
         await self.background.finish()
         self.passwords.close()
         await self.database.close()
@@ -143,6 +146,9 @@ def build_platform(
         holder=ids.holder_id(),
         lease_sec=settings.server.job_lease_sec,
     )
+    wired = build_sandboxes(
+        settings.sandboxes, database, guard, runner, clock=clock, data_dir=data_dir, prefix=PREFIX
+    )
     return PlatformPart(
         database=database,
         guard=guard,
@@ -163,9 +169,11 @@ def build_platform(
             create_notifications_router(notifications, guard, prefix=PREFIX),
             create_users_router(administration, guard, prefix=PREFIX),
             create_broadcast_router(notifications, guard, prefix=PREFIX),
+            *wired.routers,
         ),
         runner=runner,
-        schedule=(Job("signups", _SIGNUPS_INTERVAL_SEC, removal.run),),
+        schedule=(Job("signups", _SIGNUPS_INTERVAL_SEC, removal.run), *wired.schedule),
+        wired=wired,
         is_embedded=is_embedded(settings, MIGRATIONS.part),
     )
 

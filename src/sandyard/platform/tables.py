@@ -124,11 +124,14 @@ sandboxes = sa.Table(
     sa.Column("status", sa.String(20), nullable=False),
     sa.Column("status_reason", sa.Text),
     sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("node", sa.String(25)),
     sa.Column("preview_url", sa.String(500)),
     sa.Column("latest_snapshot_id", sa.String(255)),
     sa.Column("snapshot_bytes", sa.BigInteger),
     sa.Column("snapshot_taken_at", UtcTime),
     sa.Column("snapshot_expires_at", UtcTime),
+    sa.Column("storage_counted_until", UtcTime),
+    sa.Column("expiry_told_at", UtcTime),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("started_at", UtcTime),
@@ -153,11 +156,16 @@ sandbox_usage = sa.Table(
     sa.Column("cpu_hours", sa.Double, nullable=False),
     sa.Column("memory_hours", sa.Double, nullable=False),
     sa.Column("storage_hours", sa.Double, nullable=False),
+    sa.Column("cpu", sa.Double, nullable=False),
+    sa.Column("memory_gb", sa.Double, nullable=False),
+    sa.Column("storage_gb", sa.Double, nullable=False),
     sa.Column("hourly_rate", Money, nullable=False),
     sa.Column("cost", Money, nullable=False),
+    sa.Column("is_billed", sa.Boolean, nullable=False),
     sa.Column("created_at", UtcTime, nullable=False),
 )
-"""A sandbox has at most one open row of each service type."""
+"""A sandbox has an open row exactly while it is running. What keeping its snapshot costs is added
+up to `storage_counted_until`, as closed rows. `is_billed` once all of a closed row is on bills."""
 
 sandbox_metrics = sa.Table(
     "sandbox_metrics",

@@ -66,6 +66,8 @@ def git_server(folder: Path) -> Iterator[GitServer]:
         root = repositories
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.block_on_close = False  # a client that keeps its connection is not waited for
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

@@ -96,8 +96,8 @@ def simulate(
     """Let a fleet of devices send readings to a server, as badly as real boards do.
 
     As the options say, they lose answers and connections, send again, late and out of order;
-    without them they behave. They go on when a server that was away comes back. At the end everything is read back: exit code 1 unless the server holds
-    exactly what was measured.
+    without them they behave. They go on when a server that was away comes back. At the end
+    everything is read back: exit code 1 unless the server holds exactly what was measured.
     """
     import secrets
 

@@ -252,11 +252,14 @@ def _sandboxes() -> None:
         sa.Column("status", sa.String(20), nullable=False, server_default="created"),
         sa.Column("status_reason", sa.Text),
         sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("node", sa.String(25)),
         sa.Column("preview_url", sa.String(500)),
         sa.Column("latest_snapshot_id", sa.String(255)),
         sa.Column("snapshot_bytes", sa.BigInteger),
         sa.Column("snapshot_taken_at", TIME),
         sa.Column("snapshot_expires_at", TIME),
+        sa.Column("storage_counted_until", TIME),
+        sa.Column("expiry_told_at", TIME),
         *_made("created_at", "updated_at"),
         sa.Column("started_at", TIME),
         sa.Column("stopped_at", TIME),
@@ -275,6 +278,9 @@ def _sandboxes() -> None:
     _index("sandboxes", "project_id")
     _index("sandboxes", "status, id")
     _index("sandboxes", "snapshot_expires_at", where="snapshot_expires_at IS NOT NULL")
+    _index("sandboxes", "storage_counted_until", where="storage_counted_until IS NOT NULL")
+    _index("sandboxes", "node, status", where="status IN ('starting', 'running')")
+    _index("sandboxes", "latest_snapshot_id", where="latest_snapshot_id IS NOT NULL")
 
 
 def _usage() -> None:
@@ -292,10 +298,15 @@ def _usage() -> None:
         sa.Column("cpu_hours", sa.Double, nullable=False, server_default="0.0"),
         sa.Column("memory_hours", sa.Double, nullable=False, server_default="0.0"),
         sa.Column("storage_hours", sa.Double, nullable=False, server_default="0.0"),
+        sa.Column("cpu", sa.Double, nullable=False, server_default="0.0"),
+        sa.Column("memory_gb", sa.Double, nullable=False, server_default="0.0"),
+        sa.Column("storage_gb", sa.Double, nullable=False, server_default="0.0"),
         sa.Column("hourly_rate", MONEY, nullable=False),
         sa.Column("cost", MONEY, nullable=False, server_default="0"),
+        sa.Column("is_billed", sa.Boolean, nullable=False, server_default=sa.false()),
         *_made("created_at"),
     )
+    _index("sandbox_usage", "id", name="sandbox_usage_unbilled", where="is_billed = false")
     _index(
         "sandbox_usage",
         "sandbox_id, service_type",
