@@ -42,8 +42,11 @@ $(VENV)/dev-installed: pyproject.toml uv.lock | $(UV)
 $(DYNOXIDE):
 	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS) @dynoxide/$(PLATFORM)@$(DYNOXIDE_VERSION)
 
+# What some tests and the sandboxes need from the system.
+DEBIAN_TOOLS := curl bubblewrap git openssl python3 zstd
 debian-tools:
-	@command -v curl >/dev/null || (apt-get update -qq && apt-get install -y -qq curl >/dev/null)
+	@for tool in curl bwrap git openssl /usr/bin/python3 zstd; do command -v $$tool >/dev/null || missing=1; done; \
+	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq $(DEBIAN_TOOLS) >/dev/null)
 
 serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR)
 	@exec $(RUN)/sandyard serve --host $(HOST) --port $(PORT) --data-dir $(DATA_DIR)

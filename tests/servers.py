@@ -99,6 +99,7 @@ def sandyard_serve(
         "BROKER_ADMIN_TOKEN": "admin-token",
         "TELEMETRY_ADMIN_TOKEN": "telemetry-token",
         "API_KEY_PEPPER": "pepper",
+        "JWT_SECRET": "the-signing-key-of-the-tests-which-is-long",
     }
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir.with_suffix(".log")

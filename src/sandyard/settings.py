@@ -3,21 +3,38 @@
 Each section is frozen and belongs to one part. `describe` lists every variable for the docs.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sandyard.kit.errors import SandyardError
 
+_MIN_SIGNING_KEY = 32
+
+
+def _rate(text: str) -> str:
+    from limits import parse
+
+    try:
+        parse(text)
+    except ValueError as error:
+        raise ValueError("must be like `10/minute` or `2 per second`") from error
+    return text
+
+
 Seconds = Annotated[float, Field(gt=0)]
 Hours = Annotated[float, Field(gt=0, le=24 * 365)]
 Positive = Annotated[int, Field(gt=0)]
+Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
+Rate = Annotated[str, AfterValidator(_rate)]
 Token = SecretStr | None
 
-PARTS = ("broker", "telemetry")
+PARTS = ("broker", "telemetry", "platform")
 
 
 class SettingsError(SandyardError):
@@ -102,24 +119,12 @@ class BrokerSettings(Section):
     )
     deletion_backoff_base_sec: Seconds = Field(300, description="Wait after the first failure.")
     deletion_backoff_max_sec: Seconds = Field(3600, description="Longest wait between attempts.")
-    rate_limit_per_track: str | None = Field(
+    rate_limit_per_track: Rate | None = Field(
         None, description="Such as `10/minute`; unset: no limit."
     )
     rate_limit_storage_url: str = Field(
         "async+memory://", description="Where rates are counted, as the `limits` library names it."
     )
-
-    @field_validator("rate_limit_per_track")
-    @classmethod
-    def _is_rate(cls, text: str | None) -> str | None:
-        if text is not None:
-            from limits import parse
-
-            try:
-                parse(text)
-            except ValueError as error:
-                raise ValueError("must be like `10/minute` or `2 per second`") from error
-        return text
 
 
 class ProviderSettings(Section):
@@ -162,6 +167,107 @@ class TelemetrySettings(Section):
     )
 
 
+class PlatformSettings(Section):
+    """The Platform."""
+
+    jwt_secret: Token = Field(
+        None, description="Signs logins; several, comma-separated: the first signs, each is taken."
+    )
+    login_hours: Hours = Field(24, description="How long a login lasts.")
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/]+",
+        description="Where people reach this server, for mails. Unset: where it listens.",
+    )
+    smtp_url: SecretStr | None = Field(
+        None,
+        description="`smtp://`, `smtps://` or `smtp+starttls://`, with user and password if need "
+        "be. Unset: mails are files in `outbox` in the data dir.",
+    )
+    mail_from: str = Field(
+        "Sandyard <sandyard@localhost>",
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="The sender of mails.",
+    )
+    attempts_per_account: Rate = Field(
+        "10 per 15 minutes", description="Logins, or mails, for one account or address of mail."
+    )
+    attempts_per_address: Rate = Field(
+        "100 per 15 minutes", description="The same from one address of the network."
+    )
+    client_address_header: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Behind a proxy: its header with the caller's address, as `X-Forwarded-For`.",
+    )
+
+    @field_validator("jwt_secret")
+    @classmethod
+    def _is_long(cls, secret: Token) -> Token:
+        if any(len(each) < _MIN_SIGNING_KEY for each in tokens(secret)):
+            raise ValueError(f"must have at least {_MIN_SIGNING_KEY} characters")
+        return secret
+
+    @field_validator("smtp_url")
+    @classmethod
+    def _is_smtp(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not re.match(
+            r"(smtp|smtps|smtp\+starttls)://[^\s/]+", url.get_secret_value()
+        ):
+            raise ValueError("must begin with smtp://, smtps:// or smtp+starttls://")
+        return url
+
+
+class SandboxSettings(Section):
+    """Sandboxes, usage and bills."""
+
+    sandbox_runtime: Literal["local"] = Field("local", description="What sandboxes run on.")
+    sandbox_isolation: Literal["bubblewrap", "none"] = Field(
+        "bubblewrap", description="`none` runs programs unconfined: only for code you trust."
+    )
+    sandbox_processes: Positive = Field(128, description="Processes and threads of one sandbox.")
+    sandbox_storage_gb: float = Field(
+        2, gt=0, le=1000, description="Files and logs of one sandbox."
+    )
+    sandbox_git_networks: str = Field(
+        "",
+        description="Private networks that templates may be fetched from, such as 10.0.0.0/8.",
+    )
+    sandbox_git_ca_file: str | None = Field(
+        None, description="Certificates to trust there, beside the system's."
+    )
+    sandbox_git_timeout_sec: Seconds = Field(60, description="To fetch a template's repository.")
+    sandbox_listen_timeout_sec: Seconds = Field(
+        30, description="For a program to listen on its PORT."
+    )
+    quota_sandboxes: Positive = Field(5, description="Sandboxes of an account that run at once.")
+    quota_cpu: float = Field(8, gt=0, description="Their vCPU together.")
+    quota_memory_gb: float = Field(16, gt=0, description="Their memory together.")
+    snapshot_days: float = Field(
+        30, gt=0, le=3650, description="How long the files of a stopped sandbox are kept."
+    )
+    snapshot_warning_hours: Hours = Field(
+        24, description="How long before their end its owner is told."
+    )
+    price_vcpu_hour: Price = Field(Decimal("0.05"), description="Of one vCPU for an hour.")
+    price_memory_gb_hour: Price = Field(
+        Decimal("0.01"), description="Of one GB of memory for an hour."
+    )
+    price_storage_gb_hour: Price = Field(
+        Decimal("0.0001"), description="Of one GB of kept files for an hour."
+    )
+    reconcile_interval_sec: Seconds = Field(
+        60, description="Between two comparisons of rows and what really runs."
+    )
+    ends_interval_sec: Seconds = Field(2, description="Between two looks for ended sandboxes.")
+    metrics_interval_sec: Seconds = Field(15, description="Between two samples of a sandbox.")
+    metrics_days: float = Field(30, gt=0, description="How long samples are kept.")
+    billing_interval_sec: Seconds = Field(3600, description="Between two runs of billing.")
+    snapshots_interval_sec: Seconds = Field(
+        3600, description="Between two looks for snapshots that expire."
+    )
+
+
 class DynamoSettings(Section):
     """DynamoDB, for the parts that are set to it. Credentials come by the usual AWS chain."""
 
@@ -182,6 +288,8 @@ class Settings:
     provider: ProviderSettings
     dynamo: DynamoSettings
     telemetry: TelemetrySettings
+    platform: PlatformSettings
+    sandboxes: SandboxSettings
 
     def only(self, part: str) -> "Settings":
         """The same, for a process that runs this part alone."""

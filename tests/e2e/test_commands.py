@@ -24,6 +24,8 @@ COMMANDS = [
     ["tables", "check"],
     ["tables", "adopt"],
     ["verify"],
+    ["users"],
+    ["users", "create-admin"],
     ["devices"],
     ["devices", "simulate"],
 ]
@@ -86,6 +88,7 @@ def test_on_a_shared_engine_no_token_is_invented(tmp_path: Path) -> None:
         "sandyard: BROKER_ADMIN_TOKEN: must be set",
         "sandyard: TELEMETRY_ADMIN_TOKEN: must be set",
         "sandyard: API_KEY_PEPPER: must be set",
+        "sandyard: JWT_SECRET: must be set",
     ]
 
 

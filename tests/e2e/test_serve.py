@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from sandyard.entrypoints.server import free_port
+from sandyard.settings import PARTS
 from tests.engines import create_database, postgres_folder, postgres_server
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve, wait_until_ready
 
@@ -61,7 +62,7 @@ def test_the_first_start_makes_tokens_and_prints_lines_that_work_when_pasted(
         text = _read_until(process, "/metrics\n")
         assert "simulated (25 sandboxes)" in text
         lines = re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
-        assert len(lines) == 3
+        assert len(lines) == 6
         answers = [
             subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=20).stdout
             for line in lines
@@ -69,7 +70,11 @@ def test_the_first_start_makes_tokens_and_prints_lines_that_work_when_pasted(
         lease, stats = orjson.loads(answers[0]), orjson.loads(answers[1])
         assert lease["name"].startswith("sandbox-")
         assert (stats["available"], stats["allocated"], stats["total"]) == (24, 1, 25)
-        assert b"pool_total 25.0" in answers[2]
+        assert orjson.loads(answers[2])["api_key"]
+        assert orjson.loads(answers[3])["devices"] == []
+        assert orjson.loads(answers[4]) == {"status": "accepted"}
+        assert f"files in {data / 'outbox'}" in text
+        assert b"pool_total 25.0" in answers[5]
         for secret in (data / "secrets").iterdir():
             assert stat.S_IMODE(secret.stat().st_mode) == 0o600
             assert secret.read_text() not in text
@@ -221,7 +226,9 @@ async def test_postgresql_away_and_back(tmp_path: Path) -> None:
                 )
                 output, _ = upgrade.communicate(timeout=30)
                 assert upgrade.returncode == 0, (tmp_path / "upgrade.log").read_text()
-                assert output.decode() == "broker: version 0001, newest 0001\n"
+                assert output.decode().splitlines() == [
+                    f"{part}: version 0001, newest 0001" for part in PARTS
+                ]
                 wait_until_ready(server.url, server.process)
                 sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin)
                 assert sync.status_code == 200
@@ -309,7 +316,7 @@ def test_a_pasted_line_needs_no_quoting(tmp_path: Path) -> None:
     )
     try:
         text = _read_until(process, "/metrics\n")
-        [line] = re.findall(r"^\s+(curl -X POST .*)$", text, re.MULTILINE)
+        [line] = re.findall(r"^\s+(curl -X POST .*/allocate .*)$", text, re.MULTILINE)
         assert shlex.split(line)
         run = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=20)
         assert b"sandbox_id" in run.stdout

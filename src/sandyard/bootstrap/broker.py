@@ -230,9 +230,9 @@ def _rate_limit(settings: Settings) -> RateLimit | None:
     rate = settings.broker.rate_limit_per_track
     if rate is None:
         return None
-    from sandyard.broker.rate_limit import TrackRateLimit
+    from sandyard.kit.rate_limit import RateLimit as CountedRateLimit
 
-    return TrackRateLimit(rate, settings.broker.rate_limit_storage_url)
+    return CountedRateLimit(rate, settings.broker.rate_limit_storage_url)
 
 
 def _provider_policy(provider: ProviderSettings) -> ProviderPolicy:

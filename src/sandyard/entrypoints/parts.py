@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.bootstrap.broker import BrokerPart, build_broker
 from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.platform import build_platform
 from sandyard.bootstrap.telemetry import build_telemetry
 from sandyard.entrypoints.provider import ProviderAddress, provider_address
 from sandyard.settings import Settings
@@ -37,8 +38,10 @@ async def running_parts(
                         provider_address(settings.provider, data_dir)
                     )
                     part = open_broker(settings, data_dir, provider, registry)
-                case _:
+                case "telemetry":
                     part = build_telemetry(settings, data_dir=data_dir, registry=registry)
+                case _:
+                    part = build_platform(settings, data_dir=data_dir)
             stack.push_async_callback(part.close)
             parts.append(part)
         yield RunningParts(parts, provider)

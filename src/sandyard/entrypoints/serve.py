@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from sandyard.entrypoints.data_dir import locked, with_secrets
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.parts import running_parts
 from sandyard.entrypoints.server import Listener, require_free_port
-from sandyard.entrypoints.welcome import welcome
+from sandyard.entrypoints.welcome import local_url, welcome
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.metrics import new_registry
@@ -50,11 +50,18 @@ def run(settings: Settings, options: ServeOptions) -> None:
 
     options.data_dir.mkdir(parents=True, exist_ok=True)
     with locked(options.data_dir) if embedded_parts(settings) else nullcontext():
-        settings = with_secrets(settings, options.data_dir)
+        settings = _with_public_url(with_secrets(settings, options.data_dir), options)
         if options.worker_of is None:
             require_free_port(options.host, options.port)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, options))
+
+
+def _with_public_url(settings: Settings, options: ServeOptions) -> Settings:
+    if settings.platform.public_url is not None:
+        return settings
+    url = local_url(options.host, options.port)
+    return replace(settings, platform=settings.platform.model_copy(update={"public_url": url}))
 
 
 async def _serve(settings: Settings, options: ServeOptions) -> None:

@@ -1,10 +1,12 @@
 """What a person sees when the server is ready: where everything is, with lines to paste."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from sandyard.bootstrap.engines import embedded_parts
+from sandyard.bootstrap.platform import OUTBOX
 from sandyard.entrypoints.data_dir import secret_file
 from sandyard.entrypoints.parts import RunningParts
 from sandyard.entrypoints.provider import SIMULATED_SANDBOXES
@@ -15,8 +17,7 @@ def welcome(
     settings: Settings, running: RunningParts, *, host: str, port: int, data_dir: Path
 ) -> str:
     """Lines that never show a token: they read it from its file or variable when pasted."""
-    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    url = local_url(host, port)
     lines = [
         "",
         f"Sandyard is ready at {url} (API: {url}/docs)",
@@ -30,11 +31,19 @@ def welcome(
     return "\n".join(lines)
 
 
+def local_url(host: str, port: int) -> str:
+    """The server's URL as somebody on this machine types it."""
+    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def _engines(settings: Settings, running: RunningParts, data_dir: Path) -> Iterator[str]:
     embedded = embedded_parts(settings)
     for part in running.parts:
         engine = f"SQLite in {data_dir}" if part.name in embedded else part.engine
         yield f"  {part.name:<10}{engine}"
+    if "platform" in settings.server.part_names and settings.platform.smtp_url is None:
+        yield f"  {'mails':<10}files in {data_dir / OUTBOX}"
     if provider := running.provider:
         where = (
             f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults at {provider.url}/_sim"
@@ -59,6 +68,13 @@ def _calls(settings: Settings, url: str, data_dir: Path) -> Iterator[str]:
         yield "Make a key for devices, list the devices:"
         yield f"  curl -X POST {telemetry}/api-keys {admin}"
         yield f"  curl {telemetry}/devices {admin}"
+    if "platform" in settings.server.part_names:
+        sign_up = {"email": "me@example.com", "username": "someone", "password": "change this now"}
+        yield "Sign up, then read the mail:"
+        yield (
+            f"  curl {url}/api/v1/auth/signup -H 'Content-Type: application/json'"
+            f" -d {shlex.quote(json.dumps(sign_up))}"
+        )
 
 
 def _for_shell(data_dir: Path, name: str) -> str:

@@ -1,6 +1,7 @@
 """The time, as something that is passed in."""
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -18,3 +19,8 @@ class SystemClock:
 def rfc3339(at: float) -> str:
     """As `2024-01-15T10:30:00Z`, which sorts as the times follow each other."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def utc_time(at: float) -> datetime:
+    """The same instant as a `datetime` that knows its zone."""
+    return datetime.fromtimestamp(at, UTC)

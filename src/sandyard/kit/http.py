@@ -12,7 +12,8 @@ from starlette.responses import Response
 from sandyard.kit.errors import UnauthorizedError
 
 DEVICE_KEY = "DeviceKey"
-"""The name of the one scheme that is no bearer token."""
+ACCOUNT_KEY = "AccountKey"
+"""The names of the schemes that are no bearer tokens."""
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 """Headers as the server gives them: names in lower case, repeated ones as often as they came."""
@@ -20,6 +21,16 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
     return [value for header, value in headers if header == name]
+
+
+def client_address(request: Request, *, header: str | None) -> str:
+    """Where a request comes from: the connection's other end, or what the nearest proxy wrote
+    into its header."""
+    if header is not None:
+        sent = values_of(request.scope["headers"], header.lower().encode())
+        if sent:
+            return sent[-1].decode("latin-1").rpartition(",")[2].strip()[:64]
+    return request.client.host if request.client else ""
 
 
 class ErrorBody(BaseModel):
@@ -75,7 +86,8 @@ def security_schemes(document: Mapping[str, Any]) -> dict[str, Any]:
     }
     bearer = {"type": "http", "scheme": "bearer"}
     api_key = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
-    return {scheme: api_key if scheme == DEVICE_KEY else bearer for scheme in sorted(named)}
+    keys = (DEVICE_KEY, ACCOUNT_KEY)
+    return {scheme: api_key if scheme in keys else bearer for scheme in sorted(named)}
 
 
 def checked_first(check: Callable[[Request], Awaitable[None]]) -> type[APIRoute]:

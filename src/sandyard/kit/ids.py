@@ -1,5 +1,6 @@
 """Makers of identifiers."""
 
+import re
 import secrets
 import string
 import uuid
@@ -8,6 +9,8 @@ from collections.abc import Callable
 IdMaker = Callable[[], str]
 
 _ALPHABET = string.ascii_lowercase + string.digits
+_SHORT = frozenset({"not", "usg", "mtr", "bil", "sgn"})
+"""Prefixes of what is made so often that shorter ids are kinder to read."""
 _SANDBOX_NAMESPACE = uuid.UUID("6f0e3e0c-6f0b-5b57-9a3c-2f6d7f1f7c11")
 
 
@@ -17,7 +20,7 @@ def request_id() -> str:
 
 def holder_id() -> str:
     """A name for this process, for leases that only their holder may renew."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(16))
+    return _random(16)
 
 
 def uuid4() -> str:
@@ -32,3 +35,35 @@ def device_api_key() -> str:
 def sandbox_id(external_id: str) -> str:
     """The same external id always gives the same sandbox id, so a second row can't be made."""
     return str(uuid.uuid5(_SANDBOX_NAMESPACE, external_id))
+
+
+def resource_id(prefix: str) -> str:
+    """Such as `prj-` and 17 letters and digits; 12 for what is made in great numbers."""
+    return f"{prefix}-{_random(12 if prefix in _SHORT else 17)}"
+
+
+def is_resource_id(prefix: str, text: str) -> bool:
+    """Whether this could be an id that we made; what could not need not be looked for."""
+    return bool(re.fullmatch(rf"{prefix}-[a-z0-9]{{12,17}}", text))
+
+
+def account_id() -> str:
+    """12 digits, the first not 0. Not so many that two could never be the same."""
+    return str(10**11 + secrets.randbelow(9 * 10**11))
+
+
+def is_account_id(text: str) -> bool:
+    return bool(re.fullmatch("[0-9]{12}", text, re.ASCII))
+
+
+def account_api_key() -> str:
+    return f"sbk-{_random(40)}"
+
+
+def mail_token() -> str:
+    """What a mail carries to show that its reader has the address."""
+    return secrets.token_urlsafe(32)
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))

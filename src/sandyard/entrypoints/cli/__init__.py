@@ -28,6 +28,7 @@ class _Commands(click.Group):
         "tables": "tables",
         "verify": "verify",
         "devices": "devices",
+        "users": "users",
     }
 
     def list_commands(self, _context: click.Context) -> list[str]:

@@ -18,13 +18,26 @@ Examples:
 """
 
 
+_PARTS = {
+    "sync": "broker",
+    "cleanup": "broker",
+    "expiry": "broker",
+    "retention": "telemetry",
+    "signups": "platform",
+    "reconcile": "platform",
+    "snapshots": "platform",
+    "billing": "platform",
+}
+"""Whose job it is."""
+
+
 @click.group("jobs", epilog=_EPILOG)
 def command() -> None:
     """Run one job, once, for cron or EventBridge."""
 
 
 @command.command("run", epilog=_EPILOG)
-@click.argument("job", type=click.Choice(["sync", "cleanup", "expiry", "retention"]))
+@click.argument("job", type=click.Choice([*_PARTS]))
 @click.option("--force", is_flag=True, help="sync: let also most of the pool go stale.")
 @click.option(
     "--data-dir",
@@ -41,6 +54,10 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     cleanup    the Broker: delete what was given up
     expiry     the Broker: take back what was forgotten
     retention  Telemetry: remove what has expired (DynamoDB does it by itself)
+    signups    the Platform: remove sign-ups that nobody verified
+    reconcile  the Platform: compare what should run on this machine with what does
+    snapshots  the Platform: remove the files of stopped sandboxes whose time is over
+    billing    the Platform: make bills of what was used
     """
     from contextlib import nullcontext
 
@@ -54,7 +71,7 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     data_dir = data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True)
-    part = "telemetry" if job == "retention" else "broker"
+    part = _PARTS[job]
     with locked(data_dir) if is_embedded(settings, part) else nullcontext(), while_working(job):
         report = asyncio.run(_run(settings, job, part, force=force, data_dir=data_dir))
     click.echo(report)
@@ -87,6 +104,6 @@ async def _run(settings: object, job: str, part: str, *, force: bool, data_dir: 
 
 async def _run_scheduled(part: "Part", name: str) -> Any:
     for job in part.schedule:
-        if job.name == name and part.runner is not None:
+        if job.name.split()[0] == name and part.runner is not None:
             return await part.runner.run(job)
     raise click.UsageError(f"{part.engine} does this by itself; there is no job for it")

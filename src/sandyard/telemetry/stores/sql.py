@@ -17,9 +17,10 @@ import sqlalchemy as sa
 from sandyard.kit.clock import rfc3339
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.migrations import Migrations
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database, Prepared, upsert
 from sandyard.kit.sql_batches import BatchInsert, KeyLookup
+from sandyard.kit.sql_paging import page_of
 from sandyard.telemetry.model import (
     MARKER_SECONDS,
     Bucket,
@@ -321,34 +322,6 @@ def _readings_there(connection: sa.Connection, rows: Sequence[tuple[Any, ...]]) 
 
 def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[Reading]:
     return [_reading_of(row) for row in connection.execute(statement)]
-
-
-async def page_of(
-    database: Database,
-    statement: sa.Select[Any],
-    order: tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]],
-    *,
-    listing: str,
-    limit: int,
-    cursor: str | None,
-) -> tuple[Sequence[Any], str | None]:
-    """A page in descending order of two columns, and the cursor of the next."""
-    first, second = order
-    if cursor is not None:
-        position = decode_cursor(listing, cursor)
-        kinds = (first.type.python_type, second.type.python_type)
-        if len(position) != 2 or not all(map(isinstance, position, kinds)):
-            raise InvalidCursorError
-        statement = statement.where(
-            first <= position[0],  # for the planner: the tuple alone bounds no range
-            sa.tuple_(first, second) < sa.tuple_(*position),
-        )
-    statement = statement.order_by(first.desc(), second.desc()).limit(limit + 1)
-    rows = await database.read(lambda connection: connection.execute(statement).all())
-    if len(rows) <= limit:
-        return rows, None
-    last = rows[limit - 1]._mapping  # noqa: SLF001 - how SQLAlchemy names its public mapping
-    return rows[:limit], encode_cursor(listing, [last[first], last[second]])
 
 
 def _of(hardware_id: str, within: TimeRange) -> tuple[sa.ColumnElement[bool], ...]:

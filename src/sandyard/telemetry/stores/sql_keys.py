@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
+from sandyard.kit.sql_paging import page_of
 from sandyard.telemetry.model import ApiKey
-from sandyard.telemetry.stores.sql import page_of
 from sandyard.telemetry.stores.tables import api_keys
 
 _column = api_keys.c

@@ -1,0 +1,74 @@
+"""`sandyard users`."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from sandyard.platform.accounts.model import Account
+
+_EPILOG = """\b
+Examples:
+  sandyard users create-admin --email me@example.com --username me.too
+  pass show sandyard | sandyard users create-admin --email a@b.cd --username ann --password-stdin
+"""
+
+
+@click.group("users", epilog=_EPILOG)
+def command() -> None:
+    """Make the Platform's first admin."""
+
+
+@command.command("create-admin", epilog=_EPILOG)
+@click.option("--email", required=True, help="Nobody verifies it.")
+@click.option("--username", required=True, help="3 to 100 of A-Z a-z 0-9 . _ -")
+@click.option("--password-stdin", is_flag=True, help="Read the password's line from stdin.")
+@click.option(
+    "--data-dir",
+    default="./data",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The embedded engine's; a `serve` may be running on it.",
+)
+def create_admin(email: str, username: str, password_stdin: bool, data_dir: Path) -> None:
+    """Make an account with the role admin, with a default project, that can log in at once."""
+    from sandyard.platform.accounts.model import EMAIL, USERNAME
+
+    if len(email) > 254 or not re.fullmatch(EMAIL, email):
+        raise click.BadParameter("must be an e-mail address alone", param_hint="--email")
+    if not 3 <= len(username) <= 100 or not re.fullmatch(USERNAME, username):
+        raise click.BadParameter("must be 3 to 100 of A-Z a-z 0-9 . _ -", param_hint="--username")
+    account = asyncio.run(_create(email, username, _password(password_stdin), data_dir.resolve()))
+    click.echo(f"{account.username} <{account.email}> is an admin: account {account.account_id}")
+
+
+def _password(from_stdin: bool) -> str:
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    if not 10 <= len(password) <= 128:
+        raise click.UsageError("The password must have 10 to 128 characters.")
+    return str(password)
+
+
+async def _create(email: str, username: str, password: str, data_dir: Path) -> "Account":
+    from sandyard.bootstrap.engines import is_embedded
+    from sandyard.bootstrap.platform import build_platform
+    from sandyard.settings import load_settings
+
+    settings = load_settings()
+    part = build_platform(settings, data_dir=data_dir)
+    try:
+        if is_embedded(settings, part.name):
+            await part.upgrade()
+        await part.check()
+        return await part.administration.create_admin(
+            email=email, username=username, password=password
+        )
+    finally:
+        await part.close()

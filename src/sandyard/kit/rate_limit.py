@@ -1,0 +1,28 @@
+"""How often one caller may ask, counted by the `limits` library."""
+
+import math
+import time
+
+from limits import parse
+from limits.aio.strategies import MovingWindowRateLimiter
+from limits.storage import storage_from_string
+
+
+class RateLimit:
+    """One rate, for any number of keys. Who shares a storage shares the counts of equal names."""
+
+    def __init__(self, rate: str, storage_url: str, *, name: str = "") -> None:
+        self._rate = parse(rate)
+        self._limiter = MovingWindowRateLimiter(storage_from_string(storage_url))
+        self._name = (name,) if name else ()
+
+    async def wait_for(self, key: str) -> int | None:
+        """Count an attempt; None, or the seconds to wait if it is one too many."""
+        if await self._limiter.hit(self._rate, *self._name, key):
+            return None
+        window = await self._limiter.get_window_stats(self._rate, *self._name, key)
+        return max(1, math.ceil(window.reset_time - time.time()))
+
+    async def forgive(self, key: str) -> None:
+        """Forget the attempts of this key."""
+        await self._limiter.clear(self._rate, *self._name, key)

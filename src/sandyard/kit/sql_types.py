@@ -1,0 +1,86 @@
+"""Column types that mean the same on SQLite and PostgreSQL."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+MONEY_PLACES = 6
+_MILLIONTH = Decimal(1).scaleb(-MONEY_PLACES)
+_UTC_TEXT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+BIG_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+"""A key that counts up by itself; SQLite does that for `INTEGER` alone."""
+
+
+class Money(TypeDecorator[Decimal]):
+    """An exact amount with six decimal places.
+
+    NUMERIC(18, 6) on PostgreSQL. SQLite has no decimals, so it keeps whole millionths there, which
+    SUM adds up exactly too.
+    """
+
+    impl = sa.Numeric(18, MONEY_PLACES)
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[Decimal]:
+        return Decimal
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(sa.BigInteger())
+        return dialect.type_descriptor(sa.Numeric(18, MONEY_PLACES))
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
+        if value is None:
+            return None
+        exact = Decimal(value)
+        if exact != exact.quantize(_MILLIONTH):
+            raise ValueError(f"{value} has more than {MONEY_PLACES} decimal places")
+        return int(exact.scaleb(MONEY_PLACES)) if dialect.name == "sqlite" else exact
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Decimal | None:
+        if value is None:
+            return None
+        if dialect.name == "sqlite":
+            return Decimal(int(value)).scaleb(-MONEY_PLACES)
+        return Decimal(value).quantize(_MILLIONTH)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A time that knows its zone, always UTC in Python.
+
+    TIMESTAMP WITH TIME ZONE on PostgreSQL; on SQLite a text of fixed width, which sorts as the
+    times follow each other.
+    """
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[datetime]:
+        return datetime
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(sa.String(27))
+        return dialect.type_descriptor(sa.DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without a zone")
+        utc = value.astimezone(UTC)
+        return utc.strftime(_UTC_TEXT) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if dialect.name == "sqlite":
+            return datetime.strptime(value, _UTC_TEXT).replace(tzinfo=UTC)
+        at: datetime = value
+        return at.astimezone(UTC)

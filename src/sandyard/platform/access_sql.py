@@ -1,0 +1,57 @@
+"""Standings on SQLite or PostgreSQL."""
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sandyard.kit.sql import Database
+from sandyard.platform.access import KeyStanding, Standing
+from sandyard.platform.principal import Role
+from sandyard.platform.tables import api_keys, users
+
+_STANDING = (users.c.account_id, users.c.role, users.c.is_active, users.c.token_version)
+_account = sa.select(*_STANDING).where(users.c.account_id == sa.bindparam("account_id"))
+_key = (
+    sa.select(
+        *_STANDING,
+        api_keys.c.key_id,
+        api_keys.c.is_active.label("key_is_active"),
+        api_keys.c.last_used_at,
+    )
+    .join_from(api_keys, users, api_keys.c.user_account_id == users.c.account_id)
+    .where(api_keys.c.key_hash == sa.bindparam("key_hash"), api_keys.c.deleted_at.is_(None))
+)
+
+
+class SqlStandings:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_account(self, account_id: str) -> Standing | None:
+        row = await self._first(_account, account_id=account_id)
+        return None if row is None else _standing(row)
+
+    async def find_key(self, key_hash: str) -> KeyStanding | None:
+        row = await self._first(_key, key_hash=key_hash)
+        if row is None:
+            return None
+        return KeyStanding(_standing(row), row.key_id, row.key_is_active, row.last_used_at)
+
+    async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
+        last = api_keys.c.last_used_at
+        statement = (
+            api_keys.update()
+            .where(api_keys.c.key_id == key_id, sa.or_(last.is_(None), last <= unless_after))
+            .values(last_used_at=now)
+        )
+        await self._database.write(lambda connection: connection.execute(statement))
+
+    async def _first(self, statement: sa.Select[Any], **values: str) -> Any:
+        return await self._database.read(
+            lambda connection: connection.execute(statement, values).first()
+        )
+
+
+def _standing(row: Any) -> Standing:
+    return Standing(row.account_id, Role(row.role), row.is_active, row.token_version)

@@ -1,0 +1,156 @@
+"""The bodies and answers of accounts, as the OpenAPI document describes them."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
+
+from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
+from sandyard.platform.fields import SEARCHABLE, Name, RequestBody
+from sandyard.platform.logins import Login
+from sandyard.platform.principal import Role
+
+MIN_PASSWORD, MAX_PASSWORD = 10, 128
+
+Email = Annotated[StrictStr, Field(min_length=3, max_length=254, pattern=EMAIL)]
+Username = Annotated[StrictStr, Field(min_length=3, max_length=100, pattern=USERNAME)]
+NewPassword = Annotated[StrictStr, Field(min_length=MIN_PASSWORD, max_length=MAX_PASSWORD)]
+AnyPassword = Annotated[StrictStr, Field(min_length=1, max_length=MAX_PASSWORD)]
+MailToken = Annotated[StrictStr, Field(min_length=1, max_length=255, description="From the mail")]
+
+
+def _without_loss(value: object) -> object:
+    """A number with decimals loses some on its way through JSON; a text does not."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, float | bool):
+        raise ValueError("must be a decimal number as a text, or a whole number")  # noqa: TRY004
+    return value
+
+
+Amount = Annotated[
+    Decimal,
+    Field(ge=0, max_digits=18, decimal_places=6),
+    BeforeValidator(_without_loss),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,6})?$"},
+                {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
+            ]
+        }
+    ),
+]
+"""Money, exactly."""
+
+
+class SignupBody(RequestBody):
+    email: Email
+    username: Username
+    password: NewPassword
+    full_name: Name | None = None
+
+
+class EmailBody(RequestBody):
+    email: Email
+
+
+class VerifyBody(RequestBody):
+    token: MailToken
+
+
+class LoginBody(RequestBody):
+    login: Annotated[
+        StrictStr,
+        Field(
+            min_length=1,
+            max_length=254,
+            pattern=SEARCHABLE,
+            description="E-mail address or user name",
+        ),
+    ]
+    password: AnyPassword
+
+
+class ResetBody(RequestBody):
+    token: MailToken
+    password: NewPassword
+
+
+class ChangeBody(RequestBody):
+    current_password: AnyPassword
+    new_password: NewPassword
+
+
+class ProfileBody(RequestBody):
+    """Fields that are left out stay as they are; null takes the value away."""
+
+    full_name: Name | None = None
+    spend_threshold: Amount | None = Field(
+        None, description="You are told when a month's cost passes it"
+    )
+
+    def changes(self) -> ProfileChanges:
+        changes: ProfileChanges = {}
+        if "full_name" in self.model_fields_set:
+            changes["full_name"] = self.full_name
+        if "spend_threshold" in self.model_fields_set:
+            changes["spend_threshold"] = self.spend_threshold
+        return changes
+
+
+class RoleBody(RequestBody):
+    role: Role
+
+
+class AccountAnswer(BaseModel):
+    account_id: str
+    email: str
+    username: str
+    full_name: str | None
+    role: Role
+    is_active: bool
+    is_verified: bool
+    spend_threshold: Decimal | None = Field(description="A decimal number as a text")
+    last_login: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, account: Account) -> Self:
+        return cls.model_validate(account, from_attributes=True)
+
+
+class UserPage(BaseModel):
+    users: list[AccountAnswer]
+    next_cursor: str | None
+
+
+class LoginAnswer(BaseModel):
+    access_token: str = Field(description="Send it as `Authorization: Bearer …`")
+    token_type: Literal["bearer"] = "bearer"  # noqa: S105 - no password
+    expires_at: datetime
+    account: AccountAnswer
+
+    @classmethod
+    def of(cls, account: Account, login: Login) -> Self:
+        return cls(
+            access_token=login.access_token,
+            expires_at=login.expires_at,
+            account=AccountAnswer.of(account),
+        )
+
+
+class Accepted(BaseModel):
+    """The same whoever asks: what happens next is in a mail, if the address can be used."""
+
+    status: Literal["accepted"] = "accepted"
+
+
+class PasswordChanged(BaseModel):
+    status: Literal["password_changed"] = "password_changed"
+
+
+class LoggedOut(BaseModel):
+    status: Literal["logged_out"] = "logged_out"

@@ -1,0 +1,1 @@
+"""API keys, which open every door that a login opens."""

@@ -1,0 +1,15 @@
+"""What can go wrong with an API key, each with a stable code."""
+
+from sandyard.kit.errors import ConflictError, NotFoundError
+
+
+class KeyNotFoundError(NotFoundError):
+    """You have no API key with this id. List your keys to find it."""
+
+    code = "KEY_NOT_FOUND"
+
+
+class KeyNameTakenError(ConflictError):
+    """You have an API key with this name. Choose another."""
+
+    code = "KEY_NAME_TAKEN"

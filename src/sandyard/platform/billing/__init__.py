@@ -1,0 +1,1 @@
+"""Bills: usage by the day, each day's once."""

@@ -1,0 +1,69 @@
+"""Logins: signed tokens that hold until they end or their account's `token_version` is raised."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandyard.kit.clock import utc_time
+
+_ALGORITHM = "HS256"
+_ISSUER = "sandyard"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    access_token: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LoginClaim:
+    """What a token that we signed says. Whether it still holds is for the store to say."""
+
+    account_id: str
+    token_version: int
+
+
+class Logins:
+    """Signs with the first secret and takes tokens of each, so that they can be rotated."""
+
+    def __init__(self, secrets: Sequence[str], *, lifetime: timedelta) -> None:
+        self._secrets = secrets
+        self._lifetime = lifetime
+
+    def issue(self, *, account_id: str, token_version: int, now: datetime) -> Login:
+        import jwt
+
+        expires_at = (now + self._lifetime).replace(microsecond=0)
+        claims = {
+            "iss": _ISSUER,
+            "sub": account_id,
+            "ver": token_version,
+            "iat": int(now.timestamp()),
+            "exp": int(expires_at.timestamp()),
+        }
+        return Login(jwt.encode(claims, self._secrets[0], algorithm=_ALGORITHM), expires_at)
+
+    def read(self, token: str, *, now: datetime) -> LoginClaim | None:
+        """What the token claims; None if we did not sign it or its time is over."""
+        import jwt
+
+        for secret in self._secrets:
+            try:
+                claims = jwt.decode(
+                    token,
+                    secret,
+                    algorithms=[_ALGORITHM],
+                    issuer=_ISSUER,
+                    options={
+                        "require": ["sub", "ver", "exp"],
+                        "verify_exp": False,  # by our own clock, below
+                        "verify_iat": False,
+                    },
+                )
+            except jwt.InvalidTokenError:
+                continue
+            expires_at = claims["exp"]
+            if isinstance(expires_at, int) and now < utc_time(expires_at):
+                return LoginClaim(claims["sub"], claims["ver"])
+        return None

@@ -1,0 +1,1 @@
+"""What sandboxes take of the machine, measured from their real processes."""

@@ -1,0 +1,79 @@
+"""The job that measures what runs on this machine."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import SandyardError
+from sandyard.platform.measurements.model import Measurement, cpu_share, share
+from sandyard.platform.measurements.ports import MeasurementStore
+from sandyard.platform.runtime.model import Sample
+from sandyard.platform.runtime.ports import Runtime
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.service import owner_of
+
+_GIGABYTE = 2**30
+_PORTION = 1000
+
+
+@dataclass(slots=True)
+class MeasureReport:
+    measured: int = 0
+    removed: int = 0
+
+
+class Measure:
+    def __init__(
+        self,
+        store: MeasurementStore,
+        sandboxes: SandboxStore,
+        runtime: Runtime,
+        *,
+        clock: Clock,
+        node: str,
+        storage_bytes: int,
+        kept_for: timedelta,
+    ) -> None:
+        self._store = store
+        self._sandboxes = sandboxes
+        self._runtime = runtime
+        self._clock = clock
+        self._node = node
+        self._storage_bytes = storage_bytes
+        self._kept_for = kept_for
+        self._last: dict[tuple[str, int], Sample] = {}
+
+    async def run(self) -> MeasureReport:
+        now = utc_time(self._clock.now())
+        active = await self._sandboxes.active_on(self._node, now=now)
+        running = [each for each in active if each.status is Status.RUNNING]
+        found = [(each, await self._sample(each)) for each in running]
+        measured = [self._measured(each, sample) for each, sample in found if sample is not None]
+        await self._store.add(measured)
+        self._last = {
+            (each.sandbox_id, each.attempt): sample for each, sample in found if sample is not None
+        }
+        report = MeasureReport(measured=len(measured))
+        while removed := await self._store.remove_before(now - self._kept_for, limit=_PORTION):
+            report.removed += removed
+        return report
+
+    async def _sample(self, sandbox: Sandbox) -> Sample | None:
+        try:
+            return await self._runtime.sample(owner_of(sandbox))
+        except SandyardError:
+            return None  # it ended a moment ago
+
+    def _measured(self, sandbox: Sandbox, sample: Sample) -> Measurement:
+        started = sandbox.started_at or sandbox.updated_at
+        before = self._last.get((sandbox.sandbox_id, sandbox.attempt))
+        return Measurement(
+            sandbox_id=sandbox.sandbox_id,
+            timestamp=utc_time(sample.at),
+            cpu_utilization=cpu_share(
+                before, sample, started_at=started.timestamp(), cpu=sandbox.cpu_spec
+            ),
+            memory_utilization=share(sample.memory_bytes, sandbox.memory_spec * _GIGABYTE),
+            storage_utilization=share(sample.storage_bytes, self._storage_bytes),
+        )

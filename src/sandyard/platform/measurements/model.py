@@ -1,0 +1,39 @@
+"""Samples of a running sandbox, as shares of what it may take."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandyard.platform.runtime.model import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    sandbox_id: str
+    timestamp: datetime
+    cpu_utilization: float
+    memory_utilization: float
+    storage_utilization: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementBucket:
+    """Means over a stretch of time, and the number of samples in it."""
+
+    start: datetime
+    cpu_utilization: float
+    memory_utilization: float
+    storage_utilization: float
+    count: int
+
+
+def cpu_share(before: Sample | None, now: Sample, *, started_at: float, cpu: float) -> float:
+    """Percent of its processors that it used since the sample before, or since its start."""
+    since_at, since_cpu = (before.at, before.cpu_seconds) if before else (started_at, 0.0)
+    elapsed = now.at - since_at
+    if elapsed <= 0:
+        return 0.0
+    return round(max(0.0, now.cpu_seconds - since_cpu) / elapsed / cpu * 100, 3)
+
+
+def share(part: float, whole: float) -> float:
+    return round(part / whole * 100, 3) if whole else 0.0

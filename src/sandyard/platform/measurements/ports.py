@@ -1,0 +1,21 @@
+"""What measurements need of an engine."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from sandyard.platform.measurements.model import Measurement, MeasurementBucket
+
+
+class MeasurementStore(Protocol):
+    async def add(self, measurements: Sequence[Measurement]) -> None: ...
+
+    async def buckets(
+        self, sandbox_id: str, *, start: datetime, end: datetime, bucket_sec: int
+    ) -> Sequence[MeasurementBucket]:
+        """Those from `start` on and before `end`, by bucket, in order of time."""
+        ...
+
+    async def remove_before(self, moment: datetime, *, limit: int) -> int:
+        """Remove up to so many older ones; how many there were."""
+        ...

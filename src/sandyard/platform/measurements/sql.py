@@ -1,0 +1,85 @@
+"""Measurements on SQLite or PostgreSQL."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sandyard.kit.ids import IdMaker
+from sandyard.kit.sql import Database
+from sandyard.platform.measurements.model import Measurement, MeasurementBucket
+from sandyard.platform.tables import sandbox_metrics
+
+_column = sandbox_metrics.c
+
+
+class SqlMeasurementStore:
+    def __init__(self, database: Database, *, make_metric_id: IdMaker) -> None:
+        self._database = database
+        self._make_metric_id = make_metric_id
+
+    async def add(self, measurements: Sequence[Measurement]) -> None:
+        rows = [
+            {
+                "metric_id": self._make_metric_id(),
+                "sandbox_id": each.sandbox_id,
+                "timestamp": each.timestamp,
+                "cpu_utilization": each.cpu_utilization,
+                "memory_utilization": each.memory_utilization,
+                "storage_utilization": each.storage_utilization,
+                "created_at": each.timestamp,
+            }
+            for each in measurements
+        ]
+        if rows:
+            await self._database.write(
+                lambda connection: connection.execute(sandbox_metrics.insert(), rows)
+            )
+
+    async def buckets(
+        self, sandbox_id: str, *, start: datetime, end: datetime, bucket_sec: int
+    ) -> Sequence[MeasurementBucket]:
+        def work(connection: sa.Connection) -> Sequence[Any]:
+            second = _epoch(connection)
+            bucket = (second // bucket_sec * bucket_sec).label("bucket")
+            statement = (
+                sa.select(
+                    bucket,
+                    sa.func.avg(_column.cpu_utilization).label("cpu"),
+                    sa.func.avg(_column.memory_utilization).label("memory"),
+                    sa.func.avg(_column.storage_utilization).label("storage"),
+                    sa.func.count().label("number"),
+                )
+                .where(
+                    _column.sandbox_id == sandbox_id,
+                    _column.timestamp >= start,
+                    _column.timestamp < end,
+                )
+                .group_by(sa.literal_column("bucket"))
+                .order_by(sa.literal_column("bucket"))
+            )
+            return connection.execute(statement).all()
+
+        return [
+            MeasurementBucket(
+                datetime.fromtimestamp(int(row.bucket), UTC),
+                round(row.cpu, 3),
+                round(row.memory, 3),
+                round(row.storage, 3),
+                row.number,
+            )
+            for row in await self._database.read(work)
+        ]
+
+    async def remove_before(self, moment: datetime, *, limit: int) -> int:
+        old = sa.select(_column.id).where(_column.timestamp < moment).limit(limit)
+        statement = sandbox_metrics.delete().where(_column.id.in_(old.scalar_subquery()))
+        return await self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def _epoch(connection: sa.Connection) -> sa.ColumnElement[int]:
+    if connection.dialect.name == "sqlite":
+        text = sa.func.strftime("%s", _column.timestamp, type_=sa.String)
+        return sa.cast(text, sa.BigInteger)
+    return sa.cast(sa.func.floor(sa.extract("epoch", _column.timestamp)), sa.BigInteger)

@@ -1,0 +1,1 @@
+"""Notifications, made by what happens to an account and its things."""

@@ -1,0 +1,1 @@
+"""Projects, which keep an account's sandboxes in order."""

@@ -1,0 +1,33 @@
+"""What can go wrong with a project, each with a stable code."""
+
+from sandyard.kit.errors import ConflictError, NotFoundError
+
+
+class ProjectNotFoundError(NotFoundError):
+    """You have no project with this id. List your projects to find it."""
+
+    code = "PROJECT_NOT_FOUND"
+
+
+class ProjectNameTakenError(ConflictError):
+    """You have a project with this name. Choose another."""
+
+    code = "PROJECT_NAME_TAKEN"
+
+
+class ProjectArchivedError(ConflictError):
+    """The project is archived and so read-only. Unarchive it first."""
+
+    code = "PROJECT_ARCHIVED"
+
+
+class DefaultProjectError(ConflictError):
+    """The default project can't be archived or deleted. Make another the default first."""
+
+    code = "PROJECT_IS_DEFAULT"
+
+
+class ProjectInUseError(ConflictError):
+    """The project holds sandboxes. Recycle them or archive the project instead."""
+
+    code = "PROJECT_IN_USE"

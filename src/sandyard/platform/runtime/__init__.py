@@ -1,0 +1,1 @@
+"""Runs programs for sandboxes and previews, and tells the truth about how they ended."""

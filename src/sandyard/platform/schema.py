@@ -1,0 +1,8 @@
+"""The Platform's schema, and how it is brought to a version."""
+
+from pathlib import Path
+
+from sandyard.kit.migrations import Migrations
+from sandyard.platform.tables import SCHEMA
+
+MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")

@@ -1,0 +1,1 @@
+"""Templates, from which sandboxes are made: official, public and private ones."""

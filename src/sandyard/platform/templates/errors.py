@@ -1,0 +1,27 @@
+"""What can go wrong with a template, each with a stable code."""
+
+from sandyard.kit.errors import ConflictError, ForbiddenError, NotFoundError
+
+
+class TemplateNotFoundError(NotFoundError):
+    """There is no template with this id, or it is somebody's private one. List the templates."""
+
+    code = "TEMPLATE_NOT_FOUND"
+
+
+class TemplateNameTakenError(ConflictError):
+    """There is a template with this name, yours or official. Choose another."""
+
+    code = "TEMPLATE_NAME_TAKEN"
+
+
+class TemplateReadOnlyError(ForbiddenError):
+    """This template is not yours to change. Make one of your own."""
+
+    code = "TEMPLATE_READ_ONLY"
+
+
+class OfficialTemplateError(ForbiddenError):
+    """Only admins make official templates. Make a public one."""
+
+    code = "OFFICIAL_TEMPLATE"

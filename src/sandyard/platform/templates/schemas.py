@@ -1,0 +1,97 @@
+"""The bodies and answers of templates, as the OpenAPI document describes them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictStr
+
+from sandyard.platform.fields import VISIBLE, Description, Name, RequestBody, ShortName, unchanged
+from sandyard.platform.templates.model import (
+    MAX_CPU,
+    MAX_MEMORY,
+    MIN_CPU,
+    MIN_MEMORY,
+    REPOSITORY_URL,
+    NewTemplate,
+    Template,
+    TemplateChanges,
+    Visibility,
+    require_repository_url,
+)
+
+Cpu = Annotated[float, Field(strict=True, ge=MIN_CPU, le=MAX_CPU, description="vCPU")]
+Memory = Annotated[float, Field(strict=True, ge=MIN_MEMORY, le=MAX_MEMORY, description="GB")]
+Tag = Annotated[StrictStr, Field(min_length=1, max_length=50, pattern=VISIBLE)]
+Tags = Annotated[list[Tag], Field(max_length=20)]
+RepositoryUrl = Annotated[
+    StrictStr,
+    Field(
+        max_length=500,
+        pattern=REPOSITORY_URL,
+        description="`https://…` with no credentials in it, or `builtin:` and a name",
+    ),
+    AfterValidator(require_repository_url),
+]
+
+
+class NewTemplateBody(RequestBody):
+    name: Name
+    description: Description | None = None
+    category: ShortName
+    language: ShortName
+    min_cpu_required: Cpu = 1.0
+    min_memory_required: Memory = 1.0
+    is_official: StrictBool = Field(default=False, description="Admins only; it has no owner")
+    is_public: StrictBool = False
+    repository_url: RepositoryUrl
+    tags: Tags | None = None
+
+    def wanted(self) -> NewTemplate:
+        return NewTemplate(**self.model_dump())
+
+
+class TemplateBody(RequestBody):
+    """Fields that are left out stay as they are."""
+
+    name: Name = unchanged()
+    description: Description | None = None
+    category: ShortName = unchanged()
+    language: ShortName = unchanged()
+    min_cpu_required: Cpu = unchanged()
+    min_memory_required: Memory = unchanged()
+    is_public: StrictBool = unchanged()
+    repository_url: RepositoryUrl = unchanged()
+    tags: Tags | None = None
+
+    def changes(self) -> TemplateChanges:
+        sent: Any = self.model_dump(exclude_unset=True)
+        changes: TemplateChanges = sent
+        return changes
+
+
+class TemplateAnswer(BaseModel):
+    template_id: str
+    name: str
+    description: str | None
+    category: str
+    language: str
+    min_cpu_required: float
+    min_memory_required: float
+    is_official: bool
+    is_public: bool
+    visibility: Visibility
+    is_own: bool = Field(description="Whether it is yours")
+    repository_url: str
+    tags: list[str] | None
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, template: Template, *, account_id: str) -> Self:
+        shown = {name: getattr(template, name) for name in cls.model_fields if name != "is_own"}
+        return cls(**shown, is_own=template.owner_account_id == account_id)
+
+
+class TemplatePage(BaseModel):
+    templates: list[TemplateAnswer]
+    next_cursor: str | None

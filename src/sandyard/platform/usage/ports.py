@@ -1,0 +1,28 @@
+"""What the usage listings need of an engine."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sandyard.kit.paging import Page
+from sandyard.platform.usage.model import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """Usages that began from `start` on and before `end`."""
+
+    sandbox_id: str | None = None
+    project_id: str | None = None
+    service_type: str | None = None
+    is_open: bool | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+class UsageStore(Protocol):
+    async def page(
+        self, account_id: str, query: UsageQuery, *, limit: int, cursor: str | None
+    ) -> Page[Usage]:
+        """The latest first."""
+        ...

@@ -1,0 +1,24 @@
+"""The Platform on each engine, with a fresh database for each test."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.engines import SQL_ENGINES
+from tests.platforms import MigratedEngines, PlatformApi, migrate_engines, platform_api
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> MigratedEngines:
+    return migrate_engines(tmp_path_factory.mktemp("migrated"), postgres_url)
+
+
+@pytest.fixture(params=SQL_ENGINES)
+async def api(
+    request: pytest.FixtureRequest, migrated: MigratedEngines, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[PlatformApi]:
+    url = await migrated.copy(request.param, tmp_path)
+    async with platform_api(url, tmp_path, clock) as api:
+        yield api

@@ -1,0 +1,298 @@
+"""Sandboxes that really run: started, served, measured, stopped, kept, timed out and paid for."""
+
+import asyncio
+import time
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from sandyard.kit.clock import utc_time
+from sandyard.platform.runtime.model import Limits, Owner, Program, Repository, Running
+from sandyard.platform.tables import sandbox_usage, sandboxes
+from tests.integration.runtime.git_server import GitServer
+from tests.platforms import PlatformApi, code_of
+from tests.sandboxes import act, add_sandbox, add_template, look, page_at
+
+
+async def open_usages(api: PlatformApi) -> int:
+    statement = sa.select(sa.func.count()).where(sandbox_usage.c.end_time.is_(None))
+    return int(await api.part.database.read(lambda c: c.execute(statement).scalar_one()))
+
+
+async def test_it_starts_serves_stops_and_finds_its_files_again(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    assert sandbox["status"] == "created"
+    assert Decimal(sandbox["cost"]) == 0
+    running = await act(api, caller, sandbox, "start")
+    assert running["status"] == "running"
+    assert (await page_at(running["preview_url"])).status_code == 200
+    assert await open_usages(api) == 1
+    stopped = await act(api, caller, sandbox, "stop")
+    assert (stopped["status"], stopped["preview_url"]) == ("stopped", None)
+    assert stopped["status_reason"] == "stopped by its owner"
+    assert stopped["snapshot_bytes"] > 0
+    assert await open_usages(api) == 0
+    with pytest.raises(httpx.TransportError):
+        await page_at(running["preview_url"])
+    again = await act(api, caller, sandbox, "start")
+    assert (await page_at(again["preview_url"])).status_code == 200
+    assert (await act(api, caller, sandbox, "stop"))["status"] == "stopped"
+    assert await act(api, caller, sandbox, "stop") == await look(api, caller, sandbox)
+
+
+async def test_two_starts_at_once_start_one(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    answers = await asyncio.gather(*(act(api, caller, sandbox, "start") for _ in range(5)))
+    assert len({answer["preview_url"] for answer in answers}) == 1
+    held = await api.part.wired.runtime.list_held("sandbox")
+    assert len(held) == 1
+    assert await open_usages(api) == 1
+
+
+async def test_a_stop_during_the_start_ends_in_stopped(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    path = f"/sandboxes/{sandbox['sandbox_id']}"
+    starting = asyncio.create_task(api.call("POST", f"{path}/start", caller))
+    while (await look(api, caller, sandbox))["status"] == "created":
+        await asyncio.sleep(0.005)
+    assert (await act(api, caller, sandbox, "stop"))["status"] == "stopped"
+    assert (await starting).status_code in (200, 409)
+    assert (await look(api, caller, sandbox))["status"] == "stopped"
+    assert await open_usages(api) == 0
+
+
+async def test_it_times_out_and_its_owner_is_told(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller, max_running_seconds=1)
+    await act(api, caller, sandbox, "start")
+    await asyncio.sleep(1.6)
+    assert (await collect_ends(api)).closed == 1
+    ended = await look(api, caller, sandbox)
+    assert (ended["status"], ended["status_reason"]) == ("timeout", "its time was over")
+    assert ended["snapshot_bytes"] > 0
+    [usage] = (await api.get("/usage", caller))["usage"]
+    assert usage["seconds"] in (1, 2)
+    assert Decimal(usage["cost"]) == Decimal(ended["cost"])
+    assert await open_usages(api) == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        ({"README": b"nothing to run"}, "PROCFILE_MISSING"),
+        ({"Procfile": b"worker: true\n"}, "WEB_LINE_MISSING"),
+        ({"Procfile": b"web: echo bye; exit 3\n"}, "EXITED_AT_ONCE"),
+    ],
+)
+async def test_a_program_that_does_not_serve_ends_in_a_clear_state(
+    api: PlatformApi, git: GitServer, files: dict[str, bytes], code: str
+) -> None:
+    caller = await api.account()
+    url = git.add(uuid4().hex, files)
+    sandbox = await add_sandbox(api, caller, template_id=await add_template(api, url))
+    answer = await api.call("POST", f"/sandboxes/{sandbox['sandbox_id']}/start", caller)
+    assert code_of(answer) == (409, code)
+    ended = await look(api, caller, sandbox)
+    assert ended["status"] == "stopped"
+    assert ended["status_reason"].startswith(code)
+    assert await open_usages(api) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("https://127.0.0.1:9/nothing.git", "CLONE_FAILED"),
+        ("https://169.254.169.254/latest", "REPOSITORY_ADDRESS_REFUSED"),
+        ("https://10.0.0.1/private.git", "REPOSITORY_ADDRESS_REFUSED"),
+        ("ext::sh -c id", "INVALID_REPOSITORY_URL"),
+        ("file:///etc", "INVALID_REPOSITORY_URL"),
+        ("builtin:no-such", "INVALID_REPOSITORY_URL"),
+    ],
+)
+async def test_a_broken_repository_url_ends_in_a_clear_state(
+    api: PlatformApi, url: str, code: str
+) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller, template_id=await add_template(api, url))
+    answer = await api.call("POST", f"/sandboxes/{sandbox['sandbox_id']}/start", caller)
+    assert answer.json()["error"]["code"] == code
+    ended = await look(api, caller, sandbox)
+    assert ended["status"] == "stopped"
+    assert ended["status_reason"].startswith(code)
+
+
+async def test_one_that_ends_by_itself_is_closed_with_its_reason(
+    api: PlatformApi, git: GitServer
+) -> None:
+    caller = await api.account()
+    program = b"web: (sleep 1; kill $$) & exec python3 -m http.server $PORT\n"
+    template_id = await add_template(api, git.add(uuid4().hex, {"Procfile": program}))
+    sandbox = await add_sandbox(api, caller, template_id=template_id)
+    await act(api, caller, sandbox, "start")
+    await asyncio.sleep(1.5)
+    assert (await collect_ends(api)).closed == 1
+    ended = await look(api, caller, sandbox)
+    assert ended["status"] == "stopped"
+    assert "ended with code" in ended["status_reason"]
+    assert await open_usages(api) == 0
+
+
+async def test_its_logs_are_shown_and_followed(api: PlatformApi, git: GitServer) -> None:
+    caller = await api.account()
+    program = b"web: echo hello; (sleep 1; echo later) & exec python3 -m http.server $PORT\n"
+    template_id = await add_template(api, git.add(uuid4().hex, {"Procfile": program}))
+    sandbox = await add_sandbox(api, caller, template_id=template_id)
+    path = f"/sandboxes/{sandbox['sandbox_id']}/logs"
+    assert code_of(await api.call("GET", path, caller)) == (409, "NEVER_STARTED")
+    await act(api, caller, sandbox, "start")
+    assert "hello" in (await api.get(path, caller))["lines"]
+    following = asyncio.create_task(api.call("GET", f"{path}?follow=true", caller))
+    await asyncio.sleep(1.5)
+    await act(api, caller, sandbox, "stop")
+    followed = (await following).text.splitlines()
+    assert {"hello", "later"} <= set(followed)
+    assert "later" in (await api.get(path, caller))["lines"]
+
+
+async def test_it_is_measured_from_its_real_processes(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    await act(api, caller, sandbox, "start")
+    for _ in range(2):
+        assert (await run_job(api, "measure")).measured == 1
+        await asyncio.sleep(0.2)
+    [bucket] = (await api.get(f"/sandboxes/{sandbox['sandbox_id']}/metrics", caller, bucket="1h"))[
+        "metrics"
+    ]
+    assert bucket["count"] == 2
+    assert 0 < bucket["memory_utilization"] < 100
+    assert 0 <= bucket["cpu_utilization"] < 250
+    assert 0 < bucket["storage_utilization"] < 100
+
+
+async def test_one_account_can_not_take_the_machine(api: PlatformApi) -> None:
+    caller, other = await api.account(), await api.account()
+    boxes = [await add_sandbox(api, caller) for _ in range(4)]
+    outcomes = await asyncio.gather(
+        *(api.call("POST", f"/sandboxes/{box['sandbox_id']}/start", caller) for box in boxes)
+    )
+    assert sorted(answer.status_code for answer in outcomes) == [200, 200, 200, 409]
+    [refused] = [answer for answer in outcomes if answer.status_code == 409]
+    error = refused.json()["error"]
+    assert error["code"] == "QUOTA_EXCEEDED"
+    assert error["details"]["sandboxes"] == {"limit": 3, "in_use": 3, "asked": 1}
+    assert (await act(api, other, await add_sandbox(api, other), "start"))["status"] == "running"
+    for box, answer in zip(boxes, outcomes, strict=True):
+        if answer.status_code == 200:
+            await act(api, caller, box, "stop")
+    large = await add_sandbox(api, caller, cpu_spec=5)
+    answer = await api.call("POST", f"/sandboxes/{large['sandbox_id']}/start", caller)
+    assert answer.json()["error"]["details"]["cpu"] == {"limit": 4, "in_use": 0, "asked": 5}
+
+
+async def test_what_no_sandbox_has_is_ended(api: PlatformApi) -> None:
+    runtime = api.part.wired.runtime
+    caller = await api.account()
+    mine = await add_sandbox(api, caller)
+    await act(api, caller, mine, "start")
+    limits = Limits(1, 2**29, 64, 2**28, 600)
+    stray = Owner("sandbox", "sbx-nobody", "1")
+    preview = Owner("preview", "prj-1", "1")
+    for owner in (stray, preview):
+        await runtime.start(owner, Program(Repository("builtin:static")), limits)
+    report = await run_job(api, "reconcile")
+    assert report.orphans_ended == 1
+    assert await runtime.find(stray) is None
+    assert isinstance(await runtime.find(preview), Running), "another kind is not touched"
+    assert (await look(api, caller, mine))["status"] == "running"
+    await runtime.stop(preview)
+
+
+async def test_one_whose_state_is_lost_is_closed(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    await act(api, caller, sandbox, "start")
+    owner = Owner("sandbox", sandbox["sandbox_id"], "1")
+    await api.part.wired.runtime.stop(owner)
+    await api.part.wired.runtime.forget(owner)
+    age = sandboxes.update().values(updated_at=utc_time(time.time() - 60))
+    await api.part.database.write(lambda connection: connection.execute(age))
+    assert (await collect_ends(api)).lost == 1
+    assert (await look(api, caller, sandbox))["status"] == "stopped"
+    assert await open_usages(api) == 0
+
+
+async def test_recycling_ends_it_for_good(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller, name="mine")
+    await act(api, caller, sandbox, "start")
+    gone = await api.call("DELETE", f"/sandboxes/{sandbox['sandbox_id']}", caller)
+    assert gone.json()["status"] == "recycled"
+    assert await open_usages(api) == 0
+    assert await api.part.wired.runtime.list_held("sandbox") == []
+    assert await api.part.wired.runtime.list_snapshots() == []
+    path = f"/sandboxes/{sandbox['sandbox_id']}"
+    for method, call, body in (
+        ("POST", f"{path}/start", None),
+        ("PATCH", path, {"name": "other"}),
+    ):
+        answer = await api.call(method, call, caller, json=body)
+        assert code_of(answer) == (409, "SANDBOX_RECYCLED")
+    assert (await add_sandbox(api, caller, name="mine"))["status"] == "created"
+
+
+async def test_bills_are_made_once(api: PlatformApi) -> None:
+    caller, admin = await api.account(), await api.admin()
+    sandbox = await add_sandbox(api, caller)
+    await act(api, caller, sandbox, "start")
+    await asyncio.sleep(1.1)
+    await act(api, caller, sandbox, "stop")
+    first = await api.post("/admin/billing/run", admin)
+    again = await api.post("/admin/billing/run", admin)
+    assert (first["bills"], again["bills"]) == (1, 0)
+    [bill] = (await api.get("/billing", caller))["bills"]
+    [usage] = (await api.get("/usage", caller, service_type="sandbox_runtime"))["usage"]
+    assert Decimal(bill["amount"]) == Decimal(usage["cost"]) > 0
+    assert bill["usage_seconds"] == usage["seconds"] >= 1
+    summary = await api.get("/billing/summary", caller, by="project")
+    assert Decimal(summary["total"]) == Decimal(bill["amount"])
+    text = (await api.call("GET", "/billing/export", caller)).text
+    assert text.splitlines()[1].endswith(bill["amount"])
+    refused = await api.call("POST", "/admin/billing/run", caller)
+    assert code_of(refused) == (403, "ADMINS_ONLY")
+
+
+async def test_a_snapshot_expires_after_a_warning(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    await act(api, caller, sandbox, "start")
+    await act(api, caller, sandbox, "stop")
+
+    async def expire_in(seconds: float) -> None:
+        moved = sandboxes.update().values(snapshot_expires_at=utc_time(time.time() + seconds))
+        await api.part.database.write(lambda connection: connection.execute(moved))
+
+    await expire_in(3600)
+    assert (await run_job(api, "snapshots")).warned == 1
+    assert (await run_job(api, "snapshots")).warned == 0
+    await expire_in(-1)
+    assert (await run_job(api, "snapshots")).expired == 1
+    assert (await look(api, caller, sandbox))["snapshot_bytes"] is None
+    assert await api.part.wired.runtime.list_snapshots() == []
+    assert (await act(api, caller, sandbox, "start"))["status"] == "running"
+
+
+async def collect_ends(api: PlatformApi) -> Any:
+    return await run_job(api, "ends")
+
+
+async def run_job(api: PlatformApi, name: str) -> Any:
+    [job] = [job for job in api.part.schedule if job.name.split()[0] == name]
+    return await api.part.runner.run(job)

@@ -1,0 +1,24 @@
+"""The local runtime on this machine, in a folder of each test's own."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandyard.platform.runtime.local.runtime import LocalRuntime
+from sandyard.platform.runtime.local.specs import LocalPolicy
+from tests.integration.runtime.programs import end_all
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
+    runtime = LocalRuntime(tmp_path / "runtime")
+    yield runtime
+    await end_all(runtime)
+
+
+@pytest.fixture
+async def without_walls(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
+    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(isolation="none"))
+    yield runtime
+    await end_all(runtime)

@@ -1,0 +1,120 @@
+"""Programs for the tests, and what the tests need to drive them. Knows only the standard library,
+so that the system's Python can run it as an ordinary user."""
+
+import asyncio
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http.client import HTTPException
+from itertools import count
+from time import time_ns
+
+from sandyard.platform.runtime.model import Ended, Files, Kind, Limits, Owner, Program, Running
+from sandyard.platform.runtime.ports import Runtime
+
+MEGABYTE = 1 << 20
+KINDS: tuple[Kind, ...] = ("sandbox", "preview")
+LIMITS = Limits(
+    cpu=1,
+    memory_bytes=256 * MEGABYTE,
+    processes=32,
+    storage_bytes=256 * MEGABYTE,
+    max_running_sec=60,
+)
+STATIC = Program(Files({"index.html": b"<h1>hello</h1>"}))
+
+# Runs the code that it is sent, as a program that somebody took over would.
+OBEDIENT_APP = b"""
+import contextlib, http.server, io, os, traceback
+
+class Obedient(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b"at your service")
+
+    def do_POST(self):
+        code = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            try:
+                exec(code, {})
+            except BaseException:
+                print(traceback.format_exc())
+        self.answer(said.getvalue().encode(errors="replace"))
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Obedient).serve_forever()
+"""
+OBEDIENT = Program(Files({"Procfile": b"web: exec python3 app.py\n", "app.py": OBEDIENT_APP}))
+
+_numbers = count()
+
+
+def new_owner(name: str = "box") -> Owner:
+    return Owner("sandbox", name, f"a{time_ns()}-{next(_numbers)}")
+
+
+def shell(command: str) -> Program:
+    """A program whose `web:` line is this command."""
+    return Program(Files({"Procfile": f"web: {command}\n".encode()}))
+
+
+@asynccontextmanager
+async def started(
+    runtime: Runtime, program: Program = OBEDIENT, limits: Limits = LIMITS
+) -> AsyncIterator[Running]:
+    """A running program, and nothing left of it afterwards."""
+    owner = new_owner()
+    try:
+        yield await runtime.start(owner, program, limits)
+    finally:
+        await clear(runtime, owner)
+
+
+async def clear(runtime: Runtime, owner: Owner) -> None:
+    if await runtime.find(owner) is not None:
+        await runtime.stop(owner)
+        await runtime.forget(owner)
+
+
+async def fetch(url: str, body: bytes | None = None) -> bytes:
+    def ask() -> bytes:
+        with urllib.request.urlopen(url, data=body, timeout=20) as answer:  # noqa: S310
+            content: bytes = answer.read()
+            return content
+
+    return await asyncio.to_thread(ask)
+
+
+async def inside(running: Running, code: str) -> str:
+    """What the code prints when the obedient program runs it."""
+    return (await fetch(running.url, code.encode())).decode().strip()
+
+
+async def send(running: Running, code: str) -> None:
+    """Let it run code that it may not survive."""
+    try:
+        await inside(running, code)
+    except (OSError, HTTPException):
+        return
+
+
+async def end_all(runtime: Runtime) -> None:
+    """Leave nothing behind, whatever a test started."""
+    for kind in KINDS:
+        for held in await runtime.list_held(kind):
+            await clear(runtime, held.owner)
+
+
+async def until_ended(runtime: Runtime, owner: Owner, *, within_sec: float = 15) -> Ended:
+    async with asyncio.timeout(within_sec):
+        while not isinstance(held := await runtime.find(owner), Ended):
+            await asyncio.sleep(0.02)
+    return held

@@ -1,0 +1,197 @@
+"""Clones over https: from a real git server on loopback, which is allowed only here, and refused
+where it is not."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandyard.platform.runtime.errors import (
+    AddressRefusedError,
+    CloneFailedError,
+    InvalidRepositoryError,
+    OverLimitError,
+    ProcfileMissingError,
+)
+from sandyard.platform.runtime.local.runtime import LocalRuntime
+from sandyard.platform.runtime.local.specs import LocalPolicy
+from sandyard.platform.runtime.model import Program, Repository
+from tests.integration.runtime.git_server import GitServer, git_server
+from tests.integration.runtime.programs import (
+    LIMITS,
+    MEGABYTE,
+    OBEDIENT_APP,
+    end_all,
+    fetch,
+    inside,
+    new_owner,
+    started,
+)
+
+_PROCFILE = b'web: exec python3 -m http.server "$PORT" --bind 127.0.0.1\n'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
+    with git_server(tmp_path_factory.mktemp("git")) as server:
+        yield server
+
+
+@pytest.fixture
+def policy(server: GitServer) -> LocalPolicy:
+    return LocalPolicy(
+        allowed_networks=("127.0.0.1/32",), git_ca_file=server.ca_file, prepare_timeout_sec=20
+    )
+
+
+@pytest.fixture
+async def cloning(tmp_path: Path, policy: LocalPolicy) -> AsyncIterator[LocalRuntime]:
+    runtime = LocalRuntime(tmp_path / "runtime", policy)
+    yield runtime
+    await end_all(runtime)
+
+
+async def test_a_repository_is_cloned_and_served(cloning: LocalRuntime, server: GitServer) -> None:
+    url = server.add("site", {"Procfile": _PROCFILE, "index.html": b"from git"})
+    async with started(cloning, Program(Repository(url))) as running:
+        assert await fetch(running.url) == b"from git"
+
+
+async def test_without_walls_it_is_cloned_through_the_same_gate(
+    tmp_path: Path, policy: LocalPolicy, server: GitServer
+) -> None:
+    url = server.add("plain-site", {"Procfile": _PROCFILE, "index.html": b"from git"})
+    runtime = LocalRuntime(tmp_path / "runtime", replace(policy, isolation="none"))
+    async with started(runtime, Program(Repository(url))) as running:
+        assert await fetch(running.url) == b"from git"
+    strict = LocalRuntime(
+        tmp_path / "strict", replace(policy, isolation="none", allowed_networks=())
+    )
+    with pytest.raises(AddressRefusedError):
+        await strict.start(new_owner(), Program(Repository(url)), LIMITS)
+
+
+async def test_what_a_hostile_repository_brings_is_not_run(
+    cloning: LocalRuntime, server: GitServer, tmp_path: Path
+) -> None:
+    """Submodules by file:// and ext::, hooks, links to the host and filters stay dead letters."""
+    trace = tmp_path / "trace"
+    modules = f"""[submodule "a"]
+\tpath = a
+\turl = ext::sh -c touch% {trace}
+[submodule "b"]
+\tpath = b
+\turl = file:///etc
+"""
+    files = {
+        "Procfile": b"web: exec python3 app.py\n",
+        "app.py": OBEDIENT_APP,
+        ".gitmodules": modules.encode(),
+        ".gitattributes": b"* filter=evil\n",
+    }
+    sub = "git update-index --add --cacheinfo 160000,1111111111111111111111111111111111111111,{}"
+    url = server.add(
+        "hostile",
+        files,
+        sub.format("a"),
+        sub.format("b"),
+        f"mkdir hooks; printf '#!/bin/sh\\ntouch {trace}' > hooks/post-checkout; chmod +x hooks/*",
+        "ln -s /etc/shadow shadow; ln -s .git/hooks links",
+    )
+    async with started(cloning, Program(Repository(url))) as running:
+        assert not trace.exists()
+        for path in ("shadow", "a/.git", "b/.git", ".git/hooks", ".git/modules"):
+            look = f"import os; print(os.path.exists({path!r}))"
+            assert await inside(running, look) == "False"
+
+
+async def test_a_repository_may_not_bring_its_procfile_by_a_link(
+    cloning: LocalRuntime, server: GitServer
+) -> None:
+    url = server.add("linked", {"real": _PROCFILE}, "ln -s real Procfile")
+    with pytest.raises(ProcfileMissingError):
+        await cloning.start(new_owner(), Program(Repository(url)), LIMITS)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ext::sh -c id",
+        "file:///etc",
+        "/etc",
+        "http://example.org/x.git",
+        "git://example.org/x.git",
+        "ssh://git@example.org/x.git",
+        "git@example.org:x.git",
+        "https://user:secret@example.org/x.git",
+        "https://user@example.org/x.git",
+        "https:///x.git",
+        "https://example.org:99999/x.git",
+        "https://exa mple.org/x.git",
+        "https://example.org/x.git\nhttps://",
+        "--upload-pack=id",
+        "",
+        "builtin:../static",
+        "builtin:unknown",
+    ],
+)
+async def test_another_kind_of_address_is_not_even_tried(runtime: LocalRuntime, url: str) -> None:
+    with pytest.raises(InvalidRepositoryError):
+        await runtime.start(new_owner(), Program(Repository(url)), LIMITS)
+    assert await runtime.list_held("sandbox") == []
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "localhost",
+        "2130706433",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[64:ff9b::a9fe:a9fe]",
+        "169.254.169.254",
+    ],
+)
+async def test_a_private_address_is_refused(runtime: LocalRuntime, host: str) -> None:
+    """Refused before a packet is sent, so that no link-local address is really asked."""
+    begun = time.monotonic()
+    with pytest.raises(AddressRefusedError, match="private"):
+        await runtime.start(new_owner(), Program(Repository(f"https://{host}/x.git")), LIMITS)
+    assert time.monotonic() - begun < 10
+
+
+async def test_a_redirect_leads_to_no_private_address(
+    cloning: LocalRuntime, server: GitServer
+) -> None:
+    with pytest.raises(AddressRefusedError, match=r"10\.255\.255\.1"):
+        await cloning.start(new_owner(), Program(Repository(f"{server.url}/private/x.git")), LIMITS)
+
+
+@pytest.mark.parametrize("name", ["missing", "locked", "plain"])
+async def test_what_can_not_be_cloned_is_told(
+    cloning: LocalRuntime, server: GitServer, name: str
+) -> None:
+    with pytest.raises(CloneFailedError) as caught:
+        await cloning.start(new_owner(), Program(Repository(f"{server.url}/{name}/x.git")), LIMITS)
+    assert "could not be cloned" in caught.value.message
+
+
+async def test_a_clone_that_takes_too_long_is_given_up(
+    tmp_path: Path, policy: LocalPolicy, server: GitServer
+) -> None:
+    runtime = LocalRuntime(tmp_path / "runtime", replace(policy, prepare_timeout_sec=1))
+    with pytest.raises(CloneFailedError, match="within 1 s"):
+        await runtime.start(new_owner(), Program(Repository(f"{server.url}/slow/x.git")), LIMITS)
+
+
+async def test_a_clone_that_is_too_large_is_given_up(
+    cloning: LocalRuntime, server: GitServer
+) -> None:
+    url = server.add("large", {"Procfile": _PROCFILE, "large": os.urandom(30 * MEGABYTE)})
+    limits = replace(LIMITS, storage_bytes=20 * MEGABYTE)
+    with pytest.raises((OverLimitError, CloneFailedError)):
+        await cloning.start(new_owner(), Program(Repository(url)), limits)

@@ -1,0 +1,60 @@
+"""Logins are ours alone, end in time, and survive a change of the signing key."""
+
+from datetime import timedelta
+
+import jwt
+import pytest
+
+from sandyard.kit.clock import utc_time
+from sandyard.platform.logins import LoginClaim, Logins
+
+NOW = utc_time(1_800_000_000)
+OLD, NEW = "o" * 40, "n" * 40
+HOUR = timedelta(hours=1)
+
+
+def issue(secret: str = OLD) -> str:
+    login = Logins([secret], lifetime=HOUR).issue(account_id="1", token_version=3, now=NOW)
+    assert login.expires_at == NOW + HOUR
+    return login.access_token
+
+
+def test_a_login_says_whose_it_is_until_it_ends() -> None:
+    logins = Logins([OLD], lifetime=HOUR)
+    token = issue()
+    assert logins.read(token, now=NOW) == LoginClaim("1", 3)
+    assert logins.read(token, now=NOW + HOUR - timedelta(seconds=1)) is not None
+    assert logins.read(token, now=NOW + HOUR) is None
+
+
+def test_a_new_key_signs_and_the_old_one_is_still_taken() -> None:
+    both = Logins([NEW, OLD], lifetime=HOUR)
+    assert both.read(issue(OLD), now=NOW) is not None
+    fresh = both.issue(account_id="1", token_version=3, now=NOW).access_token
+    assert Logins([NEW], lifetime=HOUR).read(fresh, now=NOW) is not None
+    assert Logins([OLD], lifetime=HOUR).read(fresh, now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "algorithm"),
+    [
+        ({"iss": "another"}, "HS256"),
+        ({"exp": "soon"}, "HS256"),
+        ({"sub": 1}, "HS256"),
+        ({}, "HS384"),
+        ({}, "none"),
+    ],
+)
+def test_other_tokens_are_refused(change: dict[str, object], algorithm: str) -> None:
+    claims = {"iss": "sandyard", "sub": "1", "ver": 3, "exp": int(NOW.timestamp()) + 60}
+    key = None if algorithm == "none" else OLD + OLD
+    token = jwt.encode(claims | change, key, algorithm=algorithm)
+    assert Logins([OLD + OLD], lifetime=HOUR).read(token, now=NOW) is None
+
+
+@pytest.mark.parametrize("missing", ["sub", "ver", "exp"])
+def test_a_token_without_a_claim_is_refused(missing: str) -> None:
+    claims = {"iss": "sandyard", "sub": "1", "ver": 3, "exp": int(NOW.timestamp()) + 60}
+    del claims[missing]
+    token = jwt.encode(claims, OLD, algorithm="HS256")
+    assert Logins([OLD], lifetime=HOUR).read(token, now=NOW) is None
