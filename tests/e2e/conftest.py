@@ -22,6 +22,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def server(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server whose pool is full; one failed deletion is enough for `deletion_failed`."""
     environment = {
+        "PARTS": "broker,telemetry",
         "CSP_BASE_URL": provider,
         "CSP_MAX_ATTEMPTS": "1",
         "DELETION_RETRY_MAX_ATTEMPTS": "1",

@@ -7,7 +7,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_FINISH_SEC = 5.0
+_FINISH_SEC = 3.0
 
 
 class Background:

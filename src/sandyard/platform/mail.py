@@ -19,7 +19,7 @@ from sandyard.kit.ids import IdMaker
 
 SMTP_SCHEMES = ("smtp", "smtps", "smtp+starttls")
 _ATTEMPTS = 3
-_TIMEOUT_SEC = 10
+_TIMEOUT_SEC = 5
 _POLICY = SMTP.clone(max_line_length=998)
 """A token stays in one piece, so that it can be copied."""
 
@@ -61,6 +61,11 @@ class FileOutbox:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._folder / name)
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name too
+        finally:
+            os.close(folder)
 
 
 class SmtpMailer:

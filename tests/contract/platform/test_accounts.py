@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from sandyard.platform.accounts.service import Makers
 from sandyard.platform.tables import pending_signups, projects, users
 from tests.clocks import ManualClock
 from tests.engines import SQL_ENGINES
@@ -125,14 +126,17 @@ async def test_many_verifications_at_once_make_one_account(api: PlatformApi) -> 
     assert len(await rows(api, users)) == len(await rows(api, projects)) == 1
 
 
+@pytest.mark.parametrize("engine", SQL_ENGINES)
 async def test_account_ids_that_are_taken_are_drawn_again(
-    api: PlatformApi, monkeypatch: pytest.MonkeyPatch
+    engine: str, migrated: MigratedEngines, tmp_path: Path, clock: ManualClock
 ) -> None:
-    taken = await api.account()
-    drawn = iter([taken.account_id, taken.account_id, "999999999999"])
-    make = api.part.accounts._make
-    object.__setattr__(make, "account_id", lambda: next(drawn))
-    assert (await verified(api))["account_id"] == "999999999999"
+    drawn = iter(["1" * 12, "1" * 12, "1" * 12, "2" * 12])
+    make = Makers(account_id=lambda: next(drawn))
+    url = await migrated.copy(engine, tmp_path)
+    async with platform_api(url, tmp_path, clock, make=make) as api:
+        assert (await verified(api))["account_id"] == "1" * 12
+        second = await verified(api, email="b@example.com", username="Bob")
+        assert second["account_id"] == "2" * 12
 
 
 async def test_an_address_that_is_taken_gets_a_mail_that_says_so(api: PlatformApi) -> None:
@@ -292,8 +296,11 @@ async def test_attempts_are_limited_by_account_and_by_address(
     engine: str, migrated: MigratedEngines, tmp_path: Path, clock: ManualClock
 ) -> None:
     url = await migrated.copy(engine, tmp_path)
-    limits = {"attempts_per_account": "3/minute", "attempts_per_address": "8/minute"}
-    header = {"client_address_header": "X-Forwarded-For"}
+    limits: dict[str, Any] = {
+        "attempts_per_account": "3/minute",
+        "attempts_per_address": "8/minute",
+    }
+    header: dict[str, Any] = {"client_address_header": "X-Forwarded-For"}
     async with platform_api(url, tmp_path, clock, **limits, **header) as api:
         await api.account("Ann")
 
@@ -309,7 +316,7 @@ async def test_attempts_are_limited_by_account_and_by_address(
                 assert answer.headers["Retry-After"]
             return (200, "") if answer.status_code == 200 else code_of(answer)
 
-        invalid, too_many = (401, "INVALID_CREDENTIALS"), (429, "TOO_MANY_ATTEMPTS")
+        invalid, too_many = (401, "INVALID_CREDENTIALS"), (429, "RATE_LIMIT_EXCEEDED")
         for name in ("Ann", "nobody"):
             found = [await attempt(name, "wrong password", f"10.0.{name}.1") for _ in range(4)]
             assert found == [invalid, invalid, invalid, too_many], name

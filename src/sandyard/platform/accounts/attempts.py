@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from sandyard.platform.accounts.errors import TooManyAttemptsError
+from sandyard.kit.errors import RateLimitedError
 
 if TYPE_CHECKING:  # imported where it is used: it takes a fifth of a second
     from sandyard.kit.rate_limit import RateLimit
@@ -22,7 +22,7 @@ class CountedAttempts:
         if account is not None:
             waits.append(await self._wait_for(action, "account", account))
         if any(waits):
-            raise TooManyAttemptsError(retry_after=max(wait or 0 for wait in waits))
+            raise RateLimitedError(retry_after=max(wait or 0 for wait in waits))
 
     async def forgive(self, action: str, *, account: str) -> None:
         await (await self._limit(action, "account")).forgive(account)

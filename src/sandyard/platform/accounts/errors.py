@@ -8,7 +8,6 @@ from sandyard.kit.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
-    RateLimitedError,
     UnauthorizedError,
 )
 
@@ -35,12 +34,6 @@ class InvalidResetTokenError(InvalidError):
     """The token is unknown, used or too old. Ask for another."""
 
     code = "INVALID_RESET_TOKEN"
-
-
-class TooManyAttemptsError(RateLimitedError):
-    """Too many attempts. Wait `retry_after` seconds."""
-
-    code = "TOO_MANY_ATTEMPTS"
 
 
 class AccountNotFoundError(NotFoundError):

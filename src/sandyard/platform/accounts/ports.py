@@ -105,7 +105,7 @@ class Attempts(Protocol):
 
     async def count(self, action: str, *, account: str | None = None, address: str) -> None:
         """Count one attempt, by the account that is meant and the address that it comes from;
-        TooManyAttemptsError with `retry_after` if it is one too many."""
+        RateLimitedError with `retry_after` if it is one too many."""
         ...
 
     async def forgive(self, action: str, *, account: str) -> None:
