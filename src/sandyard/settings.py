@@ -34,7 +34,7 @@ Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 Rate = Annotated[str, AfterValidator(_rate)]
 Token = SecretStr | None
 
-PARTS = ("broker", "telemetry", "platform")
+PARTS = ("broker", "telemetry", "platform", "previews")
 
 
 class SettingsError(SandyardError):
@@ -82,6 +82,8 @@ class ServerSettings(Section):
         names = [name.strip() for name in text.split(",") if name.strip()]
         if not names or not set(names) <= set(PARTS):
             raise ValueError(f"must be some of {', '.join(PARTS)}, comma-separated")
+        if "previews" in names and "platform" not in names:
+            raise ValueError("previews show the platform's projects: name both")
         return ",".join(names)
 
     @field_validator("database_url")
@@ -268,6 +270,38 @@ class SandboxSettings(Section):
     )
 
 
+class PreviewSettings(Section):
+    """Previews."""
+
+    preview_provider: Literal["local", "e2b"] = Field(
+        "local", description="Where previews run: this machine, or E2B."
+    )
+    preview_ttl_minutes: float = Field(30, gt=0, le=1440, description="How long a preview lives.")
+    previews_per_account: Positive = Field(
+        5, description="Previews of an account that run at once."
+    )
+    preview_max_files: Positive = Field(500, description="Files of one project.")
+    preview_max_bytes: Positive = Field(5_242_880, description="Their bytes together.")
+    preview_attempt_sec: Seconds = Field(
+        60, description="How long the making of a preview may take before another tries."
+    )
+    preview_reads: Literal["new", "old"] = Field(
+        "new", description="Read `sandbox_info`, or the columns that it replaces."
+    )
+    preview_sweep_interval_sec: Seconds = Field(
+        60, description="Local: between two looks for previews of nobody's."
+    )
+    e2b_api_key: Token = Field(None, description="Our key at E2B.")
+    e2b_api_url: str | None = Field(
+        None, pattern=r"^https?://[^\s/]+", description="Another control API than E2B's own."
+    )
+    e2b_sandbox_url: str | None = Field(
+        None, pattern=r"^https?://[^\s/]+", description="Where its sandboxes take files."
+    )
+    e2b_template: str = Field("base", description="The template of its sandboxes.")
+    e2b_port: int = Field(8080, ge=1, le=65535, description="The port that shows the preview.")
+
+
 class DynamoSettings(Section):
     """DynamoDB, for the parts that are set to it. Credentials come by the usual AWS chain."""
 
@@ -290,6 +324,7 @@ class Settings:
     telemetry: TelemetrySettings
     platform: PlatformSettings
     sandboxes: SandboxSettings
+    previews: PreviewSettings
 
     def only(self, part: str) -> "Settings":
         """The same, for a process that runs this part alone."""

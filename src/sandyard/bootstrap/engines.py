@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # imported where it is used: most installations don't need it
 
 def is_embedded(settings: Settings, part: str) -> bool:
     """Whether the part's data is in the data dir, and so belongs to one process."""
+    part = "platform" if part == "previews" else part  # it shows the Platform's projects
     on_dynamodb = {
         "broker": settings.broker.pool_store == "dynamodb",
         "telemetry": settings.telemetry.telemetry_store == "dynamodb",

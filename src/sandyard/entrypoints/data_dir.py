@@ -19,6 +19,7 @@ _SECRETS = {
     "broker": ("broker_api_token", "broker_admin_token"),
     "telemetry": ("telemetry_admin_token", "api_key_pepper"),
     "platform": ("jwt_secret",),
+    "previews": (),
 }
 """The secrets of each part, under the names that they have in its section of the settings."""
 

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.bootstrap.broker import BrokerPart, build_broker
 from sandyard.bootstrap.part import Part
-from sandyard.bootstrap.platform import build_platform
+from sandyard.bootstrap.platform import PlatformPart, build_platform
+from sandyard.bootstrap.previews import build_previews
 from sandyard.bootstrap.telemetry import build_telemetry
 from sandyard.entrypoints.provider import ProviderAddress, provider_address
 from sandyard.settings import Settings
@@ -30,6 +31,7 @@ async def running_parts(
     async with AsyncExitStack() as stack:
         parts: list[Part] = []
         provider: ProviderAddress | None = None
+        platform: PlatformPart | None = None
         for name in settings.server.part_names:
             part: Part
             match name:
@@ -40,8 +42,11 @@ async def running_parts(
                     part = open_broker(settings, data_dir, provider, registry)
                 case "telemetry":
                     part = build_telemetry(settings, data_dir=data_dir, registry=registry)
+                case "platform":
+                    part = platform = build_platform(settings, data_dir=data_dir)
                 case _:
-                    part = build_platform(settings, data_dir=data_dir)
+                    assert platform is not None  # noqa: S101 - the settings see to it
+                    part = build_previews(settings, platform)
             stack.push_async_callback(part.close)
             parts.append(part)
         yield RunningParts(parts, provider)

@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 _TICKS_PER_INTERVAL = 10
 _START_WINDOW_SEC = 30
+_ROUTINE_SEC = 60
+"""Jobs that run more often than this are told of only when they did something."""
 
 
 class Schedule:
@@ -74,11 +76,14 @@ class Schedule:
             logger.exception("job failed", extra={"action": job.name, "outcome": "INTERNAL_ERROR"})
         else:
             if report is not None:
-                log_report(job.name, report, time.perf_counter() - started)
+                is_routine = job.interval_sec < _ROUTINE_SEC and not any(asdict(report).values())
+                level = logging.DEBUG if is_routine else logging.INFO
+                log_report(job.name, report, time.perf_counter() - started, level=level)
 
 
-def log_report(job: str, report: Any, seconds: float) -> None:
-    logger.info(
+def log_report(job: str, report: Any, seconds: float, *, level: int = logging.INFO) -> None:
+    logger.log(
+        level,
         "job finished",
         extra={
             "action": job,

@@ -29,6 +29,7 @@ class _Commands(click.Group):
         "verify": "verify",
         "devices": "devices",
         "users": "users",
+        "previews": "previews",
     }
 
     def list_commands(self, _context: click.Context) -> list[str]:

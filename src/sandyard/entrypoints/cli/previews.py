@@ -1,0 +1,82 @@
+"""`sandyard previews`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from sandyard.previews.stores.old_columns import MigrationReport
+
+_EPILOG = """\b
+Examples:
+  sandyard previews migrate run
+  sandyard previews migrate validate
+  sandyard previews migrate finish
+  sandyard previews migrate rollback
+"""
+
+
+@click.group("previews", epilog=_EPILOG)
+def command() -> None:
+    """Look after previews."""
+
+
+@command.command("migrate", epilog=_EPILOG)
+@click.argument("step", type=click.Choice(["run", "validate", "finish", "rollback"]))
+@click.option(
+    "--data-dir",
+    default="./data",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The embedded engine's, if DATABASE_URL is not set.",
+)
+def migrate(step: str, data_dir: Path) -> None:
+    """Bring projects from `sandbox_id` and `preview_url` to `sandbox_info`.
+
+    \b
+    run       fill sandbox_info where only the old columns are filled; twice changes nothing
+    validate  compare both; exit code 1 if a row differs
+    finish    drop the old columns, once both agree
+    rollback  bring back what stood in the old columns, to the letter
+
+    While both are there, both are written; PREVIEW_READS chooses which are read.
+    """
+    from contextlib import nullcontext
+
+    from sandyard.bootstrap.engines import is_embedded
+    from sandyard.entrypoints.data_dir import locked
+    from sandyard.settings import load_settings
+
+    settings = load_settings()
+    with locked(data_dir) if is_embedded(settings, "platform") else nullcontext():
+        report = asyncio.run(_migrate(step, data_dir.resolve()))
+    click.echo(f"{report.looked_at} projects, {report.changed} changed")
+    for difference in report.differences[:20]:
+        click.echo(f"  {difference}")
+    if report.differences:
+        click.echo(f"{len(report.differences)} differences")
+        sys.exit(1)
+
+
+async def _migrate(step: str, data_dir: Path) -> "MigrationReport":
+    from sandyard.bootstrap.previews import open_old_columns
+    from sandyard.entrypoints.cli.progress import counting
+    from sandyard.platform.schema import MIGRATIONS
+    from sandyard.settings import load_settings
+
+    columns, database = open_old_columns(load_settings(), data_dir)
+    try:
+        await MIGRATIONS.require_head(database)
+        with counting(step, await columns.count()) as progress:
+            steps = {
+                "run": columns.run,
+                "validate": columns.validate,
+                "finish": columns.finish,
+                "rollback": columns.rollback,
+            }
+            return await steps[step](progress)
+    finally:
+        await database.close()

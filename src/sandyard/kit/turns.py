@@ -1,0 +1,48 @@
+"""Work of which one run at a time is enough, shared by all who ask for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """Runs of one key follow each other. Whoever asks while one is under way shares the next one
+    with all others who do, so that the answer is of a run that began after the question."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, asyncio.Task[T]] = {}
+        self._under_way: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
+        """A caller that goes away does not stop the run."""
+        task = self._next.get(key)
+        if task is None:
+            task = asyncio.create_task(self._in_turn(key, work))
+            self._next[key] = task
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def stop(self) -> None:
+        """Break off what is under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _in_turn(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
+        lock = self._under_way.setdefault(key, asyncio.Lock())
+        async with lock:
+            self._next.pop(key, None)  # who asks from here on asks for the run after this one
+            try:
+                return await work()
+            finally:
+                if key not in self._next:
+                    self._under_way.pop(key, None)
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # its callers have been told of it, or have gone away

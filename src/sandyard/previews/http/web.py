@@ -1,0 +1,42 @@
+"""The web component and the page that shows it at work."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse
+
+_FOLDER = Path(__file__).parents[1] / "web"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "frame-src http: https:; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'"
+)
+_TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css"}
+_PATHS = {
+    "/previews/demo": "demo.html",
+    "/previews/demo.js": "demo.js",
+    "/previews/demo.css": "demo.css",
+    "/previews/sandbox-status.js": "sandbox-status.js",
+}
+
+
+def create_web_router() -> APIRouter:
+    router = APIRouter()
+    for path, name in _PATHS.items():
+        if (_FOLDER / name).exists():
+            router.add_api_route(path, _serving(_FOLDER / name), include_in_schema=False)
+    return router
+
+
+def _serving(file: Path) -> Callable[[], Awaitable[FileResponse]]:
+    async def serve() -> FileResponse:
+        headers = {
+            "Content-Security-Policy": _POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-cache",
+        }
+        return FileResponse(file, media_type=_TYPES[file.suffix], headers=headers)
+
+    return serve

@@ -1,0 +1,1 @@
+"""Where previews run: the port, and what stands behind it."""

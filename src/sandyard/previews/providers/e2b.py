@@ -1,0 +1,333 @@
+"""`ports.PreviewProvider` on E2B, by its own SDK.
+
+The SDK is the extra `e2b`. It is imported when a provider is made: that takes its time.
+"""
+
+import asyncio
+import re
+import shlex
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import TYPE_CHECKING
+
+import httpx
+
+from sandyard.kit.errors import SandyardError
+from sandyard.kit.parallel import for_each
+from sandyard.previews.providers.errors import (
+    ProviderFailedError,
+    ProviderKeyRefusedError,
+    ProviderMissingError,
+    ProviderRateLimitedError,
+    ProviderTimeoutError,
+    ProviderTroubleError,
+    ProviderUnreachableError,
+    SandboxGoneError,
+)
+from sandyard.previews.providers.ports import PreviewSandbox
+
+if TYPE_CHECKING:
+    from e2b import AsyncSandbox, SandboxInfo
+
+SITE = "/home/user/preview"
+"""The folder inside a sandbox that holds the project's files and is served."""
+
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9-]{1,128}")
+_PLAIN_PATH = re.compile(r"[^\"%\\\x00-\x1f\x7f]+")
+"""A path that survives as the file name of a multipart body."""
+_FILES_AT_ONCE = 50
+_BYTES_AT_ONCE = 16 << 20
+_DELETIONS_AT_ONCE = 8
+_SHORTEST_SEC = 1
+
+
+@dataclass(frozen=True, slots=True)
+class E2bTimeouts:
+    """How long it may take to ask, to make a sandbox, and to bring its files up to date.
+
+    A create does all three, one after the other.
+    """
+
+    request_sec: float = 10
+    create_sec: float = 60
+    files_sec: float = 60
+
+
+class E2bProvider:
+    """Each sandbox serves its folder with Python's own web server, as `base` has it.
+
+    A template that listens on the port already must serve `SITE` there.
+    """
+
+    def __init__(
+        self,
+        api_key: str,
+        *,
+        api_url: str | None = None,
+        sandbox_url: str | None = None,
+        template: str = "base",
+        port: int = 8080,
+        timeouts: E2bTimeouts | None = None,
+    ) -> None:
+        """Without URLs E2B's own are asked. Raises ProviderMissingError without the SDK."""
+        try:
+            from e2b import E2B
+        except ImportError as error:
+            raise ProviderMissingError from error
+        self._timeouts = timeouts or E2bTimeouts()
+        client = E2B(
+            api_key=api_key,
+            api_url=api_url,
+            sandbox_url=sandbox_url,
+            debug=False,
+            request_timeout=0,  # time is kept here: the SDK waits twice as long, or forever
+            retries=0,  # trouble is told at once, and a create is never sent twice
+        )
+        self._sandboxes: type[AsyncSandbox] = client.AsyncSandbox
+        self._template = template
+        self._port = port
+        self._scheme = "http" if (sandbox_url or "").startswith("http://") else "https"
+
+    async def create(
+        self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
+    ) -> PreviewSandbox:
+        async with _translated(self._timeouts.create_sec):
+            sandbox = await self._sandboxes.create(
+                self._template, timeout=_seconds(ttl), metadata=_metadata(project_id, attempt)
+            )
+        await self._bring_up_to_date(sandbox, files, ())
+        return await self.get(sandbox.sandbox_id)
+
+    async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
+        from e2b import SandboxQuery
+
+        wanted = _metadata(project_id, attempt)
+        pages = self._sandboxes.list(SandboxQuery(metadata=wanted))
+        while pages.has_next:
+            async with _translated(self._timeouts.request_sec):
+                page = await pages.next_items()
+            for found in page:
+                if wanted.items() <= found.metadata.items():
+                    return await self._find(found.sandbox_id)
+        return None
+
+    async def get(self, sandbox_id: str) -> PreviewSandbox:
+        _check_id(sandbox_id)
+        async with _translated(self._timeouts.request_sec):
+            info = await self._sandboxes.get_info(sandbox_id)
+            return self._known(info)
+
+    async def write_files(
+        self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
+    ) -> None:
+        _check_id(sandbox_id)
+        async with _translated(self._timeouts.request_sec):
+            # Connecting can lengthen a life, by 300 seconds if nothing is said; it must not.
+            sandbox = await self._sandboxes.connect(sandbox_id, timeout=_SHORTEST_SEC)
+        await self._bring_up_to_date(sandbox, written, deleted)
+
+    async def extend(self, sandbox_id: str, *, ttl: timedelta) -> None:
+        _check_id(sandbox_id)
+        async with _translated(self._timeouts.request_sec):
+            await self._sandboxes.set_timeout(sandbox_id, _seconds(ttl))
+
+    async def kill(self, sandbox_id: str) -> None:
+        try:
+            _check_id(sandbox_id)
+        except SandboxGoneError:
+            return
+        async with _translated(self._timeouts.request_sec):
+            await self._sandboxes.kill(sandbox_id)
+
+    async def close(self) -> None:
+        """The SDK's connections are the process's own; there is nothing to let go of."""
+
+    async def _find(self, sandbox_id: str) -> PreviewSandbox | None:
+        """A list does not say where the sandbox is reached, so it is asked for by itself."""
+        try:
+            return await self.get(sandbox_id)
+        except SandboxGoneError:
+            return None
+
+    def _known(self, info: "SandboxInfo") -> PreviewSandbox:
+        from e2b import ConnectionConfig
+
+        config = ConnectionConfig(debug=False)
+        domain = info.sandbox_domain or config.domain
+        host = config.get_host(info.sandbox_id, domain, self._port)
+        return PreviewSandbox(
+            sandbox_id=info.sandbox_id,
+            preview_url=f"{self._scheme}://{host}",
+            start_time=_utc(info.started_at),
+            end_time=_utc(info.end_at),
+            attempt=info.metadata.get("attempt", ""),
+        )
+
+    async def _bring_up_to_date(
+        self, sandbox: "AsyncSandbox", written: Mapping[str, bytes], deleted: Collection[str]
+    ) -> None:
+        from e2b import SandboxNotRunningException
+
+        try:
+            async with _translated(self._timeouts.files_sec, SandboxNotRunningException):
+                await self._delete(sandbox, in_the_way(written, deleted))
+                await self._upload(sandbox, written)
+                await self._serve(sandbox)
+        except SandboxNotRunningException as error:
+            # The proxy before the sandbox says so. Only who made it knows whether it is gone.
+            await self.get(sandbox.sandbox_id)
+            raise ProviderUnreachableError(reason=str(error)) from error
+
+    async def _delete(self, sandbox: "AsyncSandbox", paths: Collection[str]) -> None:
+        from e2b import FileNotFoundException
+
+        async def delete(path: str) -> None:
+            try:
+                await sandbox.files.remove(f"{SITE}/{path}")
+            except FileNotFoundException:
+                return
+
+        await for_each(sorted(paths), delete, slots=asyncio.Semaphore(_DELETIONS_AT_ONCE))
+
+    async def _upload(self, sandbox: "AsyncSandbox", files: Mapping[str, bytes]) -> None:
+        from e2b.sandbox.filesystem.filesystem import WriteEntry
+
+        for paths in uploads(files):
+            await sandbox.files.write_files(
+                [WriteEntry(path=f"{SITE}/{path}", data=files[path]) for path in paths]
+            )
+
+    async def _serve(self, sandbox: "AsyncSandbox") -> None:
+        """Start a web server and return when one listens.
+
+        If one listens already, the new one finds its port taken and ends.
+        """
+        folder, port = shlex.quote(SITE), self._port
+        server = await sandbox.commands.run(
+            f"mkdir -p {folder} && exec python3 -m http.server {port} --directory {folder}",
+            background=True,
+            timeout=0,
+        )
+        await server.disconnect()
+        await sandbox.commands.run(
+            f"until (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null; do sleep 0.1; done",
+            timeout=self._timeouts.files_sec,
+        )
+
+
+def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
+    """Paths to be sent together: not too much at once, and an odd path by itself."""
+    together: list[str] = []
+    size = 0
+    for path in sorted(files):
+        if not _PLAIN_PATH.fullmatch(path):
+            yield [path]
+            continue
+        if together and (
+            len(together) == _FILES_AT_ONCE or size + len(files[path]) > _BYTES_AT_ONCE
+        ):
+            yield together
+            together, size = [], 0
+        together.append(path)
+        size += len(files[path])
+    if together:
+        yield together
+
+
+def in_the_way(written: Mapping[str, bytes], deleted: Collection[str]) -> set[str]:
+    """What is to be deleted, and the emptied folders that a written file takes the place of."""
+    folders = {
+        path[:end]
+        for path in deleted
+        for end, character in enumerate(path)
+        if character == "/" and path[:end] in written
+    }
+    return folders | set(deleted)
+
+
+@asynccontextmanager
+async def _translated(within_sec: float, *but: type[Exception]) -> AsyncIterator[None]:
+    """What the SDK raises, as an error of ours; `but` what the caller sees to himself."""
+    try:
+        async with asyncio.timeout(within_sec):
+            yield
+    except Exception as error:
+        if isinstance(error, (SandyardError, *but)):
+            raise
+        raise translation(error) from error
+
+
+def translation(error: Exception) -> SandyardError:
+    """What the SDK's error means. Only E2B's own word for it makes a sandbox gone."""
+    import e2b
+    from connectrpc.errors import ConnectError
+
+    reason = f"{type(error).__name__}: {error}"
+    status = error.status_code if isinstance(error, e2b.SandboxException) else None
+    match error:
+        case e2b.SandboxNotFoundException():
+            return SandboxGoneError()
+        case e2b.RateLimitException():
+            return ProviderRateLimitedError(retry_after=_retry_after(error), reason=reason)
+        case e2b.AuthenticationException():
+            return ProviderKeyRefusedError(reason=reason)
+        case e2b.ServiceBusyException():
+            return ProviderFailedError(reason=reason)
+        case e2b.SandboxUnreachableException() | e2b.SandboxNotRunningException():
+            return ProviderUnreachableError(reason=reason)
+        case e2b.TimeoutException() | httpx.TimeoutException() | TimeoutError():
+            return ProviderTimeoutError(reason=reason)
+        case httpx.TransportError() | ConnectError() | OSError():
+            return ProviderUnreachableError(reason=reason)
+        case e2b.SandboxException() if status in (401, 403):
+            return ProviderKeyRefusedError(reason=reason)
+        case e2b.SandboxException() if _is_servers_fault(error, status):
+            return ProviderFailedError(reason=reason)
+        case _:
+            return ProviderTroubleError(reason=reason)
+
+
+def _is_servers_fault(error: Exception, status: int | None) -> bool:
+    """Errors of the sandbox's own server have no status, and no kind of their own either."""
+    from e2b import SandboxException
+
+    return type(error) is SandboxException if status is None else status >= 500
+
+
+def _retry_after(error: Exception) -> int:
+    """The seconds that the answer names. The SDK drops them, but still holds the answer where it
+    raised the error."""
+    from e2b.retry import parse_retry_after
+
+    trace = error.__traceback__
+    while trace is not None:
+        for name in ("res", "r"):
+            headers = getattr(trace.tb_frame.f_locals.get(name), "headers", {})
+            if (seconds := parse_retry_after(headers.get("Retry-After"))) is not None:
+                return seconds
+        trace = trace.tb_next
+    return _RETRY_AFTER_SEC
+
+
+_RETRY_AFTER_SEC = 5
+
+
+def _metadata(project_id: str, attempt: str) -> dict[str, str]:
+    return {"kind": "preview", "project_id": project_id, "attempt": attempt}
+
+
+def _check_id(sandbox_id: str) -> None:
+    """Of another provider's sandboxes E2B has none."""
+    if not _SANDBOX_ID.fullmatch(sandbox_id):
+        raise SandboxGoneError
+
+
+def _seconds(ttl: timedelta) -> int:
+    return max(ceil(ttl.total_seconds()), _SHORTEST_SEC)
+
+
+def _utc(at: datetime) -> datetime:
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -1,0 +1,1 @@
+"""The engine that keeps files and what is known of sandboxes."""

@@ -1,0 +1,179 @@
+"""From `sandbox_id` and `preview_url` to `sandbox_info`, and back without loss.
+
+Three phases: the columns stand side by side and both are written (the schema's version 0002);
+`run` fills `sandbox_info` where only the old ones are filled, and `validate` compares; `finish`
+drops the old ones. `rollback` brings back what stood in the old columns, to the letter.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from sandyard.kit.sql import Database
+from sandyard.previews.errors import MigrationRefusedError
+from sandyard.previews.model import SandboxInfo, iso
+from sandyard.previews.stores.tables import projects
+
+MIGRATED_TTL = timedelta(minutes=30)
+"""How long a sandbox of the old columns is taken to have lived: they do not say."""
+
+_project = projects.c
+_PORTION = 500
+_SCHEMA = "platform"
+_OLD = ("sandbox_id", "preview_url")
+
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class MigrationReport:
+    looked_at: int = 0
+    changed: int = 0
+    differences: list[str] = field(default_factory=list)
+    """Project ids and what is wrong with them."""
+
+
+def migrated_info(row: Any) -> dict[str, Any] | None:
+    """What `sandbox_info` becomes for a row that has the old columns alone; `migrated` marks it,
+    so that a rollback knows what to take away."""
+    if row.sandbox_id is None and row.preview_url is None:
+        return None
+    return {
+        "sandbox_id": row.sandbox_id,
+        "preview_url": row.preview_url,
+        "start_time": iso(row.created_at),
+        "end_time": iso(row.created_at + MIGRATED_TTL),
+        "migrated": True,
+    }
+
+
+def info_of_old(row: Any, info: SandboxInfo | None) -> SandboxInfo | None:
+    """What the old columns say; the times are those of `sandbox_info`, if it is of the same
+    sandbox."""
+    if info is not None and info.sandbox_id == (row.sandbox_id or ""):
+        return info
+    migrated = migrated_info(row)
+    return None if migrated is None else SandboxInfo.from_json(migrated)
+
+
+class OldColumns:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def count(self) -> int:
+        statement = sa.select(sa.func.count()).select_from(projects)
+        return await self._database.read(lambda c: int(c.execute(statement).scalar_one()))
+
+    async def run(self, progress: Progress) -> MigrationReport:
+        """Fill `sandbox_info` where only the old columns are filled. Running it again changes
+        nothing."""
+        await self._require_old()
+
+        def fill(connection: sa.Connection, row: Any, report: MigrationReport) -> None:
+            info = migrated_info(row)
+            if row.sandbox_info is None and info is not None:
+                _set(connection, row, sandbox_info=info)
+                report.changed += 1
+
+        return await self._each(fill, progress)
+
+    async def validate(self, progress: Progress) -> MigrationReport:
+        """Compare both, row by row."""
+        await self._require_old()
+
+        def compare(_connection: sa.Connection, row: Any, report: MigrationReport) -> None:
+            info = row.sandbox_info or {}
+            for column in _OLD:
+                if info.get(column) != getattr(row, column):
+                    report.differences.append(f"{row.project_id}: {column} differs")
+
+        return await self._each(compare, progress)
+
+    async def finish(self, progress: Progress) -> MigrationReport:
+        """Drop the old columns, once both agree."""
+        report = await self.validate(progress)
+        if report.differences:
+            raise MigrationRefusedError(
+                f"{len(report.differences)} rows differ. Run `validate` to see them, then `run`."
+            )
+
+        def drop(connection: sa.Connection) -> None:
+            for column in _OLD:
+                connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.projects DROP COLUMN {column}"))
+
+        await self._database.write(drop)
+        return report
+
+    async def rollback(self, progress: Progress) -> MigrationReport:
+        """The old columns as they were: those that `finish` dropped are filled from
+        `sandbox_info`, and what `run` filled in is taken away again."""
+        if not await self._has_old():
+            await self._database.write(_add_old)
+
+        def restore(connection: sa.Connection, row: Any, report: MigrationReport) -> None:
+            info = row.sandbox_info
+            if info is None:
+                return
+            if row.sandbox_id is None and row.preview_url is None:
+                _set(connection, row, **{column: info[column] for column in _OLD})
+                report.changed += 1
+            if info.get("migrated"):
+                _set(connection, row, sandbox_info=sa.null())
+                report.changed += 1
+
+        return await self._each(restore, progress)
+
+    async def _each(
+        self,
+        do: Callable[[sa.Connection, Any, MigrationReport], None],
+        progress: Progress,
+    ) -> MigrationReport:
+        """All projects, a portion per transaction."""
+        report = MigrationReport()
+        last = 0
+        while True:
+
+            def portion(connection: sa.Connection, last: int = last) -> int:
+                rows = connection.execute(
+                    sa.select(projects)
+                    .where(_project.id > last)
+                    .order_by(_project.id)
+                    .limit(_PORTION)
+                    .with_for_update()
+                ).all()
+                for row in rows:
+                    do(connection, row, report)
+                report.looked_at += len(rows)
+                return rows[-1].id if rows else 0
+
+            last = await self._database.write(portion)
+            progress(report.looked_at)
+            if not last:
+                return report
+
+    async def _has_old(self) -> bool:
+        def there(connection: sa.Connection) -> bool:
+            columns = sa.inspect(connection).get_columns("projects", schema=_SCHEMA)
+            return set(_OLD) <= {column["name"] for column in columns}
+
+        return await self._database.read(there)
+
+    async def _require_old(self) -> None:
+        if not await self._has_old():
+            raise MigrationRefusedError("The old columns are dropped: the migration is finished.")
+
+
+def _set(connection: sa.Connection, row: Any, **values: Any) -> None:
+    connection.execute(
+        projects.update()
+        .where(_project.id == row.id)
+        .values(preview_revision=_project.preview_revision + 1, **values)
+    )
+
+
+def _add_old(connection: sa.Connection) -> None:
+    for column in _OLD:
+        connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.projects ADD COLUMN {column} TEXT"))

@@ -1,0 +1,404 @@
+"""A double of E2B: its control API, and the files and commands of its sandboxes, over real HTTP.
+
+The real SDK talks to it. What goes wrong is switched on over HTTP too:
+
+    GET    /_double               the sandboxes, the calls, how many were in flight at once
+    PUT    /_double/faults        a list of faults, instead of those before
+    DELETE /_double/sandboxes/ID  the sandbox ends, as if its time were over
+    POST   /_double/reset-counts
+
+`python -m tests.e2b_double --port N [--api-key KEY]`
+"""
+
+import argparse
+import asyncio
+import secrets
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+from aiohttp import BodyPartReader, web
+
+from sandyard.entrypoints.server import free_port
+from tests.e2b_wire import (
+    END_OF_STREAM,
+    STATUSES,
+    Box,
+    Fault,
+    answer,
+    described,
+    envelope,
+    file_name,
+    name_of,
+    refusal,
+    wanted,
+)
+from tests.servers import clean_environment, wait_until_ready
+
+API_KEY = "e2b_the_key_of_the_tests"
+SITE = "/home/user/preview"
+_HANG_SEC = 3600
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class E2bDouble:
+    """Serves on 127.0.0.1 between `start` and `stop`."""
+
+    def __init__(self, api_key: str = API_KEY) -> None:
+        self.url = ""
+        self.faults: list[Fault] = []
+        self.calls: Counter[str] = Counter()
+        self.in_flight: Counter[str] = Counter()
+        """Calls now, by sandbox and by project."""
+        self.most_in_flight: Counter[str] = Counter()
+        self._api_key = api_key
+        self._boxes: dict[str, Box] = {}
+        self._runner = web.AppRunner(
+            self._app(), shutdown_timeout=0.1, handler_cancellation=True, access_log=None
+        )
+
+    async def start(self, port: int = 0) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    def inject(self, kind: str, operation: str = "*", **details: Any) -> None:
+        self.faults.append(Fault(kind, operation, **details))
+
+    def calm(self) -> None:
+        self.faults.clear()
+
+    def reset_counts(self) -> None:
+        self.calls.clear()
+        self.most_in_flight.clear()
+
+    @property
+    def boxes(self) -> list[Box]:
+        """The sandboxes that run now, the oldest first."""
+        now = datetime.now(UTC)
+        self._boxes = {key: box for key, box in self._boxes.items() if box.end_at > now}
+        return list(self._boxes.values())
+
+    def find(self, sandbox_id: str) -> Box | None:
+        return next((box for box in self.boxes if box.sandbox_id == sandbox_id), None)
+
+    def end(self, sandbox_id: str) -> bool:
+        return self._boxes.pop(sandbox_id, None) is not None
+
+    def _app(self) -> web.Application:
+        app = web.Application(middlewares=[self._meet], client_max_size=1 << 30)
+        app.add_routes(
+            [
+                web.post("/v2/sandboxes", self._create, name="create"),
+                web.get("/v2/sandboxes", self._list, name="list"),
+                web.get("/sandboxes/{id}", self._get, name="get"),
+                web.delete("/sandboxes/{id}", self._delete, name="delete"),
+                web.post("/sandboxes/{id}/timeout", self._set_timeout, name="timeout"),
+                web.post("/v2/sandboxes/{id}/connect", self._connect, name="connect"),
+                web.get("/health", self._health, name="health"),
+                web.post("/files", self._upload, name="upload"),
+                web.post("/filesystem.Filesystem/Remove", self._remove, name="remove"),
+                web.post("/filesystem.Filesystem/ListDir", self._list_files, name="list_files"),
+                web.post("/process.Process/Start", self._run, name="run"),
+                web.get("/_double", self._show),
+                web.put("/_double/faults", self._set_faults),
+                web.delete("/_double/sandboxes/{id}", self._end),
+                web.post("/_double/reset-counts", self._reset_counts),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _meet(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """What every call goes through: counted, held back, refused or broken off."""
+        if (site := self._site_of(request)) is not None:
+            return site
+        operation = request.match_info.route.name
+        if operation is None:
+            return await handler(request)
+        subjects = await self._subjects(request)
+        self.calls[operation] += 1
+        self.in_flight.update(subjects)
+        self.most_in_flight |= self.in_flight
+        try:
+            return await self._answer(request, handler, self._fault_of(operation))
+        finally:
+            self.in_flight.subtract(subjects)
+
+    async def _answer(
+        self, request: web.Request, handler: _Handler, fault: Fault | None
+    ) -> web.StreamResponse:
+        if fault is None:
+            return await self._admit(request, handler)
+        await asyncio.sleep(fault.seconds)
+        match fault.kind:
+            case "slow":
+                return await self._admit(request, handler)
+            case "drop_after" | "hang_after":
+                await self._admit(request, handler)
+            case "nonsense":
+                return web.Response(status=500, text="<h1>Oops</h1>", content_type="text/html")
+            case kind if kind in STATUSES:
+                headers = (
+                    {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after}"}
+                )
+                return refusal(STATUSES[kind], f"{kind}, as was asked for", headers)
+        if fault.kind.startswith("hang"):
+            await asyncio.sleep(_HANG_SEC)
+        return _cut(request)
+
+    async def _admit(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """The control API wants the key, a sandbox its token; one that is gone the proxy tells."""
+        sandbox_id = request.headers.get("E2b-Sandbox-Id")
+        if sandbox_id is None:
+            if request.headers.get("X-API-Key") != self._api_key:
+                return refusal(401, "Invalid API key")
+            if (missing := request.match_info.get("id")) and self.find(missing) is None:
+                return refusal(404, f"sandbox {missing!r} doesn't exist")
+            return await handler(request)
+        if (box := self.find(sandbox_id)) is None:
+            return refusal(502, "The sandbox was not found")
+        if request.headers.get("X-Access-Token") != box.token:
+            return refusal(401, "Invalid access token")
+        return await handler(request)
+
+    def _fault_of(self, operation: str) -> Fault | None:
+        for place, fault in enumerate(self.faults):
+            if fault.operation in ("*", operation):
+                if fault.times is not None:
+                    left = fault.times - 1
+                    self.faults[place : place + 1] = [replace(fault, times=left)] if left else []
+                return fault
+        return None
+
+    async def _subjects(self, request: web.Request) -> set[str]:
+        """The sandbox and the project that a call is about."""
+        sandbox_id = request.match_info.get("id") or request.headers.get("E2b-Sandbox-Id")
+        if sandbox_id:
+            box = self.find(sandbox_id)
+            return {sandbox_id} | ({box.metadata.get("project_id", "")} if box else set())
+        if request.method == "POST":
+            metadata = orjson.loads(await request.read()).get("metadata", {})
+        else:
+            metadata = wanted(request)
+        return {metadata["project_id"]} if "project_id" in metadata else set()
+
+    async def _create(self, request: web.Request) -> web.Response:
+        order = orjson.loads(await request.read())
+        now = datetime.now(UTC)
+        box = Box(
+            sandbox_id=f"i{secrets.token_hex(10)}",
+            template=order["templateID"],
+            metadata=order.get("metadata", {}),
+            started_at=now,
+            end_at=now + timedelta(seconds=order.get("timeout", 15)),
+            token=secrets.token_hex(8),
+        )
+        self._boxes[box.sandbox_id] = box
+        return answer(201, self._access(box))
+
+    async def _list(self, request: web.Request) -> web.Response:
+        """In pages of two at most, so that whoever reads only the first one is found out."""
+        narrowed = wanted(request)
+        found = [box for box in self.boxes if narrowed.items() <= box.metadata.items()]
+        start = int(request.query.get("nextToken", "0"))
+        page = [described(box) for box in found[start : start + 2]]
+        headers = {"X-Next-Token": str(start + 2)} if start + 2 < len(found) else {}
+        return answer(200, page, headers)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        box = self._named(request)
+        return answer(200, described(box) | {"domain": self._domain, "envdAccessToken": box.token})
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        self.end(self._named(request).sandbox_id)
+        return web.Response(status=204)
+
+    async def _set_timeout(self, request: web.Request) -> web.Response:
+        box = self._named(request)
+        seconds = orjson.loads(await request.read())["timeout"]
+        box.end_at = datetime.now(UTC) + timedelta(seconds=seconds)
+        return web.Response(status=204)
+
+    async def _connect(self, request: web.Request) -> web.Response:
+        """Lengthens the sandbox's life, if what is asked for is longer, as E2B does."""
+        box = self._named(request)
+        seconds = orjson.loads(await request.read()).get("timeout", 300)
+        box.end_at = max(box.end_at, datetime.now(UTC) + timedelta(seconds=seconds))
+        return answer(200, self._access(box))
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    async def _upload(self, request: web.Request) -> web.Response:
+        box = self._named(request)
+        sent: dict[str, bytes] = {}
+        async for part in await request.multipart():
+            assert isinstance(part, BodyPartReader)
+            sent[request.query.get("path") or file_name(part)] = bytes(await part.read())
+        for path in sent:
+            if any(file.startswith(f"{path}/") for file in box.files):
+                return refusal(400, f"path is a directory: {path}")
+        box.files |= sent
+        written = [{"name": name_of(path), "path": path, "type": "file"} for path in sent]
+        return answer(200, written)
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        box = self._named(request)
+        path = orjson.loads(await request.read())["path"]
+        gone = [file for file in box.files if f"{file}/".startswith(f"{path}/")]
+        if not gone:
+            return answer(404, {"code": "not_found", "message": f"path not found: {path}"})
+        for file in gone:
+            del box.files[file]
+        return answer(200, {})
+
+    async def _list_files(self, request: web.Request) -> web.Response:
+        """All files below, whatever the depth."""
+        path = orjson.loads(await request.read())["path"]
+        files = [file for file in self._named(request).files if file.startswith(f"{path}/")]
+        entries = [
+            {"name": name_of(file), "path": file, "type": "FILE_TYPE_FILE"} for file in files
+        ]
+        return answer(200, {"entries": entries})
+
+    async def _run(self, request: web.Request) -> web.StreamResponse:
+        """Understands two commands: the web server, which can run once, and waiting for it."""
+        box = self._named(request)
+        command = orjson.loads((await request.read())[5:])["process"]["args"][-1]
+        response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
+        await response.prepare(request)
+        await response.write(envelope({"event": {"start": {"pid": 7}}}))
+        if "http.server" in command and not box.is_served:
+            box.is_served = True
+            await asyncio.sleep(_HANG_SEC)
+        code = 0 if box.is_served and "/dev/tcp/" in command else 1
+        ended = {"exitCode": code, "exited": True, "status": f"exit status {code}"}
+        await response.write(envelope({"event": {"end": ended}}))
+        await response.write(envelope({}, END_OF_STREAM))
+        return response
+
+    def _site_of(self, request: web.Request) -> web.Response | None:
+        """What a sandbox itself serves, at `PORT-ID.localhost`."""
+        name, is_site, _ = request.host.partition(".localhost")
+        if not is_site:
+            return None
+        box = self.find(name.partition("-")[2])
+        if box is None or not box.is_served:
+            return refusal(502, "The sandbox was not found" if box is None else "port is not open")
+        path = request.path + ("index.html" if request.path.endswith("/") else "")
+        content = box.files.get(SITE + path)
+        return web.Response(status=404) if content is None else web.Response(body=content)
+
+    def _named(self, request: web.Request) -> Box:
+        return self._boxes[request.match_info.get("id") or request.headers["E2b-Sandbox-Id"]]
+
+    @property
+    def _domain(self) -> str:
+        return f"localhost:{self._runner.addresses[0][1]}"
+
+    def _access(self, box: Box) -> dict[str, Any]:
+        return {
+            "templateID": box.template,
+            "sandboxID": box.sandbox_id,
+            "clientID": "client",
+            "envdVersion": "0.6.7",
+            "envdAccessToken": box.token,
+            "domain": self._domain,
+        }
+
+    async def _show(self, _request: web.Request) -> web.Response:
+        described = [described(box) | {"files": sorted(box.files)} for box in self.boxes]
+        return answer(
+            200,
+            {
+                "sandboxes": described,
+                "calls": self.calls,
+                "in_flight": +self.in_flight,
+                "most_in_flight": self.most_in_flight,
+                "faults": [asdict(fault) for fault in self.faults],
+            },
+        )
+
+    async def _set_faults(self, request: web.Request) -> web.Response:
+        try:
+            self.faults = [Fault(**wish) for wish in orjson.loads(await request.read())]
+        except (TypeError, ValueError) as error:
+            return refusal(400, str(error))
+        return await self._show(request)
+
+    async def _end(self, request: web.Request) -> web.Response:
+        is_known = self.end(request.match_info["id"])
+        return web.Response(status=204) if is_known else refusal(404, "no such sandbox")
+
+    async def _reset_counts(self, request: web.Request) -> web.Response:
+        self.reset_counts()
+        return await self._show(request)
+
+
+@asynccontextmanager
+async def e2b_double(api_key: str = API_KEY) -> AsyncIterator[E2bDouble]:
+    """A double in this process, on a port of its own."""
+    double = E2bDouble(api_key)
+    await double.start()
+    try:
+        yield double
+    finally:
+        await double.stop()
+
+
+@contextmanager
+def e2b_double_process(api_key: str = API_KEY) -> Iterator[str]:
+    """A double as a process of its own; gives its URL."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.e2b_double", "--port", str(port), "--api-key", api_key],
+        env=clean_environment(),
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(url, process, "/_double")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _cut(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
+
+
+async def _serve(port: int, api_key: str) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    double = E2bDouble(api_key)
+    await double.start(port)
+    try:
+        await stopping.wait()
+    finally:
+        await double.stop()
+
+
+def main(arguments: Iterable[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2b_double", description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--api-key", default=API_KEY)
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    asyncio.run(_serve(options.port, options.api_key))
+
+
+if __name__ == "__main__":
+    main()

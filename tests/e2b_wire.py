@@ -1,0 +1,105 @@
+"""What E2B's double says and hears: its sandboxes and faults, and how they look on the wire."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import orjson
+from aiohttp import BodyPartReader, web
+
+STATUSES = {
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "rate_limited": 429,
+    "error": 500,
+    "unavailable": 503,
+}
+_OTHERS = ("nonsense", "hang", "hang_after", "drop", "drop_after", "slow")
+KINDS = (*STATUSES, *_OTHERS)
+END_OF_STREAM = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What calls of this name meet, `*` for all: always, or so many `times`.
+
+    `drop` and `hang` come instead of the work, `drop_after` and `hang_after` when it is done.
+    """
+
+    kind: str
+    operation: str = "*"
+    times: int | None = None
+    retry_after: int | None = None
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no fault {self.kind}; there are {', '.join(KINDS)}")
+
+
+@dataclass(slots=True)
+class Box:
+    """A sandbox that runs."""
+
+    sandbox_id: str
+    template: str
+    metadata: dict[str, str]
+    started_at: datetime
+    end_at: datetime
+    token: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    is_served: bool = False
+
+
+def wanted(request: web.Request) -> dict[str, str]:
+    """The metadata that a list is narrowed to; the SDK quotes it twice."""
+    pairs = parse_qsl(request.query.get("metadata", ""))
+    return {unquote(name): unquote(value) for name, value in pairs}
+
+
+def described(box: Box) -> dict[str, Any]:
+    return {
+        "templateID": box.template,
+        "sandboxID": box.sandbox_id,
+        "clientID": "client",
+        "startedAt": box.started_at.isoformat(),
+        "endAt": box.end_at.isoformat(),
+        "cpuCount": 2,
+        "memoryMB": 512,
+        "diskSizeMB": 1024,
+        "state": "running",
+        "envdVersion": "0.6.7",
+        "metadata": box.metadata,
+    }
+
+
+def file_name(part: BodyPartReader) -> str:
+    """The whole path; aiohttp's own reading of it drops the first slash."""
+    found = re.search(r'filename="([^"]*)"', part.headers["Content-Disposition"])
+    return found[1] if found else ""
+
+
+def name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def answer(status: int, content: Any, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        status=status,
+        body=orjson.dumps(content),
+        content_type="application/json",
+        headers=headers,
+    )
+
+
+def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    return answer(status, {"code": status, "message": message}, headers)
+
+
+def envelope(message: dict[str, Any], flags: int = 0) -> bytes:
+    """A message of a stream, as the Connect protocol frames it."""
+    body = orjson.dumps(message)
+    return bytes([flags]) + len(body).to_bytes(4, "big") + body

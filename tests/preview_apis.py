@@ -1,0 +1,96 @@
+"""Previews in this process, on a real engine, with the real SDK of E2B against its double."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from sandyard.bootstrap.platform import build_platform
+from sandyard.bootstrap.previews import PreviewsPart, build_previews
+from sandyard.entrypoints.api import create_app
+from sandyard.entrypoints.middleware import InFlight
+from sandyard.platform.accounts.passwords import Argon2Passwords
+from sandyard.previews.providers.e2b import E2bProvider, E2bTimeouts
+from tests.clocks import RunningClock
+from tests.e2b_double import API_KEY, E2bDouble
+from tests.platforms import CHEAP_PASSWORDS, Caller, PlatformApi, platform_settings
+
+QUICK = E2bTimeouts(request_sec=1, create_sec=2, files_sec=2)
+
+
+@dataclass(slots=True)
+class PreviewApi(PlatformApi):
+    previews: PreviewsPart = None  # type: ignore[assignment]
+
+    async def project(self, caller: Caller, **files: str) -> str:
+        """The id of a project with these files."""
+        body = {"name": f"project {self._last} {len(files)} {id(files)}"}
+        project = await self.post("/projects", caller, body)
+        if files:
+            await self.put_files(caller, project["project_id"], files)
+        return str(project["project_id"])
+
+    async def put_files(
+        self, caller: Caller, project_id: str, files: dict[str, str], *deleted: str
+    ) -> int:
+        body = {
+            "files": [{"path": path, "content": text} for path, text in files.items()],
+            "deleted": list(deleted),
+        }
+        answer = await self.call("PUT", f"/projects/{project_id}/files", caller, json=body)
+        assert answer.status_code == 200, answer.text
+        return int(answer.json()["version"])
+
+    async def status(self, caller: Caller, project_id: str) -> dict[str, Any]:
+        body: dict[str, Any] = await self.get(f"/projects/{project_id}/sandbox/status", caller)
+        return body
+
+    async def sync(self, caller: Caller, project_id: str) -> dict[str, Any]:
+        body: dict[str, Any] = await self.post(f"/projects/{project_id}/sync", caller)
+        return body
+
+
+@asynccontextmanager
+async def preview_api(
+    url: str | None,
+    data_dir: Path,
+    double: E2bDouble,
+    *,
+    api_key: str = API_KEY,
+    attempt_sec: float = 60,
+    clock: RunningClock | None = None,
+) -> AsyncIterator[PreviewApi]:
+    clock = clock or RunningClock()
+    settings = platform_settings(url)
+    chosen = {"preview_attempt_sec": attempt_sec, "previews_per_account": 3}
+    object.__setattr__(settings, "previews", settings.previews.model_copy(update=chosen))
+    platform = build_platform(
+        settings,
+        data_dir=data_dir,
+        clock=clock,
+        passwords=Argon2Passwords(**CHEAP_PASSWORDS),
+    )
+    provider = E2bProvider(api_key, api_url=double.url, sandbox_url=double.url, timeouts=QUICK)
+    previews = build_previews(settings, platform, clock=clock, provider=provider)
+    app = create_app(
+        settings, [platform, previews], registry=CollectorRegistry(), in_flight=InFlight()
+    )
+    transport = httpx.ASGITransport(app)
+    try:
+        await platform.prepare()
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://test", timeout=60
+        ) as client:
+            yield PreviewApi(platform, app, client, clock, data_dir, previews=previews)
+    finally:
+        await previews.close()
+        await platform.close()
+
+
+def minutes(number: float) -> float:
+    return timedelta(minutes=number).total_seconds()
