@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -120,6 +120,11 @@ class LocalPreviewProvider:
             for each in ended:
                 await self._clear(each.owner)
         return len(ended)
+
+    async def running(self) -> Sequence[PreviewSandbox]:
+        with _translated():
+            held = await self._runtime.list_held("preview")
+        return [_known(each) for each in held if isinstance(each, Running)]
 
     async def _get_running(self, owner: Owner) -> Running:
         """One that is starting is waited for: whoever started it may be dead."""

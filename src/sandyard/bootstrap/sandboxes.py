@@ -42,6 +42,7 @@ _usage_id = partial(resource_id, "usg")
 
 @dataclass(frozen=True, slots=True)
 class SandboxesWired:
+    node: str
     sandboxes: Sandboxes
     runtime: Runtime
     schedule: Sequence[Job[Any]]
@@ -133,7 +134,7 @@ def build_sandboxes(
             billing_store, partial(runner.run, billing_job), guard, prefix=prefix
         ),
     )
-    return SandboxesWired(sandboxes, runtime, schedule, routers)
+    return SandboxesWired(node, sandboxes, runtime, schedule, routers)
 
 
 def open_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:

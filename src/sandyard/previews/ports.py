@@ -61,3 +61,9 @@ class PreviewStore(Protocol):
     ) -> int:
         """The new version; the same if nothing is different. All of it or nothing."""
         ...
+
+
+class KnownAttempts(Protocol):
+    async def known_attempts(self, attempts: Sequence[str]) -> set[str]:
+        """Those of the attempts that some project has, recorded or under way."""
+        ...

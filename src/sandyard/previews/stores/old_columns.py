@@ -5,7 +5,7 @@ Three phases: the columns stand side by side and both are written (the schema's 
 drops the old ones. `rollback` brings back what stood in the old columns, to the letter.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -72,11 +72,9 @@ class OldColumns:
         nothing."""
         await self._require_old()
 
-        def fill(connection: sa.Connection, row: Any, report: MigrationReport) -> None:
-            info = migrated_info(row)
-            if row.sandbox_info is None and info is not None:
-                _set(connection, row, sandbox_info=info)
-                report.changed += 1
+        def fill(row: Any, _report: MigrationReport) -> dict[str, Any]:
+            info = migrated_info(row) if row.sandbox_info is None else None
+            return {} if info is None else {"sandbox_info": info}
 
         return await self._each(fill, progress)
 
@@ -84,11 +82,12 @@ class OldColumns:
         """Compare both, row by row."""
         await self._require_old()
 
-        def compare(_connection: sa.Connection, row: Any, report: MigrationReport) -> None:
+        def compare(row: Any, report: MigrationReport) -> dict[str, Any]:
             info = row.sandbox_info or {}
             for column in _OLD:
                 if info.get(column) != getattr(row, column):
                     report.differences.append(f"{row.project_id}: {column} differs")
+            return {}
 
         return await self._each(compare, progress)
 
@@ -113,25 +112,23 @@ class OldColumns:
         if not await self._has_old():
             await self._database.write(_add_old)
 
-        def restore(connection: sa.Connection, row: Any, report: MigrationReport) -> None:
+        def restore(row: Any, _report: MigrationReport) -> dict[str, Any]:
             info = row.sandbox_info
             if info is None:
-                return
+                return {}
+            values: dict[str, Any] = {"sandbox_info": None} if info.get("migrated") else {}
             if row.sandbox_id is None and row.preview_url is None:
-                _set(connection, row, **{column: info[column] for column in _OLD})
-                report.changed += 1
-            if info.get("migrated"):
-                _set(connection, row, sandbox_info=sa.null())
-                report.changed += 1
+                values |= {column: info[column] for column in _OLD}
+            return values
 
         return await self._each(restore, progress)
 
     async def _each(
         self,
-        do: Callable[[sa.Connection, Any, MigrationReport], None],
+        decide: Callable[[Any, MigrationReport], dict[str, Any]],
         progress: Progress,
     ) -> MigrationReport:
-        """All projects, a portion per transaction."""
+        """All projects, a portion per transaction; each gets the values that are decided."""
         report = MigrationReport()
         last = 0
         while True:
@@ -144,8 +141,9 @@ class OldColumns:
                     .limit(_PORTION)
                     .with_for_update()
                 ).all()
-                for row in rows:
-                    do(connection, row, report)
+                changes = [(row.id, values) for row in rows if (values := decide(row, report))]
+                _set(connection, changes)
+                report.changed += len(changes)
                 report.looked_at += len(rows)
                 return rows[-1].id if rows else 0
 
@@ -166,12 +164,20 @@ class OldColumns:
             raise MigrationRefusedError("The old columns are dropped: the migration is finished.")
 
 
-def _set(connection: sa.Connection, row: Any, **values: Any) -> None:
-    connection.execute(
-        projects.update()
-        .where(_project.id == row.id)
-        .values(preview_revision=_project.preview_revision + 1, **values)
-    )
+def _set(connection: sa.Connection, changes: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    """Each kind of change by one statement for all rows."""
+    kinds: dict[frozenset[str], list[dict[str, Any]]] = {}
+    for row_id, values in changes:
+        named = {f"new_{column}": value for column, value in values.items()}
+        kinds.setdefault(frozenset(values), []).append({"row_id": row_id, **named})
+    for columns, rows in kinds.items():
+        new = {each: sa.bindparam(f"new_{each}", type_=_project[each].type) for each in columns}
+        connection.execute(
+            projects.update()
+            .where(_project.id == sa.bindparam("row_id"))
+            .values(preview_revision=_project.preview_revision + 1, **new),
+            rows,
+        )
 
 
 def _add_old(connection: sa.Connection) -> None:

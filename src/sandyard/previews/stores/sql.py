@@ -133,6 +133,17 @@ class SqlPreviewStore:
 
         return await self._database.write(work)
 
+    async def known_attempts(self, attempts: Sequence[str]) -> set[str]:
+        def work(connection: sa.Connection) -> set[str]:
+            recorded = _info_field(connection, "attempt")
+            found: set[str] = set()
+            for column in (recorded, _project.preview_attempt):
+                rows = connection.execute(sa.select(column).where(column.in_(attempts)))
+                found |= {each for (each,) in rows}
+            return found
+
+        return await self._database.read(work)
+
     def _columns(self, connection: sa.Connection) -> list[sa.ColumnElement[Any]]:
         """All but those that the migration has dropped."""
         if self._has_old is None:
@@ -202,7 +213,7 @@ def _require_room(
     connection.execute(
         sa.select(users.c.id).where(users.c.account_id == seen.account_id).with_for_update()
     )
-    runs = _end_time(connection) > iso(now)
+    runs = _info_field(connection, "end_time") > iso(now)
     being_made = _project.preview_attempt_until > now
     running = connection.execute(
         sa.select(sa.func.count()).where(
@@ -215,10 +226,10 @@ def _require_room(
         raise PreviewsLimitError(details={"limit": running_limit, "running": running})
 
 
-def _end_time(connection: sa.Connection) -> sa.ColumnElement[str]:
+def _info_field(connection: sa.Connection, name: str) -> sa.ColumnElement[str]:
     if connection.dialect.name == "sqlite":
-        return sa.func.json_extract(_project.sandbox_info, "$.end_time", type_=sa.String)
-    return _project.sandbox_info.op("->>")("end_time")
+        return sa.func.json_extract(_project.sandbox_info, f"$.{name}", type_=sa.String)
+    return sa.cast(_project.sandbox_info.op("->>")(name), sa.String)
 
 
 def _change_files(
