@@ -15,6 +15,7 @@ from benchmarks import (
     expiry,
     http_ratio,
     open_loop,
+    platform,
     postgres,
     row_counts,
     start,
@@ -36,6 +37,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "dynamodb": lambda folder, _large, say: dynamo.measure(folder, say),
     "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
     "readings-rows": lambda folder, _large, say: telemetry_rows.measure(folder, say),
+    "sandboxes": lambda folder, _large, say: platform.measure(folder, say),
 }
 
 
@@ -54,6 +56,7 @@ def main(names: Sequence[str]) -> None:
     dynamodb       claims on DynamoDB beside the bare transaction, and by number of rows (needs wrk)
     readings       readings over HTTP beside the bare drivers, on every engine (needs wrk)
     readings-rows  latest and an hour of readings among a million beside among ten thousand
+    sandboxes      from the start call to a page, and a list among 100,000 beside among 1,000
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
     temporary folder; TMPDIR chooses the disk. The exit code says whether everything ran, not

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -33,6 +33,7 @@ from tests.e2b_wire import (
     Box,
     Fault,
     answer,
+    cut,
     described,
     envelope,
     file_name,
@@ -54,6 +55,7 @@ class E2bDouble:
     def __init__(self, api_key: str = API_KEY) -> None:
         self.url = ""
         self.faults: list[Fault] = []
+        self.is_list_narrowed = True
         self.calls: Counter[str] = Counter()
         self.in_flight: Counter[str] = Counter()
         """Calls now, by sandbox and by project."""
@@ -148,14 +150,14 @@ class E2bDouble:
                 await self._admit(request, handler)
             case "nonsense":
                 return web.Response(status=500, text="<h1>Oops</h1>", content_type="text/html")
+            case "lost":
+                return refusal(502, "The sandbox was not found")
             case kind if kind in STATUSES:
-                headers = (
-                    {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after}"}
-                )
-                return refusal(STATUSES[kind], f"{kind}, as was asked for", headers)
+                wait = {"Retry-After": str(fault.retry_after)} if fault.retry_after else None
+                return refusal(STATUSES[kind], f"{kind}, as was asked for", wait)
         if fault.kind.startswith("hang"):
             await asyncio.sleep(_HANG_SEC)
-        return _cut(request)
+        return cut(request)
 
     async def _admit(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """The control API wants the key, a sandbox its token; one that is gone the proxy tells."""
@@ -209,7 +211,7 @@ class E2bDouble:
 
     async def _list(self, request: web.Request) -> web.Response:
         """In pages of two at most, so that whoever reads only the first one is found out."""
-        narrowed = wanted(request)
+        narrowed = wanted(request) if self.is_list_narrowed else {}
         found = [box for box in self.boxes if narrowed.items() <= box.metadata.items()]
         start = int(request.query.get("nextToken", "0"))
         page = [described(box) for box in found[start : start + 2]]
@@ -318,11 +320,10 @@ class E2bDouble:
         }
 
     async def _show(self, _request: web.Request) -> web.Response:
-        described = [described(box) | {"files": sorted(box.files)} for box in self.boxes]
         return answer(
             200,
             {
-                "sandboxes": described,
+                "sandboxes": [described(box) | {"files": sorted(box.files)} for box in self.boxes],
                 "calls": self.calls,
                 "in_flight": +self.in_flight,
                 "most_in_flight": self.most_in_flight,
@@ -374,12 +375,6 @@ def e2b_double_process(api_key: str = API_KEY) -> Iterator[str]:
         process.wait(10)
 
 
-def _cut(request: web.Request) -> web.Response:
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response(status=500)
-
-
 async def _serve(port: int, api_key: str) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -392,11 +387,11 @@ async def _serve(port: int, api_key: str) -> None:
         await double.stop()
 
 
-def main(arguments: Iterable[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.e2b_double", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--api-key", default=API_KEY)
-    options = parser.parse_args(None if arguments is None else list(arguments))
+    options = parser.parse_args()
     asyncio.run(_serve(options.port, options.api_key))
 
 

@@ -17,7 +17,7 @@ STATUSES = {
     "error": 500,
     "unavailable": 503,
 }
-_OTHERS = ("nonsense", "hang", "hang_after", "drop", "drop_after", "slow")
+_OTHERS = ("lost", "nonsense", "hang", "hang_after", "drop", "drop_after", "slow")
 KINDS = (*STATUSES, *_OTHERS)
 END_OF_STREAM = 2
 
@@ -26,6 +26,7 @@ END_OF_STREAM = 2
 class Fault:
     """What calls of this name meet, `*` for all: always, or so many `times`.
 
+    `lost` is what the proxy before a sandbox says when it finds none, `nonsense` no JSON at all;
     `drop` and `hang` come instead of the work, `drop_after` and `hang_after` when it is done.
     """
 
@@ -103,3 +104,9 @@ def envelope(message: dict[str, Any], flags: int = 0) -> bytes:
     """A message of a stream, as the Connect protocol frames it."""
     body = orjson.dumps(message)
     return bytes([flags]) + len(body).to_bytes(4, "big") + body
+
+
+def cut(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)

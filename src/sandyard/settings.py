@@ -283,7 +283,7 @@ class PreviewSettings(Section):
     preview_max_files: Positive = Field(500, description="Files of one project.")
     preview_max_bytes: Positive = Field(5_242_880, description="Their bytes together.")
     preview_attempt_sec: Seconds = Field(
-        60, description="How long the making of a preview may take before another tries."
+        180, description="How long the making of a preview may take before another tries."
     )
     preview_reads: Literal["new", "old"] = Field(
         "new", description="Read `sandbox_info`, or the columns that it replaces."

@@ -14,8 +14,8 @@ import httpx
 import orjson
 import pytest
 
+from sandyard.bootstrap import MIGRATED_PARTS
 from sandyard.entrypoints.server import free_port
-from sandyard.settings import PARTS
 from tests.engines import create_database, postgres_folder, postgres_server
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve, wait_until_ready
 
@@ -227,7 +227,8 @@ async def test_postgresql_away_and_back(tmp_path: Path) -> None:
                 output, _ = upgrade.communicate(timeout=30)
                 assert upgrade.returncode == 0, (tmp_path / "upgrade.log").read_text()
                 assert output.decode().splitlines() == [
-                    f"{part}: version 0001, newest 0001" for part in PARTS
+                    f"{each.part}: version {each.head}, newest {each.head}"
+                    for each in MIGRATED_PARTS
                 ]
                 wait_until_ready(server.url, server.process)
                 sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin)

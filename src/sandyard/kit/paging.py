@@ -59,4 +59,5 @@ def decode_cursor(listing: str, cursor: str) -> list[Any]:
 
 
 def _seal(listing: str, body: bytes) -> bytes:
-    return hashlib.blake2s(body, digest_size=_SEAL_BYTES, key=listing.encode()[:32]).digest()
+    key = hashlib.blake2s(listing.encode()).digest()
+    return hashlib.blake2s(body, digest_size=_SEAL_BYTES, key=key).digest()

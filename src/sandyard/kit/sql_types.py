@@ -75,7 +75,7 @@ class UtcTime(TypeDecorator[datetime]):
         if value.tzinfo is None:
             raise ValueError("a time without a zone")
         utc = value.astimezone(UTC)
-        return utc.strftime(_UTC_TEXT) if dialect.name == "sqlite" else utc
+        return _text(utc) if dialect.name == "sqlite" else utc
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
         if value is None:
@@ -84,3 +84,8 @@ class UtcTime(TypeDecorator[datetime]):
             return datetime.strptime(value, _UTC_TEXT).replace(tzinfo=UTC)
         at: datetime = value
         return at.astimezone(UTC)
+
+
+def _text(utc: datetime) -> str:
+    """Of fixed width also for the years before 1000, which strftime does not fill up."""
+    return utc.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,9 +1,10 @@
 """Kinds of fields that several of the Platform's bodies and queries share."""
 
+from datetime import date
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
 
 from sandyard.kit.paging import CURSOR_PATTERN, MAX_LIMIT
 
@@ -39,3 +40,14 @@ class RequestBody(BaseModel):
     """A body that refuses fields which it does not know."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def _no_number(value: object) -> object:
+    """A number is no time here: whether it counts seconds or years nobody can tell."""
+    if isinstance(value, str) and value.replace(".", "", 1).lstrip("+-").isdigit():
+        raise ValueError("a date in the form of ISO 8601 is wanted, not a number")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+Day = Annotated[date, BeforeValidator(_no_number)]

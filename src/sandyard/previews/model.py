@@ -13,6 +13,7 @@ LAST_KNOWN_FOR = timedelta(minutes=5)
 
 _LONGEST_PATH = 512
 _LONGEST_NAME = 200
+_DEEPEST_PATH = 30
 
 
 class Status(StrEnum):
@@ -193,6 +194,7 @@ def check_path(path: str) -> None:
     if (
         "\\" in path
         or len(path.encode(errors="surrogatepass")) > _LONGEST_PATH
+        or len(parts) > _DEEPEST_PATH
         or any(part in ("", ".", "..") or len(part) > _LONGEST_NAME for part in parts)
         or any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 for letter in path)
         or any(0xD800 <= ord(letter) <= 0xDFFF for letter in path)

@@ -55,7 +55,7 @@ class PreviewPolicy:
     ttl: timedelta
     per_account: int
     files: FileLimits
-    attempt_for: timedelta = timedelta(seconds=60)
+    attempt_for: timedelta = timedelta(seconds=180)
     wait_sec: float = 90
 
 

@@ -18,7 +18,7 @@ from sandyard.platform.access import OPENED_BY_ACCOUNTS, AccessGuard
 from sandyard.platform.billing.jobs import BillingReport
 from sandyard.platform.billing.model import Bill
 from sandyard.platform.billing.ports import BillingStore, BillQuery, SumBy
-from sandyard.platform.fields import Cursor, Limit
+from sandyard.platform.fields import Cursor, Day, Limit
 from sandyard.platform.principal import Principal
 from sandyard.platform.usage.model import ServiceType
 
@@ -78,8 +78,8 @@ def bill_query(
     project_id: OtherId = None,
     sandbox_id: OtherId = None,
     service_type: ServiceType | None = None,
-    from_day: Annotated[date | None, Query(alias="from", description="Included")] = None,
-    to_day: Annotated[date | None, Query(alias="to", description="Included")] = None,
+    from_day: Annotated[Day | None, Query(alias="from", description="Included")] = None,
+    to_day: Annotated[Day | None, Query(alias="to", description="Included")] = None,
 ) -> BillQuery:
     return BillQuery(project_id, sandbox_id, service_type, from_day, to_day)
 

@@ -67,6 +67,7 @@ class SqlBillingStore:
 
     async def add_bills(self, bills: Sequence[Bill], *, done: Sequence[str]) -> int:
         def work(connection: sa.Connection) -> int:
+            _correct(connection, [bill for bill in bills if bill.usage_id in done], done)
             added = 0
             for bill in bills:
                 statement = insert_or_ignore(connection, billing_records).values(_row_of(bill))
@@ -178,6 +179,24 @@ def _spenders(connection: sa.Connection, since: datetime, now: datetime) -> Sequ
         for account, threshold in watched.items()
         if spent[account] >= threshold
     ]
+
+
+def _correct(connection: sa.Connection, bills: Sequence[Bill], done: Sequence[str]) -> None:
+    """Bring what was billed while a usage went on to what it came to: its true end may have become
+    known only after a midnight that it did not reach."""
+    wanted = {(bill.usage_id, bill.billing_date): bill for bill in bills}
+    billed = sa.select(billing_records).where(_column.usage_id.in_(done))
+    for row in connection.execute(billed).all():
+        bill = wanted.get((row.usage_id, row.billing_date.date()))
+        this = _column.id == row.id
+        if bill is None:
+            connection.execute(billing_records.delete().where(this))
+        elif (bill.usage_seconds, bill.amount) != (row.usage_seconds, row.amount):
+            connection.execute(
+                billing_records.update()
+                .where(this)
+                .values(usage_seconds=bill.usage_seconds, amount=bill.amount)
+            )
 
 
 def _conditions(account_id: str, query: BillQuery) -> list[sa.ColumnElement[bool]]:

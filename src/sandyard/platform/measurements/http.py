@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http import errors
 from sandyard.platform.access import OPENED_BY_ACCOUNTS, AccessGuard
+from sandyard.platform.fields import Moment
 from sandyard.platform.measurements.ports import MeasurementStore
 from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.http import SandboxId
@@ -61,8 +62,8 @@ def create_metrics_router(
     async def metrics(
         caller: Caller,
         sandbox_id: SandboxId,
-        start: Annotated[AwareDatetime | None, Query(alias="from")] = None,
-        end: Annotated[AwareDatetime | None, Query(alias="to")] = None,
+        start: Annotated[Moment | None, Query(alias="from")] = None,
+        end: Annotated[Moment | None, Query(alias="to")] = None,
         bucket: Annotated[str, Query(pattern=r"^[1-9][0-9]{0,5}[smhd]$")] = "1m",
     ) -> Any:
         """Sampled from its real processes; by bucket, of the last hour if no span is given."""

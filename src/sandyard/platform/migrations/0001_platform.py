@@ -274,6 +274,8 @@ def _sandboxes() -> None:
         unique=True,
     )
     _index("sandboxes", "owner_account_id, created_at, id")
+    _index("sandboxes", "owner_account_id, name, id")
+    _index("sandboxes", "owner_account_id, updated_at, id")
     _index("sandboxes", "template_id")
     _index("sandboxes", "project_id")
     _index("sandboxes", "status, id")

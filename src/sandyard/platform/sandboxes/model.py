@@ -4,10 +4,12 @@
 fails; anything → `recycled`, which is the end.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
 from sandyard.platform.sandboxes.errors import (
     ResourcesTooSmallError,
@@ -76,19 +78,13 @@ class NewSandbox:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an owner may change; None leaves it as it is."""
+    """What an owner wants to be different, by the names of the fields; others stay."""
 
-    name: str | None = None
-    description: str | None = None
-    cpu_spec: float | None = None
-    memory_spec: float | None = None
-    max_running_seconds: int | None = None
+    values: Mapping[str, Any]
 
     @property
     def touches_resources(self) -> bool:
-        return any(
-            each is not None for each in (self.cpu_spec, self.memory_spec, self.max_running_seconds)
-        )
+        return not self.values.keys() <= {"name", "description"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +121,7 @@ def decide_change(sandbox: Sandbox, changes: Changes) -> Sandbox:
         raise SandboxRecycledError
     if changes.touches_resources and sandbox.is_active:
         raise SandboxBusyError
-    wanted = {
-        name: value
-        for name in ("name", "description", "cpu_spec", "memory_spec", "max_running_seconds")
-        if (value := getattr(changes, name)) is not None
-    }
-    return replace(sandbox, **wanted)
+    return replace(sandbox, **changes.values)
 
 
 def require_minimum(*, cpu: float, memory_gb: float, min_cpu: float, min_memory_gb: float) -> None:

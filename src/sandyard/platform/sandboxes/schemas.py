@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
-from sandyard.platform.fields import Description, RequestBody, ShortName
+from sandyard.platform.fields import Description, RequestBody, ShortName, unchanged
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, Status
 
 Cpu = Annotated[float, Field(ge=1, le=8, strict=True, description="vCPU")]
@@ -39,20 +39,14 @@ class NewSandboxBody(RequestBody):
 class ChangesBody(RequestBody):
     """Fields that are left out stay as they are. Resources change only while it does not run."""
 
-    name: ShortName | None = None
-    description: Description | None = None
-    cpu_spec: Cpu | None = None
-    memory_spec: Memory | None = None
-    max_running_seconds: Seconds | None = None
+    name: ShortName = unchanged()
+    description: Description | None = Field(None, description="Null takes it away")
+    cpu_spec: Cpu = unchanged()
+    memory_spec: Memory = unchanged()
+    max_running_seconds: Seconds = unchanged()
 
     def changes(self) -> Changes:
-        return Changes(
-            name=self.name,
-            description=self.description,
-            cpu_spec=self.cpu_spec,
-            memory_spec=self.memory_spec,
-            max_running_seconds=self.max_running_seconds,
-        )
+        return Changes({name: getattr(self, name) for name in self.model_fields_set})
 
 
 class SandboxAnswer(BaseModel):

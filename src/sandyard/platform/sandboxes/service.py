@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.ids import IdMaker
+from sandyard.kit.ids import IdMaker, is_resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.runtime.errors import NotHeldError, SnapshotNotFoundError
 from sandyard.platform.runtime.model import Limits, Owner, Program, Repository, Running
@@ -100,6 +100,8 @@ class Sandboxes:
         )
 
     async def get(self, sandbox_id: str, *, account_id: str) -> Sandbox:
+        if not is_resource_id("sbx", sandbox_id):
+            raise SandboxUnknownError
         found = await self._store.find(sandbox_id, account_id=account_id, now=self._now())
         if found is None:
             raise SandboxUnknownError
@@ -115,8 +117,13 @@ class Sandboxes:
     async def change(self, sandbox_id: str, changes: Changes, *, account_id: str) -> Sandbox:
         for _ in range(_ATTEMPTS):
             before = await self.get(sandbox_id, account_id=account_id)
-            usable = await self._usable(account_id, before.template_id, before.project_id)
             after = decide_change(before, changes)
+            usable = await self._usable(
+                account_id,
+                before.template_id,
+                before.project_id,
+                needs_template=changes.touches_resources,
+            )
             if changes.touches_resources:
                 require_minimum(
                     cpu=after.cpu_spec,
@@ -199,7 +206,7 @@ class Sandboxes:
     ) -> AsyncIterator[str]:
         """The last lines and each new one, until the program has ended."""
         sandbox = await self._with_logs(sandbox_id, account_id)
-        return self._runtime.follow_logs(owner_of(sandbox), lines=lines)
+        return _until_forgotten(self._runtime.follow_logs(owner_of(sandbox), lines=lines))
 
     async def close(self) -> None:
         """Let go of starts that are under way; the next server takes them up."""
@@ -320,6 +327,13 @@ class Sandboxes:
 
     def _now(self) -> datetime:
         return utc_time(self._clock.now())
+
+
+async def _until_forgotten(lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Of a program that the runtime has forgotten there are no lines any more."""
+    with suppress(NotHeldError):
+        async for line in lines:
+            yield line
 
 
 def owner_of(sandbox: Sandbox) -> Owner:

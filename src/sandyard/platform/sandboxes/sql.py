@@ -197,7 +197,9 @@ class SqlSandboxStore:
                     "snapshot_bytes": end.snapshot_bytes,
                     "snapshot_taken_at": end.ended_at,
                     "snapshot_expires_at": end.snapshot_expires_at,
-                    "storage_counted_until": end.ended_at,
+                    "storage_counted_until": max(
+                        end.ended_at, row.storage_counted_until or end.ended_at
+                    ),
                     "expiry_told_at": None,
                 }
             connection.execute(
@@ -348,7 +350,7 @@ def _filters(query: SandboxQuery) -> list[sa.ColumnElement[bool]]:
     if query.template_id is not None:
         filters.append(_column.template_id == query.template_id)
     if query.search is not None:
-        filters.append(sa.func.lower(_column.name).contains(query.search.lower(), autoescape=True))
+        filters.append(_column.name.icontains(query.search, autoescape=True))
     return filters
 
 

@@ -5,13 +5,13 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.http import errors
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access import OPENED_BY_ACCOUNTS, AccessGuard
-from sandyard.platform.fields import Cursor, Limit
+from sandyard.platform.fields import Cursor, Limit, Moment
 from sandyard.platform.principal import Principal
 from sandyard.platform.usage.model import ServiceType, Usage
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
@@ -69,8 +69,8 @@ def create_usage_router(
         project_id: OtherId = None,
         service_type: ServiceType | None = None,
         is_open: bool | None = None,
-        start: Annotated[AwareDatetime | None, Query(alias="from")] = None,
-        end: Annotated[AwareDatetime | None, Query(alias="to")] = None,
+        start: Annotated[Moment | None, Query(alias="from")] = None,
+        end: Annotated[Moment | None, Query(alias="to")] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> Any:

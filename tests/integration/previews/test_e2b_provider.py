@@ -1,0 +1,403 @@
+"""Previews on E2B: the real SDK against a double of E2B over real HTTP."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from sandyard.entrypoints.server import free_port
+from sandyard.kit.errors import SandyardError
+from sandyard.previews.providers.e2b import SITE, E2bProvider, E2bTimeouts
+from sandyard.previews.providers.errors import (
+    ProviderFailedError,
+    ProviderKeyRefusedError,
+    ProviderRateLimitedError,
+    ProviderTimeoutError,
+    ProviderTroubleError,
+    ProviderUnreachableError,
+    SandboxGoneError,
+)
+from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
+from tests.e2b_double import API_KEY, E2bDouble, e2b_double, e2b_double_process
+
+HALF_HOUR = timedelta(minutes=30)
+PAGE = {"index.html": b"<h1>one</h1>"}
+IMPATIENT = E2bTimeouts(request_sec=0.5, create_sec=0.5, files_sec=0.5)
+
+Call = Callable[[PreviewProvider, str], Awaitable[object]]
+CALLS: dict[str, Call] = {
+    "create": lambda provider, _: create(provider, "another"),
+    "list": lambda provider, _: provider.find_attempt(project_id="prj-a", attempt="first"),
+    "get": lambda provider, sandbox_id: provider.get(sandbox_id),
+    "connect": lambda provider, sandbox_id: edit(provider, sandbox_id),
+    "upload": lambda provider, sandbox_id: edit(provider, sandbox_id),
+    "remove": lambda provider, sandbox_id: edit(provider, sandbox_id),
+    "run": lambda provider, sandbox_id: edit(provider, sandbox_id),
+    "timeout": lambda provider, sandbox_id: provider.extend(sandbox_id, ttl=HALF_HOUR),
+    "delete": lambda provider, sandbox_id: provider.kill(sandbox_id),
+}
+"""A call of the provider for each that the SDK makes."""
+INSIDE = ("upload", "remove", "run")
+"""Those that go to the sandbox itself, and not to the control API."""
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[E2bDouble]:
+    async with e2b_double() as double:
+        yield double
+
+
+@pytest.fixture
+def provider(double: E2bDouble) -> E2bProvider:
+    return connect_to(double)
+
+
+def connect_to(
+    double: E2bDouble, api_key: str = API_KEY, timeouts: E2bTimeouts | None = None
+) -> E2bProvider:
+    return E2bProvider(api_key, api_url=double.url, sandbox_url=double.url, timeouts=timeouts)
+
+
+async def create(
+    provider: PreviewProvider,
+    attempt: str = "first",
+    files: dict[str, bytes] = PAGE,
+    *,
+    project_id: str = "prj-a",
+) -> PreviewSandbox:
+    return await provider.create(project_id=project_id, attempt=attempt, files=files, ttl=HALF_HOUR)
+
+
+async def edit(provider: PreviewProvider, sandbox_id: str) -> None:
+    await provider.write_files(sandbox_id, written={"new.html": b"new"}, deleted=["index.html"])
+
+
+async def page_of(double: E2bDouble, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
+    """As a browser would, which finds every `*.localhost` on this machine."""
+    headers = {"Host": urlsplit(sandbox.preview_url).netloc}
+    async with httpx.AsyncClient() as client:
+        return await client.get(double.url + path, headers=headers)
+
+
+async def error_of(call: Awaitable[object]) -> SandyardError:
+    with pytest.raises(SandyardError) as raised:
+        await call
+    return raised.value
+
+
+async def test_a_new_sandbox_shows_the_files_and_knows_its_times(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    before = datetime.now(UTC)
+    made = await create(provider, files=PAGE | {"a/ü b.bin": b"\0\xff", 'o"d%d.html': b"odd"})
+    [box] = double.boxes
+    assert (made.sandbox_id, made.attempt) == (box.sandbox_id, "first")
+    assert before <= made.start_time <= datetime.now(UTC)
+    assert (made.end_time - made.start_time, made.end_time) == (HALF_HOUR, box.end_at)
+    assert box.metadata == {"kind": "preview", "project_id": "prj-a", "attempt": "first"}
+    assert made.preview_url.startswith(f"http://8080-{box.sandbox_id}.localhost:")
+    assert (await page_of(double, made)).content == b"<h1>one</h1>"
+    assert (await page_of(double, made, "/a/ü b.bin")).content == b"\0\xff"
+    assert (await page_of(double, made, "/o%22d%25d.html")).content == b"odd"
+    assert await provider.get(made.sandbox_id) == made
+
+
+async def test_without_addresses_of_its_own_the_preview_is_found_by_https(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = await create(provider)
+    elsewhere = E2bProvider(API_KEY, api_url=double.url, port=3000)
+    found = await elsewhere.get(made.sandbox_id)
+    assert found.preview_url.startswith(f"https://3000-{made.sandbox_id}.localhost:")
+
+
+async def test_a_project_with_no_file_and_one_with_many_are_shown(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    files = {f"folder-{number % 7}/{number}.txt": b"%d" % number for number in range(120)}
+    for made in (await create(provider, files={}), await create(provider, "second", files)):
+        assert (await page_of(double, made)).status_code == 404
+    assert double.boxes[1].files == {f"{SITE}/{path}": content for path, content in files.items()}
+
+
+async def test_files_are_written_and_deleted_while_it_runs(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = await create(provider, files=PAGE | {"old.html": b"old", "folder/page.html": b"x"})
+    await provider.write_files(
+        made.sandbox_id,
+        written={"index.html": b"<h1>two</h1>", "folder": b"a file now", "new/page.html": b"new"},
+        deleted=["old.html", "folder/page.html", "never-was.html"],
+    )
+    assert (await page_of(double, made)).content == b"<h1>two</h1>"
+    assert (await page_of(double, made, "/folder")).content == b"a file now"
+    assert (await page_of(double, made, "/new/page.html")).content == b"new"
+    assert (await page_of(double, made, "/old.html")).status_code == 404
+    assert len(double.boxes) == 1
+
+
+async def test_its_time_is_what_was_asked_for_and_writing_does_not_lengthen_it(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = await create(provider)
+    await provider.extend(made.sandbox_id, ttl=timedelta(seconds=20))
+    shorter = await provider.get(made.sandbox_id)
+    assert abs(shorter.end_time - datetime.now(UTC) - timedelta(seconds=20)) < timedelta(seconds=5)
+    await edit(provider, made.sandbox_id)
+    assert await provider.get(made.sandbox_id) == shorter
+    await provider.extend(made.sandbox_id, ttl=2 * HALF_HOUR)
+    longer = await provider.get(made.sandbox_id)
+    assert longer.end_time - made.end_time >= HALF_HOUR
+
+
+async def test_a_killed_one_is_gone_however_often_it_is_killed(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made, other = await create(provider), await create(provider, project_id="prj-b")
+    for _ in range(2):
+        await provider.kill(made.sandbox_id)
+    assert [box.sandbox_id for box in double.boxes] == [other.sandbox_id]
+
+
+async def test_one_that_has_ended_is_gone(double: E2bDouble, provider: E2bProvider) -> None:
+    made = await create(provider)
+    await provider.extend(made.sandbox_id, ttl=timedelta(seconds=1))
+    await asyncio.sleep(1.1)
+    for operation in ("get", "connect", "timeout"):
+        with pytest.raises(SandboxGoneError):
+            await CALLS[operation](provider, made.sandbox_id)
+    assert await provider.find_attempt(project_id="prj-a", attempt="first") is None
+
+
+async def test_one_that_ends_while_its_files_are_written_is_gone(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = await create(provider)
+    double.inject("slow", "upload", seconds=0.3)
+    writing = asyncio.create_task(edit(provider, made.sandbox_id))
+    await asyncio.sleep(0.1)
+    double.end(made.sandbox_id)
+    with pytest.raises(SandboxGoneError):
+        await writing
+
+
+@pytest.mark.parametrize("sandbox_id", ["prj-a.first", "", "..", "../v2/sandboxes", "x" * 200])
+async def test_another_providers_sandbox_is_gone_without_a_question(
+    double: E2bDouble, provider: E2bProvider, sandbox_id: str
+) -> None:
+    for operation in ("get", "connect", "timeout"):
+        with pytest.raises(SandboxGoneError):
+            await CALLS[operation](provider, sandbox_id)
+    await provider.kill(sandbox_id)
+    assert not double.calls
+
+
+async def test_two_attempts_and_two_projects_are_told_apart(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    names = [("prj-a", f"attempt {n} &=%") for n in range(4)] + [("prj-b", "attempt 0 &=%")]
+    made = {
+        (project_id, attempt): await create(provider, attempt, project_id=project_id)
+        for project_id, attempt in names
+    }
+    assert len(double.boxes) == 5
+    for (project_id, attempt), sandbox in made.items():
+        found = await provider.find_attempt(project_id=project_id, attempt=attempt)
+        assert found == sandbox
+    assert await provider.find_attempt(project_id="prj-b", attempt="attempt 1 &=%") is None
+
+
+async def test_an_attempt_is_found_on_a_later_page_of_a_list_that_is_not_narrowed(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = [await create(provider, f"attempt-{number}") for number in range(5)]
+    double.is_list_narrowed = False
+    assert await provider.find_attempt(project_id="prj-a", attempt="attempt-4") == made[4]
+    assert await provider.find_attempt(project_id="prj-a", attempt="attempt-5") is None
+    assert double.calls["list"] == 6
+
+
+@pytest.mark.parametrize("kind", ["drop_after", "hang_after"])
+async def test_a_create_whose_answer_is_lost_is_found_again_and_was_sent_once(
+    double: E2bDouble, kind: str
+) -> None:
+    double.inject(kind, "create")
+    with pytest.raises(ProviderTroubleError):
+        await create(connect_to(double, timeouts=IMPATIENT))
+    double.calm()
+    [box] = double.boxes
+    assert double.calls["create"] == 1
+    provider = connect_to(double)
+    found = await provider.find_attempt(project_id="prj-a", attempt="first")
+    assert found is not None
+    assert found.sandbox_id == box.sandbox_id
+    await provider.write_files(found.sandbox_id, written=PAGE, deleted=[])
+    assert (await page_of(double, found)).content == b"<h1>one</h1>"
+
+
+@pytest.mark.parametrize("operation", ["upload", "run", "get"])
+async def test_a_create_that_breaks_off_after_the_sandbox_is_made_is_found_again(
+    double: E2bDouble, provider: E2bProvider, operation: str
+) -> None:
+    double.inject("error", operation)
+    with pytest.raises(ProviderFailedError):
+        await create(provider)
+    double.calm()
+    found = await provider.find_attempt(project_id="prj-a", attempt="first")
+    assert found is not None
+    assert double.calls["create"] == 1
+
+
+@pytest.mark.parametrize("kind", ["drop", "rate_limited", "unavailable", "error"])
+async def test_a_create_that_was_not_carried_out_is_not_sent_again_by_itself(
+    double: E2bDouble, provider: E2bProvider, kind: str
+) -> None:
+    double.inject(kind, "create", times=1)
+    with pytest.raises(ProviderTroubleError):
+        await create(provider)
+    assert (double.calls["create"], double.boxes) == (1, [])
+    assert await provider.find_attempt(project_id="prj-a", attempt="first") is None
+
+
+@pytest.mark.parametrize("operation", CALLS)
+async def test_each_trouble_is_told_as_what_it_is_and_never_as_gone(
+    double: E2bDouble, provider: E2bProvider, operation: str
+) -> None:
+    made = await create(provider)
+    kinds = {
+        "unauthorized": ProviderKeyRefusedError,
+        "rate_limited": ProviderRateLimitedError,
+        "error": ProviderFailedError,
+        "unavailable": ProviderUnreachableError if operation in INSIDE[1:] else ProviderFailedError,
+        "nonsense": ProviderFailedError if operation in INSIDE else ProviderTroubleError,
+        "drop": ProviderUnreachableError,
+    }
+    for kind, expected in kinds.items():
+        double.calm()
+        double.inject(kind, operation)
+        error = await error_of(CALLS[operation](provider, made.sandbox_id))
+        assert type(error) is expected, (kind, error)
+    double.calm()
+    assert (await provider.get(made.sandbox_id)).sandbox_id == made.sandbox_id
+
+
+@pytest.mark.parametrize("operation", CALLS)
+async def test_an_answer_that_does_not_come_is_a_time_out_in_time(
+    double: E2bDouble, provider: E2bProvider, operation: str
+) -> None:
+    made = await create(provider)
+    double.inject("hang", operation)
+    began = time.monotonic()
+    error = await error_of(
+        CALLS[operation](connect_to(double, timeouts=IMPATIENT), made.sandbox_id)
+    )
+    assert type(error) is ProviderTimeoutError
+    assert 0.4 < time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize(
+    "operation", [operation for operation in CALLS if operation not in ("remove", "run")]
+)
+async def test_how_long_to_wait_is_kept(
+    double: E2bDouble, provider: E2bProvider, operation: str
+) -> None:
+    made = await create(provider)
+    double.inject("rate_limited", operation, retry_after=17)
+    error = await error_of(CALLS[operation](provider, made.sandbox_id))
+    assert error.retry_after == 17
+    double.calm()
+    double.inject("rate_limited", operation)
+    error = await error_of(CALLS[operation](provider, made.sandbox_id))
+    assert error.retry_after == 5
+
+
+@pytest.mark.parametrize("operation", ["get", "connect", "timeout"])
+async def test_only_the_control_apis_own_not_found_makes_a_sandbox_gone(
+    double: E2bDouble, provider: E2bProvider, operation: str
+) -> None:
+    made = await create(provider)
+    double.inject("not_found", operation)
+    error = await error_of(CALLS[operation](provider, made.sandbox_id))
+    assert type(error) is SandboxGoneError
+
+
+@pytest.mark.parametrize("operation", ["create", "list", "upload", "run"])
+async def test_not_found_is_trouble_where_it_can_not_mean_the_sandbox(
+    double: E2bDouble, provider: E2bProvider, operation: str
+) -> None:
+    made = await create(provider)
+    double.inject("not_found", operation)
+    error = await error_of(CALLS[operation](provider, made.sandbox_id))
+    assert type(error) is ProviderTroubleError
+
+
+async def test_a_sandbox_that_only_its_proxy_does_not_find_is_not_gone(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = await create(provider)
+    double.inject("lost", "upload")
+    error = await error_of(edit(provider, made.sandbox_id))
+    assert type(error) is ProviderUnreachableError
+
+
+async def test_a_wrong_key_is_told_as_such(double: E2bDouble, provider: E2bProvider) -> None:
+    made = await create(provider)
+    stranger = connect_to(double, "e2b_another_key")
+    for operation in set(CALLS) - set(INSIDE):
+        error = await error_of(CALLS[operation](stranger, made.sandbox_id))
+        assert type(error) is ProviderKeyRefusedError
+        assert "e2b_another_key" not in f"{error} {error.__cause__}"
+    double.inject("forbidden", "get")
+    assert type(await error_of(provider.get(made.sandbox_id))) is ProviderKeyRefusedError
+
+
+async def test_a_provider_that_is_not_there_is_unreachable(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = await create(provider)
+    nobody = f"http://127.0.0.1:{free_port()}"
+    for away in (
+        E2bProvider(API_KEY, api_url=double.url, sandbox_url=nobody).write_files(
+            made.sandbox_id, written=PAGE, deleted=[]
+        ),
+        E2bProvider(API_KEY, api_url=nobody, sandbox_url=nobody).get(made.sandbox_id),
+    ):
+        assert type(await error_of(away)) is ProviderUnreachableError
+
+
+async def test_the_double_tells_how_many_calls_were_made_at_once(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = await create(provider)
+    double.reset_counts()
+    double.inject("slow", "get", seconds=0.2)
+    await asyncio.gather(*(provider.get(made.sandbox_id) for _ in range(4)))
+    assert double.calls == {"get": 4}
+    assert double.most_in_flight == {made.sandbox_id: 4, "prj-a": 4}
+    assert not +double.in_flight
+
+
+async def test_the_double_runs_as_a_process_and_is_driven_over_http() -> None:
+    with e2b_double_process() as url:
+        provider = E2bProvider(API_KEY, api_url=url, sandbox_url=url)
+        made = await create(provider)
+        async with httpx.AsyncClient(base_url=url) as client:
+            wrong = await client.put("/_double/faults", json=[{"kind": "mood"}])
+            assert wrong.status_code == 400
+            fault = {"kind": "error", "operation": "get", "times": 1}
+            assert (await client.put("/_double/faults", json=[fault])).is_success
+            assert type(await error_of(provider.get(made.sandbox_id))) is ProviderFailedError
+            assert await provider.get(made.sandbox_id) == made
+            shown = (await client.get("/_double")).json()
+            assert [box["sandboxID"] for box in shown["sandboxes"]] == [made.sandbox_id]
+            assert shown["sandboxes"][0]["files"] == [f"{SITE}/index.html"]
+            assert (shown["calls"]["create"], shown["calls"]["get"]) == (1, 3)
+            ended = await client.delete(f"/_double/sandboxes/{made.sandbox_id}")
+            assert ended.status_code == 204
+            with pytest.raises(SandboxGoneError):
+                await provider.get(made.sandbox_id)
+            assert (await client.post("/_double/reset-counts")).json()["calls"] == {}
