@@ -29,6 +29,7 @@ from sandyard.kit.ids import account_id, resource_id
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
 from sandyard.platform.accounts.model import new_account
 from sandyard.platform.accounts.passwords import Argon2Passwords
+from sandyard.platform.accounts.service import Makers
 from sandyard.platform.accounts.sql import SqlAccountStore
 from sandyard.platform.principal import Role
 from sandyard.platform.schema import MIGRATIONS
@@ -166,13 +167,19 @@ def migrate_engines(folder: Path, postgres_url: str) -> MigratedEngines:
 
 @asynccontextmanager
 async def platform_api(
-    url: str | None, data_dir: Path, clock: ManualClock, **settings: Any
+    url: str | None,
+    data_dir: Path,
+    clock: ManualClock,
+    *,
+    make: Makers | None = None,
+    **settings: Any,
 ) -> AsyncIterator[PlatformApi]:
     part = build_platform(
         platform_settings(url, **settings),
         data_dir=data_dir,
         clock=clock,
         passwords=Argon2Passwords(**CHEAP_PASSWORDS),
+        make=make,
     )
     app = create_app(
         platform_settings(url), [part], registry=CollectorRegistry(), in_flight=InFlight()

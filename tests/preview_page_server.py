@@ -112,6 +112,12 @@ class PreviewServer:
         project.ends_at = self.now + runs_for
         project.preview_url = self.preview_url + project.sandbox_id
 
+    def release(self) -> None:
+        """Let go of every answer, for a server with one that is held never stops."""
+        for project in self.projects.values():
+            if project.held is not None:
+                project.held.set()
+
     def status(self, project: Project) -> dict[str, Any]:
         status, action, message = "running", "none", "The preview is running."
         if project.is_unknown:

@@ -6,7 +6,7 @@ The page's clock and the server's stand still but for `Tab.pass_time`: no test w
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -105,10 +105,11 @@ async def only_server() -> AsyncIterator[PreviewServer]:
 
 
 @pytest.fixture
-def server(only_server: PreviewServer) -> PreviewServer:
+def server(only_server: PreviewServer) -> Iterator[PreviewServer]:
     only_server.now = START
     only_server.projects.clear()
-    return only_server
+    yield only_server
+    only_server.release()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

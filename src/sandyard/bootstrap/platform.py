@@ -27,7 +27,7 @@ from sandyard.platform.accounts.http import create_auth_router, create_me_router
 from sandyard.platform.accounts.jobs import RemoveExpiredSignups
 from sandyard.platform.accounts.letters import Letters
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.accounts.service import Accounts
+from sandyard.platform.accounts.service import Accounts, Makers
 from sandyard.platform.accounts.sql import SqlAccountStore
 from sandyard.platform.accounts.sql_signups import SqlSignupStore
 from sandyard.platform.api_keys.http import create_keys_router
@@ -110,6 +110,7 @@ def build_platform(
     data_dir: Path,
     clock: Clock | None = None,
     passwords: Argon2Passwords | None = None,
+    make: Makers | None = None,
 ) -> PlatformPart:
     clock = clock or SystemClock()
     platform = settings.platform
@@ -133,6 +134,7 @@ def build_platform(
         letters=Letters(f"{(platform.public_url or '').rstrip('/')}{PREFIX}"),
         background=background,
         clock=clock,
+        make=make,
     )
     administration = Administration(store, passwords=passwords, clock=clock)
     keys = AccountKeys(SqlKeyStore(database), clock=clock)
