@@ -17,6 +17,7 @@ from benchmarks import (
     open_loop,
     platform,
     postgres,
+    previews,
     row_counts,
     start,
     telemetry_http,
@@ -38,6 +39,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
     "readings-rows": lambda folder, _large, say: telemetry_rows.measure(folder, say),
     "sandboxes": lambda folder, _large, say: platform.measure(folder, say),
+    "previews": lambda folder, _large, say: previews.measure(folder, say),
 }
 
 
@@ -57,6 +59,7 @@ def main(names: Sequence[str]) -> None:
     readings       readings over HTTP beside the bare drivers, on every engine (needs wrk)
     readings-rows  latest and an hour of readings among a million beside among ten thousand
     sandboxes      from the start call to a page, and a list among 100,000 beside among 1,000
+    previews       status of 200 previews asked at once, with a double of E2B behind
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
     temporary folder; TMPDIR chooses the disk. The exit code says whether everything ran, not

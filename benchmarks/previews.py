@@ -1,0 +1,119 @@
+"""Status of 200 projects, asked by 200 callers at once, with a provider behind."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import aiohttp
+
+from benchmarks.loops import run
+from benchmarks.report import Figure, Measured, Say
+from sandyard.entrypoints.server import free_port
+from tests.e2b_double import API_KEY, e2b_double_process
+from tests.platforms import read_outbox, token_in
+from tests.servers import clean_environment, wait_until_ready
+
+_PROJECTS = 200
+_ROUNDS = 10
+_PAUSE_SEC = 1.0
+_LIMIT_MS = 500
+_PASSWORD = "correct horse battery"
+
+Call = Callable[..., Awaitable[Any]]
+
+
+def measure(folder: Path, say: Say) -> Measured:
+    with e2b_double_process() as e2b:
+        port = free_port()
+        environment = {
+            "PARTS": "platform,previews",
+            "PREVIEW_PROVIDER": "e2b",
+            "E2B_API_KEY": API_KEY,
+            "E2B_API_URL": e2b,
+            "E2B_SANDBOX_URL": e2b,
+            "PREVIEWS_PER_ACCOUNT": str(_PROJECTS),
+            "LOG_LEVEL": "WARNING",
+        }
+        data = folder / "data"
+        command = [sys.executable, "-m", "sandyard", "serve", "--port", str(port)]
+        server = subprocess.Popen(
+            [*command, "--data-dir", str(data)],
+            env=clean_environment(environment),
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            wait_until_ready(f"http://127.0.0.1:{port}", server)
+            return run(_measure(f"http://127.0.0.1:{port}/api/v1", e2b, data, say))
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(20)
+
+
+async def _measure(url: str, e2b: str, data: Path, say: Say) -> Measured:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def call(method: str, path: str, body: Any = None, **headers: str) -> Any:
+            async with session.request(method, url + path, json=body, headers=headers) as answer:
+                if answer.status >= 300:
+                    raise RuntimeError(f"{path}: {answer.status} {await answer.text()}")
+                return await answer.json()
+
+        key = await _sign_up(call, data)
+        say(f"previews: making {_PROJECTS} previews")
+        projects = [await _preview(call, key, number) for number in range(_PROJECTS)]
+        async with session.post(f"{e2b}/_double/reset-counts"):
+            pass
+        latencies: list[float] = []
+
+        async def ask(project: str) -> None:
+            started = time.perf_counter()
+            answer = await call("GET", f"/projects/{project}/sandbox/status", **key)
+            latencies.append((time.perf_counter() - started) * 1000)
+            if answer["status"] != "running":
+                raise RuntimeError(f"a preview is {answer['status']}")
+
+        for number in range(_ROUNDS):
+            say(f"previews: round {number + 1} of {_ROUNDS}")
+            await asyncio.gather(*(ask(project) for project in projects))
+            await asyncio.sleep(_PAUSE_SEC)
+        async with session.get(f"{e2b}/_double") as answer:
+            most = max((await answer.json())["most_in_flight"].values())
+    p99 = quantiles(latencies, n=100)[98]
+    middle = quantiles(latencies, n=100)[49]
+    return Measured(
+        [
+            Figure.below(
+                f"status of {_PROJECTS} projects, all asked at once, p99", p99, _LIMIT_MS, "ms"
+            ),
+            Figure("  median", f"{middle:.1f} ms"),
+            Figure.at_most("provider calls in flight per project, most", most, 1),
+        ],
+        f"previews {_PROJECTS}",
+    )
+
+
+async def _sign_up(call: Call, data: Path) -> dict[str, str]:
+    account = {"email": "a@example.com", "username": "ann", "password": _PASSWORD}
+    await call("POST", "/auth/signup", account)
+    while not (mails := read_outbox(data)):  # noqa: ASYNC110 - a file has no event
+        await asyncio.sleep(0.05)
+    await call("POST", "/auth/verify", {"token": token_in(mails[-1])})
+    login = await call("POST", "/auth/login", {"login": "ann", "password": _PASSWORD})
+    bearer = {"Authorization": f"Bearer {login['access_token']}"}
+    made = await call("POST", "/api-keys", {"name": "bench"}, **bearer)
+    return {"X-API-Key": made["api_key"]}
+
+
+async def _preview(call: Call, key: dict[str, str], number: int) -> str:
+    project = (await call("POST", "/projects", {"name": f"p{number}"}, **key))["project_id"]
+    files = {"files": [{"path": "index.html", "content": f"<h1>{number}</h1>"}]}
+    await call("PUT", f"/projects/{project}/files", files, **key)
+    await call("POST", f"/projects/{project}/sync", None, **key)
+    return str(project)
