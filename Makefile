@@ -43,9 +43,9 @@ $(DYNOXIDE):
 	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS) @dynoxide/$(PLATFORM)@$(DYNOXIDE_VERSION)
 
 # What some tests and the sandboxes need from the system.
-DEBIAN_TOOLS := curl bubblewrap git openssl python3 zstd
+DEBIAN_TOOLS := curl bubblewrap git openssl python3 zstd chromium
 debian-tools:
-	@for tool in curl bwrap git openssl /usr/bin/python3 zstd; do command -v $$tool >/dev/null || missing=1; done; \
+	@for tool in curl bwrap git openssl /usr/bin/python3 zstd chromium; do command -v $$tool >/dev/null || missing=1; done; \
 	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq $(DEBIAN_TOOLS) >/dev/null)
 
 serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR)
@@ -62,7 +62,7 @@ format: dev ## Put the code in form
 	$(RUN)/ruff check --fix
 
 test: check debian-tools $(DYNOXIDE) ## Everything CI runs: the checks and all tests on the real engines
-	$(RUN)/pytest
+	$(RUN)/pytest --numprocesses 2 --dist loadfile
 
 torture: dev $(DYNOXIDE) ## The randomised fault run on DynamoDB, ten times as long (SANDYARD_TORTURE_SEED)
 	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/test_exactly_once.py
