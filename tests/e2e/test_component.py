@@ -261,7 +261,7 @@ class TestPolls:
         await comes_true(lambda: running.checks == 2)
         await tab.hide()
         await tab.unhide()
-        await element.evaluate("(element) => element.check()")
+        await element.evaluate("(element) => { element.check(); }")
         await stays_true(lambda: running.most_in_flight == 1 and running.checks == 2)
         running.held.set()
 
@@ -372,7 +372,7 @@ class TestSyncs:
         await tab.pass_minutes(31)
         await tab.move_mouse()
         await tab.page.keyboard.press("Shift")
-        await element.evaluate("(element) => element.sync()")
+        await element.evaluate("(element) => { element.sync(); }")
         await stays_true(lambda: (running.checks, running.syncs) == (1, 0))
         await tab.pass_time(120)
         await tab.unhide()
