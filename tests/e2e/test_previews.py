@@ -1,5 +1,7 @@
 """Previews with real processes: E2B's double, `kill -9` at the worst instant, and this machine."""
 
+import os
+import shutil
 import threading
 import time
 from contextlib import suppress
@@ -8,11 +10,20 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import sync_playwright
 
 from tests.e2b_double import API_KEY, e2b_double_process
 from tests.people import Person, signed_up
 from tests.servers import sandyard_serve
 
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 PARTS = {"PARTS": "platform,previews", "PREVIEW_ATTEMPT_SEC": "60"}
 
 
@@ -110,3 +121,36 @@ def test_the_component_and_its_page_are_served(tmp_path: Path) -> None:
         script = httpx.get(f"{server.url}/previews/sandbox-status.js")
         assert script.headers["content-type"].startswith("text/javascript")
         assert "customElements.define" in script.text
+
+
+def test_the_demo_page_shows_a_project_in_chromium(tmp_path: Path) -> None:
+    """The whole of it: the real server, its page under its own policy, a real preview inside."""
+    with (
+        sandyard_serve(tmp_path / "data", environment=PARTS) as server,
+        sync_playwright() as playwright,
+    ):
+        ann = signed_up(server, "ann", mail=1)
+        project = new_project(ann, "<h1>Hello from a sandbox</h1>")
+        token = ann.headers["Authorization"].removeprefix("Bearer ")
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=CHROMIUM_ARGUMENTS
+        )
+        page = browser.new_page()
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.goto(f"{server.url}/previews/demo")
+        page.get_by_label("Project").fill(project)
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Show").click()
+        page.mouse.move(50, 50)
+        page.mouse.move(90, 90)
+        page.get_by_text("Running", exact=True).wait_for(timeout=20_000)
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("heading", name="Hello from a sandbox").wait_for(timeout=20_000)
+        if folder := os.environ.get("SANDYARD_SCREENSHOTS"):
+            page.screenshot(path=f"{folder}/demo.png")
+        browser.close()
+        refused = [text for text in complaints if "Content Security Policy" in text]
+        assert refused == []
+        held = ann.call("GET", f"/projects/{project}/sandbox/status")
+        assert held["status"] == "running"
