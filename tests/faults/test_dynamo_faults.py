@@ -220,7 +220,7 @@ class TestTrouble:
         await check_invariants(direct)
         assert len(await in_state(direct, Status.ALLOCATED)) == 11
 
-    @pytest.mark.parametrize("name", set(TROUBLES) - {"conflicts"})
+    @pytest.mark.parametrize("name", sorted(set(TROUBLES) - {"conflicts"}))
     async def test_no_read_mistakes_an_outage_for_nothing(
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy, name: str
     ) -> None:
