@@ -62,7 +62,7 @@ format: dev ## Put the code in form
 	$(RUN)/ruff check --fix
 
 test: check debian-tools $(DYNOXIDE) ## Everything CI runs: the checks and all tests on the real engines
-	$(RUN)/pytest --numprocesses 2 --dist loadfile
+	$(RUN)/pytest --numprocesses 4 --dist loadfile
 
 torture: dev $(DYNOXIDE) ## The randomised fault run on DynamoDB, ten times as long (SANDYARD_TORTURE_SEED)
 	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/test_exactly_once.py

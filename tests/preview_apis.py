@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 from prometheus_client import CollectorRegistry
@@ -29,7 +30,7 @@ class PreviewApi(PlatformApi):
 
     async def project(self, caller: Caller, **files: str) -> str:
         """The id of a project with these files."""
-        body = {"name": f"project {self._last} {len(files)} {id(files)}"}
+        body = {"name": f"project {uuid4()}"}
         project = await self.post("/projects", caller, body)
         if files:
             await self.put_files(caller, project["project_id"], files)

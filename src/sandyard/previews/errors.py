@@ -44,7 +44,7 @@ class FilesLimitError(InvalidError):
 class NotBase64Error(InvalidError):
     """The content of a file with `encoding` base64 is not base64."""
 
-    code = "NOT_BASE64"
+    code = "INVALID_FILE_ENCODING"
 
 
 class PreviewsLimitError(ConflictError):

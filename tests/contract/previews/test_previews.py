@@ -243,7 +243,7 @@ async def test_files_of_any_bytes_come_back(api: PreviewApi) -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"files": [{"path": "a", "content": "!", "encoding": "base64"}]}, "NOT_BASE64"),
+        ({"files": [{"path": "a", "content": "!", "encoding": "base64"}]}, "INVALID_FILE_ENCODING"),
         (
             {"files": [{"path": "a", "content": "1"}, {"path": "a", "content": "2"}]},
             "FILE_CONFLICT",

@@ -162,3 +162,22 @@ def test_where_bubblewrap_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(IsolationMissingError, match="SANDBOX_ISOLATION=none"):
         check_isolation("bubblewrap", uid=None)
     check_isolation("none", uid=None)
+
+
+@pytest.mark.parametrize("after_ms", range(0, 120, 10))
+async def test_a_stop_at_any_instant_of_a_start_is_answered(
+    runtime: LocalRuntime, after_ms: int
+) -> None:
+    owner = new_owner()
+    starting = asyncio.ensure_future(
+        runtime.start(owner, Program(Repository("builtin:static")), LIMITS)
+    )
+    while await runtime.find(owner) is None:
+        await asyncio.sleep(0.002)
+    await asyncio.sleep(after_ms / 1000)
+    async with asyncio.timeout(30):
+        ended = await runtime.stop(owner)
+    assert isinstance(ended, Ended)
+    await asyncio.wait([starting])
+    if starting.exception() is not None:
+        assert isinstance(starting.exception(), StoppedWhileStartingError)

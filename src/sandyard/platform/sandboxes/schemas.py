@@ -4,14 +4,20 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Self
 
-from pydantic import BaseModel, Field, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, StrictInt, StrictStr
 
 from sandyard.platform.fields import Description, RequestBody, ShortName, unchanged
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, Status
 
+
+def _whole(value: object) -> object:
+    """60.0 is an integer too, as JSON has it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Cpu = Annotated[float, Field(ge=1, le=8, strict=True, description="vCPU")]
 Memory = Annotated[float, Field(ge=0.5, le=16, strict=True, description="GB")]
-Seconds = Annotated[StrictInt, Field(ge=1, le=7 * 86_400)]
+Seconds = Annotated[StrictInt, BeforeValidator(_whole), Field(ge=1, le=7 * 86_400)]
 Id = Annotated[StrictStr, Field(min_length=1, max_length=25, pattern=r"^[a-z0-9-]+$")]
 
 

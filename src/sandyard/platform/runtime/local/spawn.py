@@ -30,9 +30,11 @@ async def spawn(
     stderr: int = DEVNULL,
     inherited: Iterable[int] = (),
 ) -> Process:
+    """The process. Broken off, it is ended first: asyncio's own way of breaking off in the middle
+    waits for ever for pipes that it has not connected yet."""
     uid = enclosed.uid
-    try:
-        return await asyncio.create_subprocess_exec(
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
             *enclosed.command,
             stdin=stdin,
             stdout=stdout,
@@ -44,6 +46,12 @@ async def spawn(
             extra_groups=None if uid is None else [],
             pass_fds=(*enclosed.descriptors, *inherited),
         )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await end(await starting)
+        raise
     finally:
         enclosed.close()
 
