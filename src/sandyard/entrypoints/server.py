@@ -12,7 +12,7 @@ from granian.server.embed import Server
 
 from sandyard.kit.errors import SandyardError
 
-_STOP_SEC = 3
+_STOP_SEC = 5
 
 
 class PortInUseError(SandyardError):
