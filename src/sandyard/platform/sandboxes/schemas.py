@@ -17,7 +17,7 @@ def _whole(value: object) -> object:
 
 Cpu = Annotated[float, Field(ge=1, le=8, strict=True, description="vCPU")]
 Memory = Annotated[float, Field(ge=0.5, le=16, strict=True, description="GB")]
-Seconds = Annotated[StrictInt, BeforeValidator(_whole), Field(ge=1, le=7 * 86_400)]
+Seconds = Annotated[StrictInt, Field(ge=1, le=7 * 86_400), BeforeValidator(_whole)]
 Id = Annotated[StrictStr, Field(min_length=1, max_length=25, pattern=r"^[a-z0-9-]+$")]
 
 
