@@ -151,7 +151,8 @@ class FleetServer:
 def fleet_server(
     folder: Path, *, environment: Mapping[str, str] | None = None
 ) -> Iterator[FleetServer]:
-    with sandyard_serve(folder / "data", environment=environment) as server:
+    alone = {"PARTS": "telemetry", **(environment or {})}
+    with sandyard_serve(folder / "data", environment=alone) as server:
         with httpx.Client(base_url=f"{server.url}/telemetry/v1", timeout=10) as client:
             made = client.post("/api-keys", headers=server.operator).raise_for_status().json()
             for device in range(DEVICES):
