@@ -125,8 +125,9 @@ def test_the_component_and_its_page_are_served(tmp_path: Path) -> None:
 
 def test_the_demo_page_shows_a_project_in_chromium(tmp_path: Path) -> None:
     """The whole of it: the real server, its page under its own policy, a real preview inside."""
+    environment = PARTS | {"PREVIEW_TTL_MINUTES": "1"}  # it outlives the server by no more
     with (
-        sandyard_serve(tmp_path / "data", environment=PARTS) as server,
+        sandyard_serve(tmp_path / "data", environment=environment) as server,
         sync_playwright() as playwright,
     ):
         ann = signed_up(server, "ann", mail=1)
