@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sandyard.kit.clock import Clock, utc_time
@@ -86,17 +86,11 @@ class Sandboxes:
             min_cpu=usable.min_cpu,
             min_memory_gb=usable.min_memory_gb,
         )
-        placed = NewSandbox(
-            name=new.name,
-            template_id=new.template_id,
-            project_id=usable.project_id,
-            description=new.description,
-            cpu_spec=new.cpu_spec,
-            memory_spec=new.memory_spec,
-            max_running_seconds=new.max_running_seconds,
-        )
         return await self._store.add(
-            placed, sandbox_id=self._make_sandbox_id(), account_id=account_id, now=self._now()
+            replace(new, project_id=usable.project_id),
+            sandbox_id=self._make_sandbox_id(),
+            account_id=account_id,
+            now=self._now(),
         )
 
     async def get(self, sandbox_id: str, *, account_id: str) -> Sandbox:

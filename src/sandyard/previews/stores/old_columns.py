@@ -23,7 +23,7 @@ MIGRATED_TTL = timedelta(minutes=30)
 _project = projects.c
 _PORTION = 500
 _SCHEMA = "platform"
-_OLD = ("sandbox_id", "preview_url")
+OLD_COLUMNS = ("sandbox_id", "preview_url")
 
 Progress = Callable[[int], None]
 
@@ -84,7 +84,7 @@ class OldColumns:
 
         def compare(row: Any, report: MigrationReport) -> dict[str, Any]:
             info = row.sandbox_info or {}
-            for column in _OLD:
+            for column in OLD_COLUMNS:
                 if info.get(column) != getattr(row, column):
                     report.differences.append(f"{row.project_id}: {column} differs")
             return {}
@@ -100,7 +100,7 @@ class OldColumns:
             )
 
         def drop(connection: sa.Connection) -> None:
-            for column in _OLD:
+            for column in OLD_COLUMNS:
                 connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.projects DROP COLUMN {column}"))
 
         await self._database.write(drop)
@@ -118,7 +118,7 @@ class OldColumns:
                 return {}
             values: dict[str, Any] = {"sandbox_info": None} if info.get("migrated") else {}
             if row.sandbox_id is None and row.preview_url is None:
-                values |= {column: info[column] for column in _OLD}
+                values |= {column: info[column] for column in OLD_COLUMNS}
             return values
 
         return await self._each(restore, progress)
@@ -155,7 +155,7 @@ class OldColumns:
     async def _has_old(self) -> bool:
         def there(connection: sa.Connection) -> bool:
             columns = sa.inspect(connection).get_columns("projects", schema=_SCHEMA)
-            return set(_OLD) <= {column["name"] for column in columns}
+            return set(OLD_COLUMNS) <= {column["name"] for column in columns}
 
         return await self._database.read(there)
 
@@ -181,5 +181,5 @@ def _set(connection: sa.Connection, changes: Sequence[tuple[int, dict[str, Any]]
 
 
 def _add_old(connection: sa.Connection) -> None:
-    for column in _OLD:
+    for column in OLD_COLUMNS:
         connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.projects ADD COLUMN {column} TEXT"))

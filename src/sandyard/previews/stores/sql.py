@@ -18,12 +18,11 @@ from sandyard.previews.model import (
     check_changes,
     iso,
 )
-from sandyard.previews.stores.old_columns import info_of_old
+from sandyard.previews.stores.old_columns import OLD_COLUMNS, info_of_old
 from sandyard.previews.stores.tables import project_files, projects, users
 
 _project = projects.c
 _file = project_files.c
-_OLD = ("sandbox_id", "preview_url")
 
 Reads = Literal["new", "old"]
 
@@ -148,8 +147,8 @@ class SqlPreviewStore:
         """All but those that the migration has dropped."""
         if self._has_old is None:
             there = sa.inspect(connection).get_columns("projects", schema="platform")
-            self._has_old = set(_OLD) <= {column["name"] for column in there}
-        return [column for column in _project if self._has_old or column.name not in _OLD]
+            self._has_old = set(OLD_COLUMNS) <= {column["name"] for column in there}
+        return [column for column in _project if self._has_old or column.name not in OLD_COLUMNS]
 
     def _preview(self, row: Any) -> Preview:
         info = SandboxInfo.from_json(row.sandbox_info) if row.sandbox_info else None
