@@ -72,13 +72,14 @@ async def test_it_times_out_and_its_owner_is_told(api: PlatformApi) -> None:
     caller = await api.account()
     sandbox = await add_sandbox(api, caller, max_running_seconds=1)
     await act(api, caller, sandbox, "start")
-    await asyncio.sleep(1.6)
-    assert (await collect_ends(api)).closed == 1
+    async with asyncio.timeout(15):
+        while (await collect_ends(api)).closed == 0:
+            await asyncio.sleep(0.1)
     ended = await look(api, caller, sandbox)
     assert (ended["status"], ended["status_reason"]) == ("timeout", "its time was over")
     assert ended["snapshot_bytes"] > 0
     [usage] = (await api.get("/usage", caller))["usage"]
-    assert usage["seconds"] in (1, 2)
+    assert 1 <= usage["seconds"] <= 5
     assert Decimal(usage["cost"]) == Decimal(ended["cost"])
     assert await open_usages(api) == 0
 

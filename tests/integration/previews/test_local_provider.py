@@ -148,7 +148,7 @@ async def test_calls_at_once_for_one_attempt_make_one(
 
 
 async def test_at_the_end_of_its_time_it_is_gone(provider: LocalPreviewProvider) -> None:
-    made = await create(provider, ttl=timedelta(seconds=1))
+    made = await create(provider, ttl=timedelta(seconds=2))
     await until_gone(provider, made.sandbox_id)
     assert abs((datetime.now(UTC) - made.end_time).total_seconds()) < 3
     with pytest.raises(httpx.TransportError):
@@ -161,11 +161,11 @@ async def test_at_the_end_of_its_time_it_is_gone(provider: LocalPreviewProvider)
 
 
 async def test_its_time_can_be_made_longer_and_shorter(provider: LocalPreviewProvider) -> None:
-    made = await create(provider, ttl=timedelta(seconds=2))
+    made = await create(provider, ttl=timedelta(seconds=4))
     await provider.extend(made.sandbox_id, ttl=HOUR)
     longer = await provider.get(made.sandbox_id)
     assert abs(longer.end_time - datetime.now(UTC) - HOUR) < timedelta(seconds=2)
-    await asyncio.sleep(2.5)
+    await asyncio.sleep(4.5)
     assert (await page_at(made.preview_url)).is_success
     await provider.extend(made.sandbox_id, ttl=timedelta(0))
     await until_gone(provider, made.sandbox_id)

@@ -67,7 +67,7 @@ async def test_a_deadline_holds_to_the_second(runtime: LocalRuntime) -> None:
 
 async def test_a_program_that_will_not_end_is_ended_at_its_deadline(runtime: LocalRuntime) -> None:
     owner = new_owner()
-    running = await runtime.start(owner, OBEDIENT, replace(LIMITS, max_running_sec=2))
+    running = await runtime.start(owner, OBEDIENT, replace(LIMITS, max_running_sec=4))
     stubborn = """
 import os, signal, time
 if os.fork() == 0:
@@ -91,8 +91,8 @@ if os.fork() == 0:
 
 async def test_a_deadline_can_be_moved(runtime: LocalRuntime) -> None:
     owner = new_owner()
-    running = await runtime.start(owner, STATIC, replace(LIMITS, max_running_sec=1))
-    later = running.started_at + 2.5
+    running = await runtime.start(owner, STATIC, replace(LIMITS, max_running_sec=3))
+    later = running.started_at + 5
     moved = await runtime.extend(owner, deadline_at=later)
     assert moved == await runtime.find(owner) == replace(running, deadline_at=later)
     ended = await until_ended(runtime, owner)

@@ -121,6 +121,13 @@ async def test_an_attempt_runs_once(runtime: LocalRuntime) -> None:
         await runtime.start(owner, STATIC, LIMITS)
 
 
+async def test_one_that_ends_at_once_has_run_all_the_same(runtime: LocalRuntime) -> None:
+    owner = new_owner()
+    running = await runtime.start(owner, STATIC, replace(LIMITS, max_running_sec=0))
+    ended = await until_ended(runtime, owner)
+    assert (ended.reason, ended.started_at) == ("timeout", running.started_at)
+
+
 async def test_a_sample_is_of_the_real_processes(runtime: LocalRuntime) -> None:
     async with started(runtime) as running:
         before = await runtime.sample(running.owner)

@@ -30,12 +30,12 @@ class Runtime(Protocol):
         ...
 
     async def start(self, owner: Owner, program: Program, limits: Limits) -> Running:
-        """Return when the program listens on its PORT.
+        """Return when the program listens on its PORT; it may end in the same moment.
 
         - Calls at once for one owner start one program; all of them get it, or its failure.
         - Raises a StartFailedError that names the reason, and then nothing runs; an Ended with
           the reason `not_started` is kept until `forget`.
-        - Raises AttemptEndedError if this attempt has run before, InvalidError or
+        - Raises AttemptEndedError if this attempt has come to its end before, InvalidError or
           SnapshotNotFoundError if it can't be tried: then nothing is kept.
         """
         ...

@@ -40,6 +40,7 @@ from sandyard.platform.runtime.model import (
     Sample,
     Snapshot,
     Starting,
+    Stopping,
 )
 
 T = TypeVar("T")
@@ -65,20 +66,21 @@ class LocalRuntime:
 
     async def start(self, owner: Owner, program: Program, limits: Limits) -> Running:
         await self.check()
+        if _has_run(await self.find(owner)):
+            raise AttemptEndedError
         await asyncio.to_thread(self._begin, owner, program, limits)
         folder = self._of(owner)
         patience = self._policy.prepare_timeout_sec + self._policy.listen_timeout_sec + 30
         held = await self._until(
             folder, owner, lambda held: not isinstance(held, Starting), patience
         )
-        if isinstance(held, Running):
-            return held
-        if isinstance(held, Ended) and held.reason != "not_started":
-            raise AttemptEndedError
-        if isinstance(held, Ended):
+        if isinstance(held, Ended) and held.reason == "not_started":
             lines = await asyncio.to_thread(logs.tail, folder.logs, _LINES_TOLD)
             raise start_failure(held.error_code, held.message, log_lines=lines)
-        raise NotHeldError
+        running = await asyncio.to_thread(folder.running)  # also if it has ended since
+        if held is None or running is None:
+            raise NotHeldError
+        return running
 
     async def stop(self, owner: Owner) -> Ended:
         folder = self._of(owner)
@@ -291,6 +293,12 @@ class LocalRuntime:
             folder.path.parent.rmdir()
         except OSError:
             return  # other attempts of the same owner are there
+
+
+def _has_run(held: Held | None) -> bool:
+    if isinstance(held, Ended):
+        return held.reason != "not_started"
+    return isinstance(held, Stopping)
 
 
 def _request_stop(folder: Folder) -> None:
