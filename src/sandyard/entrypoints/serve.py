@@ -1,6 +1,7 @@
 """`sandyard serve`: everything in one process, from the first lock to the last request."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _FINISH_REQUESTS_SEC = 9.0
 _FIRST_SYNC_SEC = 5.0
+_YOUNG_OBJECTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,16 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         else:
             watch = asyncio.create_task(_stop_with_parent(options.worker_of, stopping))
             stack.callback(watch.cancel)
+        _settle_heap()
         await stopping.wait()
         await _drain(in_flight, settings.server.drain_sec)
+
+
+def _settle_heap() -> None:
+    """Let the garbage collector look at what requests make, and never at what is there now."""
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    gc.enable()
 
 
 async def _listen(stack: AsyncExitStack, app: Any, host: str, port: int) -> None:

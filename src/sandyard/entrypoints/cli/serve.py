@@ -1,5 +1,6 @@
 """`sandyard serve`."""
 
+import gc
 from pathlib import Path
 
 import click
@@ -34,6 +35,7 @@ Examples:
 @click.option("--worker-of", type=int, hidden=True)
 def command(host: str, port: int, data_dir: Path, workers: int, worker_of: int | None) -> None:
     """Serve the API and run the jobs, until SIGTERM."""
+    gc.disable()  # until all is there that stays: looking through it again and again takes time
     from sandyard.entrypoints import serve
     from sandyard.kit.log import configure_logging
     from sandyard.settings import load_settings
@@ -44,6 +46,7 @@ def command(host: str, port: int, data_dir: Path, workers: int, worker_of: int |
     if workers > 1:
         from sandyard.entrypoints.workers import run_workers
 
+        gc.enable()
         run_workers(settings, options, workers)
     else:
         serve.run(settings, options)
