@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from math import ceil
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -26,14 +27,18 @@ class Batcher(Generic[Item, Result]):
         parallel: int,
         max_size: int,
         pause_sec: float = 0,
+        is_spread: bool = False,
     ) -> None:
+        """`is_spread`: what waits is shared out among all that can run, before any takes more."""
         self._run = run
         self._key = key
         self._parallel = parallel
         self._max_size = max_size
         self._pause_sec = pause_sec
+        self._is_spread = is_spread
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._keys_under_way: set[Hashable] = set()
+        self._under_way = 0
         self._at_work = 0
         self._workers: set[asyncio.Task[None]] = set()
 
@@ -47,16 +52,22 @@ class Batcher(Generic[Item, Result]):
             worker.add_done_callback(self._workers.discard)
         return await future
 
+    async def drain(self) -> None:
+        """Return when all that was submitted is done."""
+        await asyncio.gather(*self._workers)
+
     async def _work(self) -> None:
         while batch := self._take():
             keys = {self._key(item) for item, _ in batch}
             self._keys_under_way |= keys
+            self._under_way += 1
             try:
                 results = await self._run([item for item, _ in batch])
             except Exception as error:
                 results = [error] * len(batch)
             finally:
                 self._keys_under_way -= keys
+                self._under_way -= 1
             for (_, future), result in zip(batch, results, strict=True):
                 _settle(future, result)
             if len(batch) > 1 and self._pause_sec:
@@ -64,10 +75,13 @@ class Batcher(Generic[Item, Result]):
         self._at_work -= 1  # in the same step in which nothing was left: no item is overlooked
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        most = self._max_size
+        if self._is_spread:
+            most = min(most, ceil(len(self._waiting) / (self._parallel - self._under_way)))
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
         left: list[tuple[Item, asyncio.Future[Result]]] = []
         for entry in self._waiting:
-            fits = len(batch) < self._max_size and self._key(entry[0]) not in self._keys_under_way
+            fits = len(batch) < most and self._key(entry[0]) not in self._keys_under_way
             (batch if fits else left).append(entry)
         self._waiting = left
         return batch

@@ -8,7 +8,7 @@ inside SQLAlchemy's asyncio bridge.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
+from sandyard.kit.batching import Batcher
 from sandyard.kit.errors import UnavailableError
 
 T = TypeVar("T")
@@ -49,13 +50,15 @@ class Database(Protocol):
 class SqliteDatabase:
     """One file, one writer thread, and a group commit: writes that wait share one fsync.
 
-    Each write runs in a savepoint of its own, so that one that fails is rolled back alone.
+    Each write runs in a savepoint of its own, so that one that fails is rolled back alone. Reads
+    share a turn of a thread when there are more of them than threads.
     """
 
     name = "sqlite"
     concurrent_writers = False
     _READERS = 4
     _GROUP = 64
+    _READ_GROUP = 8
 
     def __init__(self, path: Path, *, schema: str) -> None:
         self._path = path
@@ -64,49 +67,39 @@ class SqliteDatabase:
         self._read_engine = _sqlite_engine(path, schema, begin="BEGIN", readers=self._READERS)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{schema}-writer")
         self._readers = ThreadPoolExecutor(self._READERS, thread_name_prefix=f"{schema}-reader")
-        self._waiting: list[tuple[Work[Any], asyncio.Future[Any]]] = []
-        self._flusher: asyncio.Task[None] | None = None
+        self._writes = Batcher(self._commit_group, key=id, parallel=1, max_size=self._GROUP)
+        self._reads = Batcher(
+            self._read_group,
+            key=id,
+            parallel=self._READERS,
+            max_size=self._READ_GROUP,
+            is_spread=True,
+        )
         self._inode: int | None = None
 
     async def read(self, work: Work[T]) -> T:
-        def run() -> T:
-            with self._read_engine.begin() as connection:
-                return work(connection)
-
-        loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._readers, run)
+            result: T = await self._reads.submit(work)
         except exc.DBAPIError as error:
             raise_unavailable(error, self.name)
+        return result
 
     async def write(self, work: Work[T]) -> T:
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, future))
-        if self._flusher is None:
-            self._flusher = asyncio.create_task(self._flush())
         try:
-            return await future
+            result: T = await self._writes.submit(work)
         except exc.DBAPIError as error:
             raise_unavailable(error, self.name)
+        return result
 
-    async def _flush(self) -> None:
+    async def _commit_group(self, works: Sequence[Work[Any]]) -> Sequence[Any]:
         loop = asyncio.get_running_loop()
-        try:
-            while self._waiting:
-                group, self._waiting = self._waiting[: self._GROUP], self._waiting[self._GROUP :]
-                works = [work for work, _ in group]
-                outcomes = await loop.run_in_executor(self._writer, self._commit_together, works)
-                for (_, future), outcome in zip(group, outcomes, strict=True):
-                    if future.done():
-                        continue
-                    if isinstance(outcome, Exception):
-                        future.set_exception(outcome)
-                    else:
-                        future.set_result(outcome)
-        finally:
-            self._flusher = None
+        return await loop.run_in_executor(self._writer, self._commit_together, works)
 
-    def _commit_together(self, works: list[Work[Any]]) -> list[Any]:
+    async def _read_group(self, works: Sequence[Work[Any]]) -> Sequence[Any]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read_together, works)
+
+    def _commit_together(self, works: Sequence[Work[Any]]) -> list[Any]:
         try:
             with self._write_engine.begin() as connection:
                 if len(works) == 1:
@@ -114,6 +107,10 @@ class SqliteDatabase:
                 return [_in_savepoint(connection, work) for work in works]
         except Exception as error:
             return [error] * len(works)
+
+    def _read_together(self, works: Sequence[Work[Any]]) -> list[Any]:
+        with self._read_engine.begin() as connection:
+            return [_result_or_error(connection, work) for work in works]
 
     async def check(self) -> None:
         await self.write(_select_one)
@@ -128,8 +125,8 @@ class SqliteDatabase:
             raise UnavailableError(f"The database file {self._path} was replaced under us.")
 
     async def close(self) -> None:
-        if self._flusher is not None:
-            await self._flusher
+        await self._writes.drain()
+        await self._reads.drain()
         for pool, engine in (
             (self._writer, self._write_engine),
             (self._readers, self._read_engine),
@@ -269,6 +266,13 @@ def _in_savepoint(connection: sa.Connection, work: Work[Any]) -> Any:
         result = error
     connection.exec_driver_sql("RELEASE work")
     return result
+
+
+def _result_or_error(connection: sa.Connection, work: Work[Any]) -> Any:
+    try:
+        return work(connection)
+    except Exception as error:
+        return error
 
 
 def _select_one(connection: sa.Connection) -> None:

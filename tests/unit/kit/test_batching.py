@@ -40,6 +40,33 @@ async def test_what_comes_while_a_batch_runs_goes_together_in_the_next() -> None
     assert recorder.batches == [["a"], ["b", "c", "d"]]
 
 
+async def test_when_spread_none_takes_two_while_another_could_run() -> None:
+    for items, expected in (("ab", [1, 1]), ("cdefg", [2, 2, 1]), ("hijklmnopqrstuvw", [4, 4, 4])):
+        recorder = Recorder()
+        batches: Batcher[str, str] = Batcher(
+            recorder.run, key=str, parallel=3, max_size=4, is_spread=True
+        )
+        tasks = [asyncio.create_task(batches.submit(item)) for item in items]
+        await asyncio.sleep(0.01)
+        assert [len(batch) for batch in recorder.batches] == expected
+        recorder.release.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_draining_ends_when_all_is_done() -> None:
+    recorder = Recorder()
+    batches = batcher(recorder)
+    await batches.drain()
+    waiting = asyncio.create_task(batches.submit("a"))
+    await asyncio.sleep(0.01)
+    drained = asyncio.create_task(batches.drain())
+    await asyncio.sleep(0.01)
+    assert not drained.done()
+    recorder.release.set()
+    await drained
+    assert await waiting == "A"
+
+
 async def test_a_failure_is_its_own_callers_alone() -> None:
     recorder = Recorder()
     recorder.release.set()
