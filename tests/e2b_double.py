@@ -131,7 +131,9 @@ class E2bDouble:
         subjects = await self._subjects(request)
         self.calls[operation] += 1
         self.in_flight.update(subjects)
-        self.most_in_flight |= self.in_flight
+        for subject in subjects:
+            most = max(self.most_in_flight[subject], self.in_flight[subject])
+            self.most_in_flight[subject] = most
         try:
             return await self._answer(request, handler, self._fault_of(operation))
         finally:
@@ -210,12 +212,14 @@ class E2bDouble:
         return answer(201, self._access(box))
 
     async def _list(self, request: web.Request) -> web.Response:
-        """In pages of two at most, so that whoever reads only the first one is found out."""
+        """In pages of two unless more is asked for, so that whoever reads only the first one is
+        found out."""
         narrowed = wanted(request) if self.is_list_narrowed else {}
         found = [box for box in self.boxes if narrowed.items() <= box.metadata.items()]
         start = int(request.query.get("nextToken", "0"))
-        page = [described(box) for box in found[start : start + 2]]
-        headers = {"X-Next-Token": str(start + 2)} if start + 2 < len(found) else {}
+        end = start + min(int(request.query.get("limit", "2")), 100)
+        page = [described(box) for box in found[start:end]]
+        headers = {"X-Next-Token": str(end)} if end < len(found) else {}
         return answer(200, page, headers)
 
     async def _get(self, request: web.Request) -> web.Response:

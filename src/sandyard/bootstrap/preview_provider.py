@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sandyard.kit.clock import Clock, SystemClock, utc_time
 from sandyard.kit.errors import UnavailableError
@@ -82,6 +82,9 @@ class LocalPreviewProvider:
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
         return _known(await self._get_running(_owner(sandbox_id)))
+
+    async def end_time(self, sandbox_id: str) -> datetime:
+        return utc_time((await self._get_running(_owner(sandbox_id))).deadline_at)
 
     async def write_files(
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]

@@ -148,7 +148,7 @@ class Previews:
 
     async def _ask_provider(self, sandbox_id: str) -> Answer:
         try:
-            return Found(to_milliseconds((await self._provider.get(sandbox_id)).end_time))
+            return Found(to_milliseconds(await self._provider.end_time(sandbox_id)))
         except SandboxGoneError:
             return Gone()
         except ProviderTroubleError as error:

@@ -154,17 +154,19 @@ async def test_the_old_columns_are_dropped_and_come_back_to_the_letter(database:
     migration = OldColumns(database)
     before = await old_columns(database)
     await migration.run(silent)
+    running = SqlPreviewStore(database)
+    assert await running.find(before[0][0], account_id=ACCOUNT) is not None
     await migration.finish(silent)
     columns = await database.read(
         lambda c: {col["name"] for col in sa.inspect(c).get_columns("projects", schema="platform")}
     )
     assert not {"sandbox_id", "preview_url"} & columns
-    store = SqlPreviewStore(database)
-    preview = await store.find(before[0][0], account_id=ACCOUNT)
-    assert preview is not None
-    assert preview.info is not None
-    assert preview.info.sandbox_id == "sbx-0"
-    assert await store.update(preview, preview.info)
+    for store in (SqlPreviewStore(database), running):
+        preview = await store.find(before[0][0], account_id=ACCOUNT)
+        assert preview is not None
+        assert preview.info is not None
+        assert preview.info.sandbox_id == "sbx-0"
+        assert await store.update(preview, preview.info)
     with pytest.raises(MigrationRefusedError):
         await migration.run(silent)
     await migration.rollback(silent)

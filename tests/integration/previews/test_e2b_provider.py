@@ -12,6 +12,7 @@ import pytest
 from sandyard.entrypoints.server import free_port
 from sandyard.kit.errors import SandyardError
 from sandyard.previews.providers.e2b import SITE, E2bProvider, E2bTimeouts
+from sandyard.previews.providers.end_times import FEW
 from sandyard.previews.providers.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,
@@ -367,6 +368,20 @@ async def test_a_provider_that_is_not_there_is_unreachable(
         E2bProvider(API_KEY, api_url=nobody, sandbox_url=nobody).get(made.sandbox_id),
     ):
         assert type(await error_of(away)) is ProviderUnreachableError
+
+
+async def test_the_ends_of_many_are_told_by_a_list_and_none_is_taken_for_gone(
+    double: E2bDouble, provider: E2bProvider
+) -> None:
+    made = [await create(provider, f"attempt-{number}") for number in range(30)]
+    double.reset_counts()
+    double.inject("slow", "get", seconds=0.2)
+    asked = [*(each.sandbox_id for each in made), "inevermade"]
+    ends = await asyncio.gather(*map(provider.end_time, asked), return_exceptions=True)
+    assert ends[:-1] == [each.end_time for each in made]
+    assert isinstance(ends[-1], SandboxGoneError)
+    assert double.calls["list"] == 1
+    assert double.calls["get"] <= FEW + 1
 
 
 async def test_the_double_tells_how_many_calls_were_made_at_once(

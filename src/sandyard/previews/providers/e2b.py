@@ -17,6 +17,7 @@ import httpx
 
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.parallel import for_each
+from sandyard.previews.providers.end_times import EndTimes
 from sandyard.previews.providers.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,
@@ -38,6 +39,8 @@ SITE = "/home/user/preview"
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9-]{1,128}")
 _PLAIN_PATH = re.compile(r"[^\"%\\\x00-\x1f\x7f]+")
 """A path that survives as the file name of a multipart body."""
+_KIND = "preview"
+_PAGE = 100
 _FILES_AT_ONCE = 50
 _BYTES_AT_ONCE = 16 << 20
 _DELETIONS_AT_ONCE = 8
@@ -87,6 +90,7 @@ class E2bProvider:
             retries=0,  # trouble is told at once, and a create is never sent twice
         )
         self._sandboxes: type[AsyncSandbox] = client.AsyncSandbox
+        self._end_times = EndTimes(self._ask_end_time, self._list_end_times)
         self._template = template
         self._port = port
         self._scheme = "http" if (sandbox_url or "").startswith("http://") else "https"
@@ -120,6 +124,11 @@ class E2bProvider:
             info = await self._sandboxes.get_info(sandbox_id)
             return self._known(info)
 
+    async def end_time(self, sandbox_id: str) -> datetime:
+        """A question costs the SDK more than a millisecond of CPU, so many share a list."""
+        _check_id(sandbox_id)
+        return await self._end_times.get(sandbox_id)
+
     async def write_files(
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
@@ -143,7 +152,21 @@ class E2bProvider:
             await self._sandboxes.kill(sandbox_id)
 
     async def close(self) -> None:
-        """The SDK's connections are the process's own; there is nothing to let go of."""
+        """The SDK's connections are the process's own."""
+        await self._end_times.stop()
+
+    async def _ask_end_time(self, sandbox_id: str) -> datetime:
+        return (await self.get(sandbox_id)).end_time
+
+    async def _list_end_times(self) -> AsyncIterator[Mapping[str, datetime]]:
+        from e2b import SandboxQuery, SandboxState
+
+        running = SandboxQuery(metadata={"kind": _KIND}, state=[SandboxState.RUNNING])
+        pages = self._sandboxes.list(running, limit=_PAGE)
+        while pages.has_next:
+            async with _translated(self._timeouts.request_sec):
+                page = await pages.next_items()
+            yield {each.sandbox_id: _utc(each.end_at) for each in page}
 
     async def _find(self, sandbox_id: str) -> PreviewSandbox | None:
         """A list does not say where the sandbox is reached, so it is asked for by itself."""
@@ -316,7 +339,7 @@ _RETRY_AFTER_SEC = 5
 
 
 def _metadata(project_id: str, attempt: str) -> dict[str, str]:
-    return {"kind": "preview", "project_id": project_id, "attempt": attempt}
+    return {"kind": _KIND, "project_id": project_id, "attempt": attempt}
 
 
 def _check_id(sandbox_id: str) -> None:

@@ -46,6 +46,10 @@ class PreviewProvider(Protocol):
         """Raises SandboxGoneError."""
         ...
 
+    async def end_time(self, sandbox_id: str) -> datetime:
+        """The real end, UTC; hundreds may ask at once. Raises SandboxGoneError."""
+        ...
+
     async def write_files(
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:

@@ -1,12 +1,14 @@
 """Previews on the Platform's database, SQLite or PostgreSQL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database, upsert
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.sql import Database, Work, upsert
 from sandyard.previews.errors import PreviewsLimitError
 from sandyard.previews.model import (
     Attempt,
@@ -24,6 +26,7 @@ from sandyard.previews.stores.tables import project_files, projects, users
 _project = projects.c
 _file = project_files.c
 
+T = TypeVar("T")
 Reads = Literal["new", "old"]
 
 
@@ -31,20 +34,15 @@ class SqlPreviewStore:
     def __init__(self, database: Database, *, reads: Reads = "new") -> None:
         self._database = database
         self._reads = reads
-        self._has_old: bool | None = None
+        self._statements: _Statements | None = None
 
     async def find(self, project_id: str, *, account_id: str) -> Preview | None:
-        def work(connection: sa.Connection) -> Preview | None:
-            row = connection.execute(
-                sa.select(*self._columns(connection)).where(
-                    _project.project_id == project_id,
-                    _project.owner_account_id == account_id,
-                    _project.deleted_at.is_(None),
-                )
-            ).first()
-            return None if row is None else self._preview(row)
+        def work(connection: sa.Connection, statements: _Statements) -> Preview | None:
+            values = {"of_project": project_id, "of_account": account_id}
+            row = connection.execute(statements.find, values).first()
+            return None if row is None else self._preview(row, has_old=statements.has_old)
 
-        return await self._database.read(work)
+        return await self._with_statements(self._database.read, work)
 
     async def begin(
         self, seen: Preview, attempt: Attempt, *, running_limit: int, now: datetime
@@ -61,15 +59,11 @@ class SqlPreviewStore:
         return await self._database.write(work)
 
     async def record(self, seen: Preview, info: SandboxInfo, *, attempt_id: str) -> bool:
-        stands = (
-            _project.project_id == seen.project_id,
-            _project.preview_attempt == attempt_id,
-        )
-        return await self._database.write(
-            lambda connection: self._write(
-                connection, stands, info, preview_attempt=None, preview_attempt_until=None
-            )
-        )
+        def work(connection: sa.Connection, statements: _Statements) -> bool:
+            values = statements.values(seen, info) | {"of_attempt": attempt_id}
+            return connection.execute(statements.record, values).rowcount == 1
+
+        return await self._with_statements(self._database.write, work)
 
     async def give_up(self, seen: Preview, *, attempt_id: str) -> bool:
         statement = (
@@ -86,9 +80,11 @@ class SqlPreviewStore:
         )
 
     async def update(self, seen: Preview, info: SandboxInfo) -> bool:
-        return await self._database.write(
-            lambda connection: self._write(connection, _as_seen(seen), info)
-        )
+        def work(connection: sa.Connection, statements: _Statements) -> bool:
+            values = statements.values(seen, info) | {"of_revision": seen.revision}
+            return connection.execute(statements.update, values).rowcount == 1
+
+        return await self._with_statements(self._database.write, work)
 
     async def count_files(self, project_id: str) -> int:
         statement = sa.select(sa.func.count()).where(
@@ -143,16 +139,32 @@ class SqlPreviewStore:
 
         return await self._database.read(work)
 
-    def _columns(self, connection: sa.Connection) -> list[sa.ColumnElement[Any]]:
-        """All but those that the migration has dropped."""
-        if self._has_old is None:
-            there = sa.inspect(connection).get_columns("projects", schema="platform")
-            self._has_old = set(OLD_COLUMNS) <= {column["name"] for column in there}
-        return [column for column in _project if self._has_old or column.name not in OLD_COLUMNS]
+    async def _with_statements(
+        self,
+        run: Callable[[Work[T]], Awaitable[T]],
+        work: Callable[[sa.Connection, "_Statements"], T],
+    ) -> T:
+        """Once more with other statements, if the migration changed the columns under them."""
+        statements = self._statements or await self._build()
+        try:
+            return await run(lambda connection: work(connection, statements))
+        except UnavailableError:
+            built = await self._build()
+            if built.has_old == statements.has_old:
+                raise
+            return await run(lambda connection: work(connection, built))
 
-    def _preview(self, row: Any) -> Preview:
+    async def _build(self) -> "_Statements":
+        there = await self._database.read(
+            lambda connection: sa.inspect(connection).get_columns("projects", schema="platform")
+        )
+        has_old = set(OLD_COLUMNS) <= {column["name"] for column in there}
+        self._statements = _build_statements(has_old=has_old)
+        return self._statements
+
+    def _preview(self, row: Any, *, has_old: bool) -> Preview:
         info = SandboxInfo.from_json(row.sandbox_info) if row.sandbox_info else None
-        if self._reads == "old" and self._has_old:
+        if self._reads == "old" and has_old:
             info = info_of_old(row, info)
         attempt = None
         if row.preview_attempt is not None:
@@ -167,27 +179,6 @@ class SqlPreviewStore:
             revision=row.preview_revision,
         )
 
-    def _write(
-        self,
-        connection: sa.Connection,
-        conditions: Sequence[sa.ColumnElement[bool]],
-        info: SandboxInfo,
-        **values: Any,
-    ) -> bool:
-        self._columns(connection)
-        if self._has_old:
-            values |= {"sandbox_id": info.sandbox_id, "preview_url": info.preview_url}
-        statement = (
-            projects.update()
-            .where(*conditions)
-            .values(
-                sandbox_info=info.as_json(),
-                preview_revision=_project.preview_revision + 1,
-                **values,
-            )
-        )
-        return connection.execute(statement).rowcount == 1
-
     def _change(self, connection: sa.Connection, seen: Preview, **values: Any) -> bool:
         statement = (
             projects.update()
@@ -195,6 +186,48 @@ class SqlPreviewStore:
             .values(preview_revision=_project.preview_revision + 1, **values)
         )
         return connection.execute(statement).rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """Built once, since that takes longer than running them."""
+
+    has_old: bool
+    """Whether the migration has not yet dropped the old columns."""
+    find: sa.Select[Any]
+    update: sa.Update
+    record: sa.Update
+
+    def values(self, seen: Preview, info: SandboxInfo) -> dict[str, Any]:
+        values = {"of_project": seen.project_id, "info": info.as_json()}
+        if self.has_old:
+            values |= {"box": info.sandbox_id, "url": info.preview_url}
+        return values
+
+
+def _build_statements(*, has_old: bool) -> _Statements:
+    columns = [column for column in _project if has_old or column.name not in OLD_COLUMNS]
+    of_project = _project.project_id == sa.bindparam("of_project")
+    written: dict[str, Any] = {"sandbox_info": sa.bindparam("info")}
+    if has_old:
+        written |= {"sandbox_id": sa.bindparam("box"), "preview_url": sa.bindparam("url")}
+    write = projects.update().values(preview_revision=_project.preview_revision + 1, **written)
+    return _Statements(
+        has_old=has_old,
+        find=sa.select(*columns).where(
+            of_project,
+            _project.owner_account_id == sa.bindparam("of_account"),
+            _project.deleted_at.is_(None),
+        ),
+        update=write.where(
+            of_project,
+            _project.preview_revision == sa.bindparam("of_revision"),
+            _project.deleted_at.is_(None),
+        ),
+        record=write.where(
+            of_project, _project.preview_attempt == sa.bindparam("of_attempt")
+        ).values(preview_attempt=None, preview_attempt_until=None),
+    )
 
 
 def _as_seen(seen: Preview) -> tuple[sa.ColumnElement[bool], ...]:

@@ -1,0 +1,56 @@
+"""When sandboxes end, for many who ask at once."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
+
+from sandyard.kit.turns import Turns
+
+FEW = 4
+"""So many are asked for one by one at the same time."""
+QUESTIONS_PER_PAGE = 10
+"""A list is read no further than pays: a page takes about as long as so many questions."""
+
+
+class EndTimes:
+    """A few questions are asked one by one; the others share a list that began after they came.
+
+    One that is not listed is asked for by itself all the same: a list that leaves it out is no
+    proof that it is gone.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str], Awaitable[datetime]],
+        pages: Callable[[], AsyncIterator[Mapping[str, datetime]]],
+    ) -> None:
+        self._ask = ask
+        self._pages = pages
+        self._asking = 0
+        self._wanted: set[str] = set()
+        self._lists: Turns[Mapping[str, datetime]] = Turns()
+
+    async def get(self, sandbox_id: str) -> datetime:
+        if self._asking >= FEW or self._wanted:
+            self._wanted.add(sandbox_id)
+            listed = await self._lists.run("all", self._list)
+            if sandbox_id in listed:
+                return listed[sandbox_id]
+        self._asking += 1
+        try:
+            return await self._ask(sandbox_id)
+        finally:
+            self._asking -= 1
+
+    async def stop(self) -> None:
+        await self._lists.stop()
+
+    async def _list(self) -> Mapping[str, datetime]:
+        wanted, self._wanted = self._wanted, set()
+        pages_left = 1 + len(wanted) // QUESTIONS_PER_PAGE
+        found: dict[str, datetime] = {}
+        async for page in self._pages():
+            found |= page
+            pages_left -= 1
+            if not pages_left or wanted <= found.keys():
+                break
+        return found
