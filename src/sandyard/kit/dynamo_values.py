@@ -10,7 +10,11 @@ Item = dict[str, Any]
 
 def wire(item: Mapping[str, Any]) -> dict[str, Any]:
     """Python values as DynamoDB's; an attribute that is None is left out."""
-    return {name: wire_value(value) for name, value in item.items() if value is not None}
+    return {
+        name: {"S": value} if type(value) is str else wire_value(value)  # most are text
+        for name, value in item.items()
+        if value is not None
+    }
 
 
 def plain(item: Mapping[str, Any]) -> Item:
