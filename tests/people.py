@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,3 +74,12 @@ def signed_up(server: ServerProcess, username: str, *, mail: int) -> Person:
     person.call("POST", "/auth/verify", {"token": token}, expect=201)
     person.log_in(username, PASSWORD)
     return person
+
+
+def until(answers: Callable[[], Any], *, within_sec: float = 20) -> Any:
+    """The first answer that is something."""
+    deadline = time.monotonic() + within_sec
+    while not (answer := answers()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)
+    return answer

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.engines import create_database
-from tests.people import PASSWORD, Person, create_admin, mailed_token
+from tests.people import PASSWORD, Person, create_admin, mailed_token, until
 from tests.servers import ServerProcess, sandyard_serve
 
 SECOND_PASSWORD = "staple of a horse"
@@ -116,7 +116,7 @@ def test_the_log_names_the_account_and_the_key(server: ServerProcess) -> None:
     person = Person(server.url)
     person.log_in("log", PASSWORD)
     account_id = person.call("GET", "/me")["account_id"]
-    assert f'"account_id":"{account_id}"' in server.log.read_text()
+    until(lambda: f'"account_id":"{account_id}"' in server.log.read_text())
 
 
 def test_the_first_admin_is_made_once_while_the_server_runs(server: ServerProcess) -> None:

@@ -3,15 +3,13 @@
 Read it from the top: it is what the five-minute path of the docs does, and what follows after.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 import httpx
 import pytest
 
-from tests.people import PASSWORD, Person, create_admin, mailed_token
+from tests.people import PASSWORD, Person, create_admin, mailed_token, until
 from tests.servers import ServerProcess, sandyard_serve
 
 VCPU_HOUR, MEMORY_GB_HOUR = Decimal(36), Decimal(72)
@@ -30,15 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     }
     with sandyard_serve(folder / "data", environment=environment) as server:
         yield server
-
-
-def until(answers: Callable[[], Any], *, within_sec: float = 20) -> Any:
-    """The first answer that is something."""
-    deadline = time.monotonic() + within_sec
-    while not (answer := answers()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.1)
-    return answer
 
 
 def test_from_sign_up_to_a_bill(server: ServerProcess) -> None:

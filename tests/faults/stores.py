@@ -11,7 +11,8 @@ from sandyard.broker.ports import PoolStore
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.dynamo import Dynamo, DynamoPolicy, Table
+from sandyard.kit.dynamo import Dynamo, DynamoPolicy
+from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item, plain
 from tests.pools import everything
 

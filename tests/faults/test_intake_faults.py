@@ -425,7 +425,7 @@ class TestLostAnswers:
             assert {type(each) for each in given_up} == {UnavailableError}
             proxy.set(drop=0.03, reset=0.03, throttle=0.03, cancel=0.03)
             reports = await asyncio.wait_for(
-                asyncio.gather(*(send_until_answered(n) for n in range(50))), 60
+                asyncio.gather(*(send_until_answered(n) for n in range(50))), 240
             )
         proxy.calm()
         assert {"drop", "reset", "throttle", "cancel"} <= proxy.total.injected.keys()

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from sandyard.kit.dynamo import ConditionFailedError, Table
+from sandyard.kit.dynamo import ConditionFailedError
+from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from sandyard.broker.model import Status
-from sandyard.kit.dynamo import Dynamo, Table
+from sandyard.kit.dynamo import Dynamo
+from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_tables import (
     Definition,
     TableUnfitError,

@@ -1,6 +1,6 @@
 """Devices, readings, markers and keys as items."""
 
-from sandyard.kit.dynamo import Table
+from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item
 from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
 from sandyard.telemetry.intake import canonical_number

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from sandyard.kit.dynamo import Dynamo, Table
+from sandyard.kit.dynamo import Dynamo
+from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_tables import Definition, check_table, create_table, table_definition
 
 TTL_ATTRIBUTE = "expiration_time"
