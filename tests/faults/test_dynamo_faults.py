@@ -32,7 +32,7 @@ from sandyard.kit.jobs_dynamo import DynamoJobLeases
 from tests.clocks import ManualClock
 from tests.fakes.provider import FakeProvider
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import IMPATIENT, in_state, store_at, table_at
+from tests.faults.stores import IMPATIENT, PATIENT, in_state, store_at, table_at
 from tests.pools import LAB_SEC, NOW, check_invariants, everything, fill, free_sandboxes, row
 
 TROUBLES: dict[str, dict[str, Any]] = {
@@ -341,14 +341,16 @@ class TestBreaker:
                 return
 
     async def test_refusals_are_no_trouble(
-        self, store: DynamoPoolStore, direct: DynamoPoolStore
+        self, direct: DynamoPoolStore, proxy: FaultProxy, pool: PoolTable
     ) -> None:
         await fill(direct, 2)
         [free, _] = await everything(direct)
         outdated = replace(free, status=Status.STALE, stale_reason=StaleReason.MISSING)
         change = Change(outdated, outdated.made_available(NOW))
-        assert await store.apply([change] * 20) == [False] * 20
-        assert (await leased(store, "track")).is_new
+        policy = replace(PATIENT, circuit_threshold=3)
+        async with store_at(proxy.url, pool, policy=policy) as store:
+            assert await store.apply([change] * 20) == [False] * 20
+            assert (await leased(store, "track")).is_new
 
     async def test_opens_also_when_the_engine_hangs(
         self, direct: DynamoPoolStore, proxy: FaultProxy, pool: PoolTable

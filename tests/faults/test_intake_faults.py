@@ -443,8 +443,9 @@ class TestLostAnswers:
 class TestOutage:
     @pytest.fixture
     async def stores(self, tables: TelemetryTables, proxy: FaultProxy) -> AsyncIterator[Stores]:
-        """With little patience."""
-        async with door_to(tables, proxy, policy=IMPATIENT) as stores:
+        """With little patience, but enough for a busy machine once the outage is over."""
+        policy = replace(IMPATIENT, deadline_sec=3, try_sec=2)
+        async with door_to(tables, proxy, policy=policy) as stores:
             yield stores
 
     async def test_a_request_that_fails_gives_its_places_back(
