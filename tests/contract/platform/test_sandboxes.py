@@ -1,5 +1,6 @@
 """Sandboxes at and beyond their bounds, in their listings and out of others' sight; none runs."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -176,6 +177,31 @@ async def test_it_is_at_least_what_its_template_needs(api: PlatformApi) -> None:
             needs = {"min_cpu_required": 2, "min_memory_required": 4}
             assert answer.json()["error"]["details"] == needs
     assert (await look(api, ann, sandbox)) == sandbox
+
+
+@pytest.mark.parametrize(("method", "ending"), [("DELETE", ""), ("POST", "/archive")])
+async def test_none_comes_into_a_project_that_ends_at_the_same_time(
+    api: PlatformApi, method: str, ending: str
+) -> None:
+    ann = await api.account()
+    template_id = await add_template(api)
+    for round_ in range(8):
+        project_id = await project_of(api, ann, f"project-{round_}")
+        new = {"template_id": template_id, "project_id": project_id}
+        calls = [
+            api.call("POST", "/sandboxes", ann, json=new | {"name": f"{round_}-{number}"})
+            for number in range(6)
+        ]
+        calls.insert(3, api.call(method, f"/projects/{project_id}{ending}", ann))
+        answers = await asyncio.gather(*calls)
+        has_ended = answers.pop(3).is_success
+        made = sum(answer.is_success for answer in answers)
+        refused = {code_of(answer) for answer in answers if not answer.is_success}
+        assert refused <= {(400, "PROJECT_NOT_USABLE"), (409, "PROJECT_READ_ONLY")}
+        if method == "DELETE":
+            assert has_ended == (made == 0)
+        late = await api.call("POST", "/sandboxes", ann, json=new | {"name": f"{round_}-late"})
+        assert late.is_success != has_ended
 
 
 async def test_an_archived_project_takes_no_sandbox_and_starts_and_changes_none(

@@ -1,7 +1,7 @@
 """Projects on SQLite or PostgreSQL.
 
 What changes a project locks its row first, so that what was decided about it still holds when it
-is written. Other nouns do the same through `lock_project` before they put something into one.
+is written. Other nouns lock the row too before they put something into one.
 """
 
 from dataclasses import asdict, fields

@@ -10,11 +10,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database
+from sandyard.kit.sql import Database, Work
 from sandyard.kit.sql_paging import page_of
 from sandyard.platform.notifications.model import Notice
 from sandyard.platform.notifications.sql import notify
-from sandyard.platform.sandboxes.errors import QuotaExceededError, SandboxNameTakenError
+from sandyard.platform.sandboxes.errors import (
+    ProjectNotUsableError,
+    ProjectReadOnlyError,
+    QuotaExceededError,
+    SandboxNameTakenError,
+)
 from sandyard.platform.sandboxes.model import ACTIVE, End, NewSandbox, Quota, Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxQuery, Usable
 from sandyard.platform.tables import projects, sandboxes, templates, users
@@ -64,8 +69,12 @@ class SqlSandboxStore:
             created_at=now,
             updated_at=now,
         )
-        row = await self._named(statement.returning(*_column))
-        return _sandbox(row, Decimal(0))
+
+        def work(connection: sa.Connection) -> Any:
+            _lock_project(connection, account_id, new.project_id)
+            return connection.execute(statement.returning(*_column)).one()
+
+        return _sandbox(await self._named(work), Decimal(0))
 
     async def find(
         self, sandbox_id: str, *, account_id: str | None, now: datetime
@@ -110,7 +119,10 @@ class SqlSandboxStore:
                 updated_at=now,
             )
         )
-        return await self._named(statement.returning(_column.id)) is not None
+        returned = await self._named(
+            lambda connection: connection.execute(statement.returning(_column.id)).first()
+        )
+        return returned is not None
 
     async def begin(
         self, sandbox: Sandbox, *, attempt: int, node: str, quota: Quota, now: datetime
@@ -310,14 +322,21 @@ class SqlSandboxStore:
             lambda connection: {found for (found,) in connection.execute(statement)}
         )
 
-    async def _named(self, statement: Any) -> Any:
+    async def _named(self, work: Work[Any]) -> Any:
         """Run a write that may meet the name of another sandbox of the owner's."""
         try:
-            return await self._database.write(
-                lambda connection: connection.execute(statement).first()
-            )
+            return await self._database.write(work)
         except IntegrityError as error:
             raise SandboxNameTakenError from error
+
+
+def _lock_project(connection: sa.Connection, account_id: str, project_id: str | None) -> None:
+    """It stays as it is until the commit: neither deleted nor archived beside the new sandbox."""
+    project = connection.execute(_own_project(account_id, project_id).with_for_update()).first()
+    if project is None:
+        raise ProjectNotUsableError
+    if project.status == "archived":
+        raise ProjectReadOnlyError
 
 
 def _require_room(connection: sa.Connection, sandbox: Sandbox, quota: Quota) -> None:

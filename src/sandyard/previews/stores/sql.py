@@ -9,7 +9,11 @@ import sqlalchemy as sa
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql import Database, Work, upsert
-from sandyard.previews.errors import PreviewsLimitError
+from sandyard.previews.errors import (
+    PreviewProjectArchivedError,
+    PreviewProjectNotFoundError,
+    PreviewsLimitError,
+)
 from sandyard.previews.model import (
     Attempt,
     ChangeSet,
@@ -264,6 +268,21 @@ def _info_field(connection: sa.Connection, name: str) -> sa.ColumnElement[str]:
     return sa.cast(_project.sandbox_info.op("->>")(name), sa.String)
 
 
+def _lock_files(connection: sa.Connection, project_id: str) -> int:
+    """The version; the project is neither deleted nor archived before the commit."""
+    project = connection.execute(
+        sa.select(_project.files_version, _project.status)
+        .where(_project.project_id == project_id, _project.deleted_at.is_(None))
+        .with_for_update()
+    ).first()
+    if project is None:
+        raise PreviewProjectNotFoundError
+    if project.status == "archived":
+        raise PreviewProjectArchivedError
+    version: int = project.files_version
+    return version
+
+
 def _change_files(
     connection: sa.Connection,
     project_id: str,
@@ -271,9 +290,7 @@ def _change_files(
     limits: FileLimits,
     now: datetime,
 ) -> int:
-    version: int = connection.execute(
-        sa.select(_project.files_version).where(_project.project_id == project_id).with_for_update()
-    ).scalar_one()
+    version = _lock_files(connection, project_id)
     there = {
         row.path: row
         for row in connection.execute(
