@@ -136,8 +136,8 @@ def sandbox_ids(server: ServerProcess, provider: str) -> list[str]:
         pending = mark(lease("pending"))
         leased = [lease(f"leased-{number}") for number in range(3)]
         rows = call("GET", "/v1/admin/sandboxes?status=available", server.admin)["sandboxes"]
-        free = [str(row["sandbox_id"]) for row in rows[:4]]
-        for sandbox_id in free[:2]:
+        free = [str(row["sandbox_id"]) for row in rows[:8]]
+        for sandbox_id in free[:5]:
             call("POST", f"/v1/admin/sandboxes/{sandbox_id}/quarantine", server.admin)
         stats = call("GET", "/v1/admin/stats", server.admin)
     assert stats["deletion_failed"] == 2

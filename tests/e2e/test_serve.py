@@ -157,9 +157,9 @@ def test_metrics_port_is_a_listener_of_its_own(tmp_path: Path) -> None:
 
 def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Path) -> None:
     with csp_simulator(tmp_path, "--count", "5") as provider:
-        environment = {"CSP_BASE_URL": provider, "DRAIN_SEC": "1"}
+        environment = {"CSP_BASE_URL": provider, "DRAIN_SEC": "3"}
         with sandyard_serve(tmp_path / "data", environment=environment) as server:
-            httpx.patch(f"{provider}/_sim", json={"latency": 2.5})
+            httpx.patch(f"{provider}/_sim", json={"latency": 4})
             slow: list[httpx.Response] = []
             request = threading.Thread(
                 target=lambda: slow.append(
@@ -170,8 +170,8 @@ def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Pa
             time.sleep(0.5)
             started = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            ready = httpx.get(f"{server.url}/readyz")
+            while (ready := httpx.get(f"{server.url}/readyz")).status_code == 200:
+                assert time.monotonic() - started < 3
             assert ready.status_code == 503
             assert ready.json()["error"]["code"] == "SERVICE_UNAVAILABLE"
             assert httpx.get(f"{server.url}/healthz").status_code == 200
