@@ -1,5 +1,6 @@
 """People at a terminal, who call a running server and read their mail."""
 
+import os
 import subprocess
 import sys
 import time
@@ -54,9 +55,9 @@ def mailed_token(server: ServerProcess, *, number: int) -> str:
 
 def create_admin(server: ServerProcess, *arguments: str, password: str = PASSWORD) -> Any:
     command = [sys.executable, "-m", "sandyard", "users", "create-admin", "--password-stdin"]
-    where = ["--data-dir", str(server.data_dir)]
     return subprocess.run(
-        [*command, *where, *arguments],
+        [*command, *arguments],
+        env=os.environ | {"DATA_DIR": str(server.data_dir)},
         input=password + "\n",
         capture_output=True,
         text=True,

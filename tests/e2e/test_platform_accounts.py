@@ -123,7 +123,10 @@ def test_the_first_admin_is_made_once_while_the_server_runs(server: ServerProces
     arguments = ["--email", "Root@Example.com", "--username", "root"]
     first = create_admin(server, *arguments)
     assert first.returncode == 0, first.stderr
-    assert re.search(r"root <root@example.com> is an admin: account \d{12}", first.stdout)
+    said = rf"root <root@example.com> is an admin in {server.data_dir}: account \d{{12}}"
+    assert re.search(said, first.stdout)
+    for file in server.data_dir.glob("*.db*"):
+        assert file.stat().st_mode & 0o077 == 0, "only its owner may read it"
     again = create_admin(server, *arguments)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
     assert "is taken" in again.stderr

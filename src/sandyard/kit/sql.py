@@ -63,6 +63,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, *, schema: str) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # its owner's alone; what SQLite puts beside it gets the same
         self._write_engine = _sqlite_engine(path, schema, begin="BEGIN IMMEDIATE", readers=0)
         self._read_engine = _sqlite_engine(path, schema, begin="BEGIN", readers=self._READERS)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{schema}-writer")

@@ -1,10 +1,19 @@
 """Kinds of fields that several of the Platform's bodies and queries share."""
 
 from datetime import date
+from decimal import Decimal
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictStr,
+)
 
 from sandyard.kit.paging import CURSOR_PATTERN, MAX_LIMIT
 
@@ -18,6 +27,9 @@ Name = Annotated[StrictStr, Field(min_length=1, max_length=255, pattern=VISIBLE)
 ShortName = Annotated[StrictStr, Field(min_length=1, max_length=100, pattern=VISIBLE)]
 Description = Annotated[StrictStr, Field(max_length=10_000, pattern=_PROSE)]
 Prose = Annotated[StrictStr, Field(min_length=1, max_length=10_000, pattern=_PROSE)]
+
+Money = Annotated[Decimal, PlainSerializer(lambda amount: f"{amount:.6f}", return_type=str)]
+"""An amount in an answer: a text with six places."""
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN)]

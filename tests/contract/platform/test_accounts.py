@@ -18,6 +18,7 @@ from tests.platforms import (
     PlatformApi,
     code_of,
     platform_api,
+    token_in,
 )
 
 HOUR = 3600
@@ -96,6 +97,22 @@ async def test_a_resent_token_replaces_the_first_and_lasts_24_hours_itself(
     assert refused.status_code == 400
     api.clock.advance(23 * HOUR)
     await api.post("/auth/verify", None, {"token": second})
+
+
+async def test_a_strangers_sign_up_does_not_keep_the_owners_from_being_resent(
+    api: PlatformApi,
+) -> None:
+    await sign_up(api)
+    await sign_up(api, username="Stranger")
+    before = len(await api.mails())
+    await api.post("/auth/resend", None, {"email": "ann@example.com"})
+    mails = (await api.mails())[before:]
+    assert ["Stranger" in str(mail.get_content()) for mail in mails] == [True, False]
+    assert "do not send it" in str(mails[0].get_content())
+    account = await api.post("/auth/verify", None, {"token": token_in(mails[1])})
+    assert account["username"] == "Ann"
+    late = await api.call("POST", "/auth/verify", json={"token": token_in(mails[0])})
+    assert code_of(late) == (400, "INVALID_VERIFICATION_TOKEN")
 
 
 async def test_the_second_of_two_sign_ups_for_one_name_or_address_is_refused(

@@ -46,7 +46,24 @@ USERNAMES: tuple[list[Any], list[Any]] = (
 )
 MONEY: tuple[list[Any], list[Any]] = (
     [None, 0, "0.000001", "999999999999.999999", 999_999_999_999],
-    [12.5, True, -1, "0.0000001", "1000000000000", "NaN", "Infinity", "x", [], "1e99"],
+    [
+        12.5,
+        True,
+        -1,
+        "0.0000001",
+        "1000000000000",
+        "NaN",
+        "Infinity",
+        "x",
+        [],
+        "1e99",
+        "1e3",
+        " 1 ",
+        "1_000",
+        "٣",
+        "",
+        "1.",
+    ],
 )
 URLS: tuple[list[Any], list[Any]] = (
     [
@@ -61,6 +78,7 @@ URLS: tuple[list[Any], list[Any]] = (
         *("builtin:", "builtin:other", "builtin:../etc", "https://exa mple.com/a", "-u"),
         *("https://example.com/a\nb", "https://[::1]/a", "HTTPS://example.com/a", None, 5),
         *("https://example.com/" + "a" * 481, "https://example.com/a\x00", "https://-x/a"),
+        "https://example.com:99999/a",
     ],
 )
 NUMBERS: list[Any] = ["1", None, True, "NaN", [], {}]

@@ -405,7 +405,12 @@ async def test_a_cursor_is_good_for_its_own_filters_and_order_alone(api: Platfor
     ann = await api.account()
     for _ in range(3):
         await paid_sandbox(api, ann)
+        for kind in ("/projects", "/api-keys"):
+            await api.post(kind, ann, {"name": resource_id("prj")})
+        await add_template(api)
     for path, parameters in (
+        *(("/projects", {"q": "x"}), ("/api-keys", {"is_active": "true"})),
+        ("/templates", {"visibility": "official"}),
         *(("/sandboxes", {"sort": sort}) for sort in ("created_at", "-updated_at", "name")),
         *(("/sandboxes", {"q": "x"}), ("/sandboxes", {"status": "created"})),
         *(("/usage", {"is_open": "true"}), ("/billing", {"service_type": "storage"})),

@@ -11,10 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit.clock import utc_time
+from sandyard.platform.principal import Role
 from sandyard.platform.runtime.model import Limits, Owner, Program, Repository, Running
 from sandyard.platform.tables import sandbox_usage, sandboxes
 from tests.integration.runtime.git_server import GitServer
-from tests.platforms import PlatformApi, code_of
+from tests.platforms import PASSWORD, PlatformApi, code_of
 from tests.sandboxes import act, add_sandbox, add_template, look, page_at
 
 
@@ -90,6 +91,7 @@ async def test_it_times_out_and_its_owner_is_told(api: PlatformApi) -> None:
         ({"README": b"nothing to run"}, "PROCFILE_MISSING"),
         ({"Procfile": b"worker: true\n"}, "WEB_LINE_MISSING"),
         ({"Procfile": b"web: echo bye; exit 3\n"}, "EXITED_AT_ONCE"),
+        ({"Procfile": b"web: true\n"}, "EXITED_AT_ONCE"),
     ],
 )
 async def test_a_program_that_does_not_serve_ends_in_a_clear_state(
@@ -100,6 +102,7 @@ async def test_a_program_that_does_not_serve_ends_in_a_clear_state(
     sandbox = await add_sandbox(api, caller, template_id=await add_template(api, url))
     answer = await api.call("POST", f"/sandboxes/{sandbox['sandbox_id']}/start", caller)
     assert code_of(answer) == (409, code)
+    assert isinstance(answer.json()["error"]["details"]["log"], list)
     ended = await look(api, caller, sandbox)
     assert ended["status"] == "stopped"
     assert ended["status_reason"].startswith(code)
@@ -129,6 +132,27 @@ async def test_a_broken_repository_url_ends_in_a_clear_state(
     assert ended["status_reason"].startswith(code)
 
 
+async def test_those_of_a_deactivated_account_are_ended(api: PlatformApi) -> None:
+    admin = await api.account(role=Role.ADMIN)
+    bob, ann = await api.account(), await api.account()
+    sandboxes = [await add_sandbox(api, each) for each in (bob, ann)]
+    for caller, sandbox in zip((bob, ann), sandboxes, strict=True):
+        await act(api, caller, sandbox, "start")
+    await api.post(f"/admin/users/{bob.account_id}/deactivate", admin)
+    assert (await collect_ends(api)).closed == 1
+    assert await open_usages(api) == 1
+    assert (await look(api, ann, sandboxes[1]))["status"] == "running"
+    await act(api, ann, sandboxes[1], "stop")
+    await api.post(f"/admin/users/{bob.account_id}/activate", admin)
+    login = {"login": bob.username, "password": PASSWORD}
+    bob.headers["Authorization"] = (
+        f"Bearer {(await api.post('/auth/login', None, login))['access_token']}"
+    )
+    ended = await look(api, bob, sandboxes[0])
+    assert (ended["status"], ended["preview_url"]) == ("stopped", None)
+    assert ended["status_reason"] == "its account was deactivated"
+
+
 async def test_one_that_ends_by_itself_is_closed_with_its_reason(
     api: PlatformApi, git: GitServer
 ) -> None:
@@ -137,8 +161,9 @@ async def test_one_that_ends_by_itself_is_closed_with_its_reason(
     template_id = await add_template(api, git.add(uuid4().hex, {"Procfile": program}))
     sandbox = await add_sandbox(api, caller, template_id=template_id)
     await act(api, caller, sandbox, "start")
-    await asyncio.sleep(1.5)
-    assert (await collect_ends(api)).closed == 1
+    async with asyncio.timeout(15):
+        while (await collect_ends(api)).closed == 0:
+            await asyncio.sleep(0.1)
     ended = await look(api, caller, sandbox)
     assert ended["status"] == "stopped"
     assert "ended with code" in ended["status_reason"]

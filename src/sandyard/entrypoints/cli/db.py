@@ -5,19 +5,15 @@ from pathlib import Path
 
 import click
 
+from sandyard.entrypoints.cli.options import data_dir_option
+
 _EPILOG = """\b
 Examples:
   DATABASE_URL=postgresql://… sandyard db upgrade
   sandyard db current
 """
 
-_data_dir = click.option(
-    "--data-dir",
-    default="./data",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The embedded engine's, if DATABASE_URL is not set.",
-)
+_data_dir = data_dir_option("The embedded engine's, if DATABASE_URL is not set.")
 
 
 @click.group("db", epilog=_EPILOG)

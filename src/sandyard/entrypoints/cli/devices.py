@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.options import data_dir_option
+
 if TYPE_CHECKING:
     from sandyard.telemetry.fleet.checking import Difference
     from sandyard.telemetry.fleet.simulation import FleetPlan, Summary
@@ -73,13 +75,7 @@ def command() -> None:
     type=click.FloatRange(0),
     help="Seconds without any progress after which it gives up.",
 )
-@click.option(
-    "--data-dir",
-    default="./data",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The server's; its token is read there if TELEMETRY_ADMIN_TOKEN is not set.",
-)
+@data_dir_option("The server's; its token is read there if TELEMETRY_ADMIN_TOKEN is not set.")
 def simulate(
     url: str,
     count: int,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandyard.entrypoints.cli.options import data_dir_option
+
 if TYPE_CHECKING:
     from sandyard.bootstrap.part import Part
 
@@ -39,13 +41,7 @@ def command() -> None:
 @command.command("run", epilog=_EPILOG)
 @click.argument("job", type=click.Choice([*_PARTS]))
 @click.option("--force", is_flag=True, help="sync: let also most of the pool go stale.")
-@click.option(
-    "--data-dir",
-    default="./data",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The embedded engine's; a `serve` that runs on it must be asked instead.",
-)
+@data_dir_option("The embedded engine's; a `serve` that runs on it must be asked instead.")
 def run(job: str, force: bool, data_dir: Path) -> None:
     """Run JOB to its end, after any run of it that is under way, and print its counts as JSON.
 

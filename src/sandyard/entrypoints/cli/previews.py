@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.options import data_dir_option
+
 if TYPE_CHECKING:
     from sandyard.previews.stores.old_columns import MigrationReport
 
@@ -26,13 +28,7 @@ def command() -> None:
 
 @command.command("migrate", epilog=_EPILOG)
 @click.argument("step", type=click.Choice(["run", "validate", "finish", "rollback"]))
-@click.option(
-    "--data-dir",
-    default="./data",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The embedded engine's, if DATABASE_URL is not set.",
-)
+@data_dir_option("The embedded engine's, if DATABASE_URL is not set.")
 def migrate(step: str, data_dir: Path) -> None:
     """Bring projects from `sandbox_id` and `preview_url` to `sandbox_info`.
 

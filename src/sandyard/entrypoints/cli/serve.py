@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from sandyard.entrypoints.cli.options import data_dir_option
+
 _EPILOG = """\b
 Examples:
   sandyard serve
@@ -18,13 +20,7 @@ Examples:
 @click.option(
     "--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port."
 )
-@click.option(
-    "--data-dir",
-    default="./data",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the embedded engine and the tokens made for it are kept.",
-)
+@data_dir_option("Where the embedded engine and the tokens made for it are kept.")
 @click.option(
     "--workers",
     default=1,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.options import data_dir_option
+
 if TYPE_CHECKING:
     from sandyard.platform.accounts.model import Account
 
@@ -27,13 +29,7 @@ def command() -> None:
 @click.option("--email", required=True, help="Nobody verifies it.")
 @click.option("--username", required=True, help="3 to 100 of A-Z a-z 0-9 . _ -")
 @click.option("--password-stdin", is_flag=True, help="Read the password's line from stdin.")
-@click.option(
-    "--data-dir",
-    default="./data",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The embedded engine's; a `serve` may be running on it.",
-)
+@data_dir_option("The embedded engine's; a `serve` may be running on it.")
 def create_admin(email: str, username: str, password_stdin: bool, data_dir: Path) -> None:
     """Make an account with the role admin, with a default project, that can log in at once."""
     from sandyard.platform.accounts.model import EMAIL, USERNAME
@@ -42,8 +38,12 @@ def create_admin(email: str, username: str, password_stdin: bool, data_dir: Path
         raise click.BadParameter("must be an e-mail address alone", param_hint="--email")
     if not 3 <= len(username) <= 100 or not re.fullmatch(USERNAME, username):
         raise click.BadParameter("must be 3 to 100 of A-Z a-z 0-9 . _ -", param_hint="--username")
-    account = asyncio.run(_create(email, username, _password(password_stdin), data_dir.resolve()))
-    click.echo(f"{account.username} <{account.email}> is an admin: account {account.account_id}")
+    account, where = asyncio.run(
+        _create(email, username, _password(password_stdin), data_dir.resolve())
+    )
+    click.echo(
+        f"{account.username} <{account.email}> is an admin in {where}: account {account.account_id}"
+    )
 
 
 def _password(from_stdin: bool) -> str:
@@ -56,7 +56,10 @@ def _password(from_stdin: bool) -> str:
     return str(password)
 
 
-async def _create(email: str, username: str, password: str, data_dir: Path) -> "Account":
+async def _create(
+    email: str, username: str, password: str, data_dir: Path
+) -> tuple["Account", str]:
+    """The account, and the place that it is kept in."""
     from sandyard.bootstrap.engines import is_embedded
     from sandyard.bootstrap.platform import build_platform
     from sandyard.settings import load_settings
@@ -64,11 +67,13 @@ async def _create(email: str, username: str, password: str, data_dir: Path) -> "
     settings = load_settings()
     part = build_platform(settings, data_dir=data_dir)
     try:
-        if is_embedded(settings, part.name):
+        embedded = is_embedded(settings, part.name)
+        if embedded:
             await part.upgrade()
         await part.check()
-        return await part.administration.create_admin(
+        account = await part.administration.create_admin(
             email=email, username=username, password=password
         )
+        return account, str(data_dir) if embedded else "the database of DATABASE_URL"
     finally:
         await part.close()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.options import data_dir_option
+
 if TYPE_CHECKING:
     from sandyard.broker.verification import VerificationReport
 
@@ -19,13 +21,7 @@ Examples:
 
 
 @click.command("verify", epilog=_EPILOG)
-@click.option(
-    "--data-dir",
-    default="./data",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The embedded engine's; it may be in use.",
-)
+@data_dir_option("The embedded engine's; it may be in use.")
 def command(data_dir: Path) -> None:
     """Read the whole pool, also while it is in use, and say whether all that must hold does.
 

@@ -22,8 +22,9 @@ class Letters:
             _GREETING.format(username=username)
             + "to open your account, send this token within 24 hours:\n\n"
             + self._line("auth/verify", token=token)
-            + f"\nToken: {token}\n"
-            + _UNASKED,
+            + f"\nToken: {token}\n\n"
+            f"If you did not choose the name {username}, somebody else signed up with your\n"
+            "address. Then do not send it: they know the password that the account would have.\n",
         )
 
     def email_taken(self, *, email: str) -> Mail:

@@ -1,6 +1,7 @@
 """What the accounts need of others. Every method of a store raises UnavailableError when its
 engine is away."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -23,11 +24,11 @@ class SignupStore(Protocol):
         time this takes tells nothing; one of which something is taken can't be verified."""
         ...
 
-    async def renew_signup(
-        self, email: str, *, verification_token: str, now: datetime, expires_at: datetime
-    ) -> PendingSignup | None:
-        """The newest sign-up of this address whose time is not over, with a new token in place of
-        its old one; None if there is none."""
+    async def renew_signups(
+        self, email: str, *, verification_tokens: Sequence[str], now: datetime, expires_at: datetime
+    ) -> Sequence[PendingSignup]:
+        """The newest sign-ups of this address whose time is not over, as many as there are tokens
+        at most, each with one of them in place of its old one, in the tokens' order."""
         ...
 
     async def verify_signup(

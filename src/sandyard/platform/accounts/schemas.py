@@ -1,5 +1,6 @@
 """The bodies and answers of accounts, as the OpenAPI document describes them."""
 
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Literal, Self
@@ -7,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
 
 from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
-from sandyard.platform.fields import SEARCHABLE, Name, RequestBody
+from sandyard.platform.fields import SEARCHABLE, Money, Name, RequestBody
 from sandyard.platform.logins import Login
 from sandyard.platform.principal import Role
 
@@ -26,9 +27,12 @@ def _without_loss(value: object) -> object:
         return int(value)
     if isinstance(value, float | bool):
         raise ValueError("must be a decimal number as a text, or a whole number")  # noqa: TRY004
+    if isinstance(value, str) and not re.fullmatch(_AMOUNT, value, re.ASCII):
+        raise ValueError("must have up to 12 digits, and up to 6 after a point")
     return value
 
 
+_AMOUNT = r"[0-9]{1,12}(\.[0-9]{1,6})?"
 Amount = Annotated[
     Decimal,
     Field(ge=0, max_digits=18, decimal_places=6),
@@ -36,7 +40,7 @@ Amount = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,6})?$"},
+                {"type": "string", "pattern": f"^{_AMOUNT}$"},
                 {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
             ]
         }
@@ -112,7 +116,7 @@ class AccountAnswer(BaseModel):
     role: Role
     is_active: bool
     is_verified: bool
-    spend_threshold: Decimal | None = Field(description="A decimal number as a text")
+    spend_threshold: Money | None = Field(description="A decimal number as a text")
     last_login: datetime | None
     created_at: datetime
     updated_at: datetime

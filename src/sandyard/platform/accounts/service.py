@@ -38,6 +38,9 @@ from sandyard.platform.notifications.model import Notice, NotificationType
 _TRIES = 5
 """Of account ids; that even one is taken is unlikely."""
 
+_RESENT = 5
+"""So many sign-ups of one address are mailed again, the newest first."""
+
 _PASSWORD_CHANGED = Notice(
     "Your password was changed",
     "All logins have ended. If it was not you, reset your password and look at your API keys.",
@@ -103,7 +106,10 @@ class Accounts:
         self._send(self._answer_to(signup, token, taken))
 
     async def resend(self, *, email: str, address: str) -> None:
-        """Mail a new token if a sign-up waits for one; the old token ends."""
+        """Mail each sign-up that waits for one a new token; its old one ends.
+
+        All of them, because the newest may be a stranger's with another's address.
+        """
         email = normal_email(email)
         await self._attempts.count("mail", account=email, address=address)
         self._background.start(self._resend(email, self._now()), action="resend")
@@ -206,14 +212,14 @@ class Accounts:
         return self._letters.verification(email=signup.email, username=signup.username, token=token)
 
     async def _resend(self, email: str, now: datetime) -> None:
-        token = self._make.token()
-        signup = await self._signups.renew_signup(
+        tokens = [self._make.token() for _ in range(_RESENT)]
+        signups = await self._signups.renew_signups(
             email,
-            verification_token=hash_token(token),
+            verification_tokens=[hash_token(token) for token in tokens],
             now=now,
             expires_at=now + VERIFICATION_LIFETIME,
         )
-        if signup is not None:
+        for signup, token in zip(signups, tokens, strict=False):
             await self._mailer.send(
                 self._letters.verification(email=email, username=signup.username, token=token)
             )

@@ -119,7 +119,7 @@ class SqlAccountStore:
             self._database,
             sa.select(*_ACCOUNT, _user.id).where(*_matching(only)),
             (column, _user.id),
-            listing=f"accounts {sort}",
+            listing=f"accounts {only} {sort}",
             limit=limit,
             cursor=cursor,
             descending=descending,

@@ -1,6 +1,7 @@
 """Sign-ups that wait for their mail to be read, on SQLite or PostgreSQL."""
 
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -28,29 +29,35 @@ class SqlSignupStore:
 
         return await self._database.write(work)
 
-    async def renew_signup(
-        self, email: str, *, verification_token: str, now: datetime, expires_at: datetime
-    ) -> PendingSignup | None:
+    async def renew_signups(
+        self, email: str, *, verification_tokens: Sequence[str], now: datetime, expires_at: datetime
+    ) -> Sequence[PendingSignup]:
         newest = (
-            sa.select(_pending.id)
+            sa.select(*_SIGNUP)
             .where(_pending.email == email, _pending.expires_at > now)
             .order_by(_pending.id.desc())
-            .limit(1)
-            .scalar_subquery()
-        )
-        statement = (
-            pending_signups.update()
-            .where(_pending.id == newest)
-            .values(verification_token=verification_token, expires_at=expires_at)
-            .returning(*_SIGNUP)
+            .with_for_update()
         )
 
-        def work(connection: sa.Connection) -> PendingSignup | None:
-            row = connection.execute(statement).first()
-            if row is None:
-                return None
-            taken = _taken(connection, row.email, row.username)
-            return None if taken.email or taken.username else _signup(row)
+        def work(connection: sa.Connection) -> Sequence[PendingSignup]:
+            waiting = [
+                signup
+                for signup in map(_signup, connection.execute(newest).all())
+                if not any(asdict(_taken(connection, signup.email, signup.username)).values())
+            ]
+            renewed = [
+                replace(signup, verification_token=token, expires_at=expires_at)
+                for signup, token in zip(waiting, verification_tokens, strict=False)
+            ]
+            for signup in renewed:
+                connection.execute(
+                    pending_signups.update()
+                    .where(_pending.signup_id == signup.signup_id)
+                    .values(
+                        verification_token=signup.verification_token, expires_at=signup.expires_at
+                    )
+                )
+            return renewed
 
         return await self._database.write(work)
 

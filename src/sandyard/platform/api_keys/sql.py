@@ -59,7 +59,7 @@ class SqlKeyStore:
             self._database,
             sa.select(*_KEY, _key.id).where(*_of(account_id), *_matching(only)),
             (column, _key.id),
-            listing=f"account keys {sort}",
+            listing=f"account keys {account_id} {only} {sort}",
             limit=limit,
             cursor=cursor,
             descending=descending,

@@ -18,7 +18,7 @@ from sandyard.platform.access import OPENED_BY_ACCOUNTS, AccessGuard
 from sandyard.platform.billing.jobs import BillingReport
 from sandyard.platform.billing.model import Bill
 from sandyard.platform.billing.ports import BillingStore, BillQuery, SumBy
-from sandyard.platform.fields import Cursor, Day, Limit
+from sandyard.platform.fields import Cursor, Day, Limit, Money
 from sandyard.platform.principal import Principal
 from sandyard.platform.usage.model import ServiceType
 
@@ -44,8 +44,8 @@ class BillAnswer(BaseModel):
     billing_date: date = Field(description="A UTC day")
     service_type: ServiceType
     usage_seconds: int
-    hourly_rate: Decimal
-    amount: Decimal
+    hourly_rate: Money
+    amount: Money
     description: str | None
     created_at: datetime
 
@@ -57,14 +57,14 @@ class BillPage(BaseModel):
 
 class SumAnswer(BaseModel):
     key: str = Field(description="The day, project, sandbox or service")
-    amount: Decimal
+    amount: Money
     usage_seconds: int
 
 
 class SumsAnswer(BaseModel):
     by: SumBy
     sums: list[SumAnswer]
-    total: Decimal
+    total: Money
 
 
 class BillingRunAnswer(BaseModel):

@@ -67,7 +67,7 @@ class SqlNotificationStore:
             self._database,
             sa.select(*_NOTIFICATION, _notification.id).where(*conditions),
             (_notification.created_at, _notification.id),
-            listing="notifications",
+            listing=f"notifications {account_id} {unread} {type_}",
             limit=limit,
             cursor=cursor,
         )

@@ -84,7 +84,7 @@ class SqlProjectStore:
             self._database,
             sa.select(*_PROJECT, _project.id).where(*_of(account_id), *_matching(only)),
             (column, _project.id),
-            listing=f"projects {sort}",
+            listing=f"projects {account_id} {only} {sort}",
             limit=limit,
             cursor=cursor,
             descending=descending,

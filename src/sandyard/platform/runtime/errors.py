@@ -174,4 +174,4 @@ def start_failure(
 ) -> SandyardError:
     """The error that a supervisor recorded, as it is raised in the server."""
     kind = START_FAILURES.get(code or "", StartFailedError)
-    return kind(message or None, details={"log": list(log_lines)} if log_lines else None)
+    return kind(message or None, details={"log": list(log_lines)})

@@ -50,13 +50,16 @@ class Endings:
         self._make_usage_id = make_usage_id
         self._policy = policy
 
-    async def record(self, sandbox: Sandbox, ended: Ended) -> bool:
-        """The end of the sandbox's attempt; False if it was recorded before."""
+    async def record(self, sandbox: Sandbox, ended: Ended, *, because: str | None = None) -> bool:
+        """The end of the sandbox's attempt; False if it was recorded before.
+
+        `because` is why it was stopped, if not by its owner.
+        """
         ended_at = utc_time(ended.ended_at)
         snapshot = ended.snapshot
         end = End(
             status=Status.TIMEOUT if ended.reason == "timeout" else Status.STOPPED,
-            reason=reason_of(ended),
+            reason=because if because and ended.reason == "stopped" else reason_of(ended),
             ended_at=ended_at,
             snapshot_id=snapshot.id if snapshot else None,
             snapshot_bytes=snapshot.size_bytes if snapshot else None,

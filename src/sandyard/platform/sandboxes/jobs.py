@@ -65,9 +65,14 @@ class Reconcile:
         return report
 
     async def collect_ends(self) -> ReconcileReport:
-        """Record what has ended, and what runs although its start was never recorded."""
+        """Record what has ended, and what runs although its start was never recorded; end what
+        runs for a deactivated account."""
         report = ReconcileReport()
         now = utc_time(self._clock.now())
+        for sandbox in await self._store.active_of_deactivated(self._node, now=now):
+            with suppress(SandyardError):  # it is met again in the next run
+                await self._sandboxes.end(sandbox, because="its account was deactivated")
+                report.closed += 1
         for sandbox in await self._store.active_on(self._node, now=now):
             held = await self._runtime.find(owner_of(sandbox))
             match held:

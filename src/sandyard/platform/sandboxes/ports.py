@@ -119,6 +119,10 @@ class SandboxStore(Protocol):
         """Those that are starting or running there."""
         ...
 
+    async def active_of_deactivated(self, node: str, *, now: datetime) -> Sequence[Sandbox]:
+        """Those of them whose account is deactivated."""
+        ...
+
     async def with_snapshot_until(
         self, moment: datetime, *, limit: int, after: str, now: datetime
     ) -> Sequence[Sandbox]:

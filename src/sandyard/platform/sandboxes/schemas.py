@@ -1,12 +1,11 @@
 """The bodies and answers of sandboxes, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictInt, StrictStr
 
-from sandyard.platform.fields import Description, RequestBody, ShortName, unchanged
+from sandyard.platform.fields import Description, Money, RequestBody, ShortName, unchanged
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, Status
 
 
@@ -67,7 +66,7 @@ class SandboxAnswer(BaseModel):
     status: Status
     status_reason: str | None = Field(description="Why it is not running, in words")
     preview_url: str | None = Field(description="Where it serves, while it runs")
-    cost: Decimal = Field(description="Of all its runs; of the present one up to now")
+    cost: Money = Field(description="Of all its runs; of the present one up to now")
     snapshot_bytes: int | None
     snapshot_expires_at: datetime | None = Field(description="When its kept files are removed")
     created_at: datetime

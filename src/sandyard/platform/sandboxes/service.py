@@ -165,7 +165,7 @@ class Sandboxes:
         sandbox = await self.get(sandbox_id, account_id=account_id)
         if sandbox.is_active:
             self._require_here(sandbox)
-            await self._end(sandbox)
+            await self.end(sandbox)
         return await self.get(sandbox_id, account_id=account_id)
 
     async def recycle(self, sandbox_id: str, *, account_id: str) -> Sandbox:
@@ -176,7 +176,7 @@ class Sandboxes:
                 return sandbox
             if sandbox.is_active:
                 self._require_here(sandbox)
-                await self._end(sandbox)
+                await self.end(sandbox)
                 continue
             if await self._store.recycle(
                 sandbox,
@@ -290,17 +290,18 @@ class Sandboxes:
                     await asyncio.sleep(_LOOK_SEC)
         return await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
 
-    async def _end(self, sandbox: Sandbox) -> None:
+    async def end(self, sandbox: Sandbox, *, because: str | None = None) -> None:
+        """End its program and record that; `because` is why, if its owner did not ask for it."""
         try:
             ended = await self._runtime.stop(owner_of(sandbox))
         except NotHeldError:
             if task := self._under_way.get(sandbox.sandbox_id):  # it is about to be held
                 await asyncio.sleep(_LOOK_SEC)
                 if not task.done():
-                    return await self._end(sandbox)
+                    return await self.end(sandbox, because=because)
             await self._endings.record_lost(sandbox)
         else:
-            await self._endings.record(sandbox, ended)
+            await self._endings.record(sandbox, ended, because=because)
 
     async def _forget(self, sandbox: Sandbox) -> None:
         with suppress(SandyardError):  # what fails here is swept up by the reconciler

@@ -284,6 +284,14 @@ class SqlSandboxStore:
         statement = sa.select(sandboxes).where(_active, _column.node == node)
         return await self._database.read(partial(_with_costs, statement=statement, now=now))
 
+    async def active_of_deactivated(self, node: str, *, now: datetime) -> Sequence[Sandbox]:
+        statement = (
+            sa.select(sandboxes)
+            .join(users, users.c.account_id == _column.owner_account_id)
+            .where(_active, _column.node == node, users.c.is_active.is_(False))
+        )
+        return await self._database.read(partial(_with_costs, statement=statement, now=now))
+
     async def with_snapshot_until(
         self, moment: datetime, *, limit: int, after: str, now: datetime
     ) -> Sequence[Sandbox]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict
+from urllib.parse import urlsplit
 
 from sandyard.platform.principal import Principal
 from sandyard.platform.templates.errors import OfficialTemplateError, TemplateReadOnlyError
@@ -119,6 +120,7 @@ def require_repository_url(url: str) -> str:
         raise ValueError(
             "must be https://… without user, password, query or fragment, or builtin:…"
         )
+    urlsplit(url).port  # noqa: B018 - a ValueError if it is none
     kind, _, name = url.partition(":")
     if kind == "builtin" and name not in BUILTIN:
         raise ValueError(f"must be one of {', '.join(f'builtin:{each}' for each in BUILTIN)}")

@@ -87,7 +87,7 @@ class SqlTemplateStore:
             self._database,
             sa.select(*_TEMPLATE, _template.id).where(*_seen_by(account_id), *matching),
             (column, _template.id),
-            listing=f"templates {sort}",
+            listing=f"templates {account_id} {only} {sort}",
             limit=limit,
             cursor=cursor,
             descending=descending,

@@ -1,7 +1,6 @@
 """Calls of accounts about what ran, and for how long."""
 
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
@@ -11,7 +10,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.http import errors
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access import OPENED_BY_ACCOUNTS, AccessGuard
-from sandyard.platform.fields import Cursor, Limit, Moment
+from sandyard.platform.fields import Cursor, Limit, Moment, Money
 from sandyard.platform.principal import Principal
 from sandyard.platform.usage.model import ServiceType, Usage
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
@@ -27,8 +26,8 @@ class UsageAnswer(BaseModel):
     start_time: datetime
     end_time: datetime | None = Field(description="Null while it goes on")
     seconds: int = Field(description="Up to now, if it goes on")
-    hourly_rate: Decimal = Field(description="Fixed at the start")
-    cost: Decimal = Field(description="Seconds by the rate, rounded half to even to 6 places")
+    hourly_rate: Money = Field(description="Fixed at the start")
+    cost: Money = Field(description="Seconds by the rate, rounded half to even to 6 places")
 
     @classmethod
     def of(cls, usage: Usage, now: datetime) -> "UsageAnswer":
