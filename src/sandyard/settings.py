@@ -192,7 +192,7 @@ class PlatformSettings(Section):
         description="The sender of mails.",
     )
     attempts_per_account: Rate = Field(
-        "10 per 15 minutes", description="Logins, or mails, for one account or address of mail."
+        "10 per 15 minutes", description="Logins by one name or address, or mails to one address."
     )
     attempts_per_address: Rate = Field(
         "100 per 15 minutes", description="The same from one address of the network."

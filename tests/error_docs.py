@@ -1,0 +1,66 @@
+"""docs/errors.md, as the code has it: `python -m tests.error_docs > docs/errors.md`."""
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
+import sandyard
+from sandyard.entrypoints.errors import status_of
+from sandyard.kit.errors import SandyardError
+
+_SECTIONS = {
+    "sandyard.kit.": "Everywhere",
+    "sandyard.broker.": "The Broker",
+    "sandyard.telemetry.": "Telemetry",
+    "sandyard.platform.": "The Platform",
+    "sandyard.previews.": "Previews",
+}
+_NOT_IMPORTED = ("__main__", ".migrations", ".supervisor", ".gate", ".launch", ".carry")
+_OF_COMMANDS = ("sandyard.telemetry.fleet.",)
+_HEAD = """# Errors
+
+Every error has one shape: `{"error": {"code", "message", "request_id", "retry_after"?, "details"?}}`. Codes are
+stable, messages are for people and may change. With a `retry_after` there is a `Retry-After` header too. What a
+caller should do is said in [api.md](api.md), [devices.md](devices.md), [platform.md](platform.md) and
+[previews.md](previews.md); this is the whole list.
+"""
+
+
+def error_page() -> str:
+    lines = [_HEAD]
+    kinds = sorted(_kinds(), key=lambda kind: (status_of(kind_of(kind)), kind.code))
+    for prefix, title in _SECTIONS.items():
+        lines += [f"## {title}", "", "| status | code | message |", "|---|---|---|"]
+        lines += [
+            f"| {status_of(kind_of(kind))} | `{kind.code}` | {_message(kind)} |"
+            for kind in kinds
+            if kind.__module__.startswith(prefix) and not kind.__module__.startswith(_OF_COMMANDS)
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def kind_of(kind: type[SandyardError]) -> SandyardError:
+    """One of this kind, however it is made."""
+    return kind.__new__(kind)
+
+
+def _message(kind: type[SandyardError]) -> str:
+    return " ".join((kind.__doc__ or "").split()).replace("|", "\\|")
+
+
+def _kinds() -> Iterator[type[SandyardError]]:
+    """Each code once; a subclass without a code of its own is told by its parent's."""
+    for module in pkgutil.walk_packages(sandyard.__path__, "sandyard."):
+        if not module.name.endswith(_NOT_IMPORTED) and ".migrations." not in module.name:
+            import_module(module.name)
+    waiting: list[type[SandyardError]] = [SandyardError]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if "code" in vars(kind):
+            yield kind
+
+
+if __name__ == "__main__":
+    print(error_page(), end="")  # noqa: T201 - that is what it is for
