@@ -19,10 +19,11 @@ _NOT_IMPORTED = ("__main__", ".migrations", ".supervisor", ".gate", ".launch", "
 _OF_COMMANDS = ("sandyard.telemetry.fleet.",)
 _HEAD = """# Errors
 
-Every error has one shape: `{"error": {"code", "message", "request_id", "retry_after"?, "details"?}}`. Codes are
-stable, messages are for people and may change. With a `retry_after` there is a `Retry-After` header too. What a
-caller should do is said in [api.md](api.md), [devices.md](devices.md), [platform.md](platform.md) and
-[previews.md](previews.md); this is the whole list.
+Every error has one shape:
+`{"error": {"code", "message", "request_id", "retry_after"?, "details"?}}`. Codes are stable,
+messages are for people and may change. With a `retry_after` there is a `Retry-After` header too.
+What a caller should do is said in [api.md](api.md), [devices.md](devices.md),
+[platform.md](platform.md) and [previews.md](previews.md); this is the whole list.
 """
 
 

@@ -68,6 +68,10 @@ class ServerSettings(Section):
     body_timeout_sec: Seconds = Field(
         30, description="A request's body that takes longer is broken off."
     )
+    cors_origins: str = Field(
+        "",
+        description="Origins whose pages may call, comma-separated, as `https://editor.example.com`.",
+    )
     drain_sec: float = Field(
         1.0, ge=0, le=10, description="After SIGTERM, how long `/readyz` says 503 before closing."
     )
@@ -75,6 +79,18 @@ class ServerSettings(Section):
     @property
     def part_names(self) -> tuple[str, ...]:
         return tuple(name for name in PARTS if name in self.parts.split(","))
+
+    @property
+    def allowed_origins(self) -> tuple[str, ...]:
+        return tuple(filter(None, self.cors_origins.split(",")))
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, text: str) -> str:
+        origins = [origin.strip() for origin in text.split(",") if origin.strip()]
+        if not all(re.fullmatch(r"https?://[^/\s*]+", origin) for origin in origins):
+            raise ValueError("must be origins such as https://editor.example.com, comma-separated")
+        return ",".join(origins)
 
     @field_validator("parts")
     @classmethod
@@ -289,7 +305,7 @@ class PreviewSettings(Section):
         "new", description="Read `sandbox_info`, or the columns that it replaces."
     )
     preview_sweep_interval_sec: Seconds = Field(
-        60, description="Local: between two looks for previews of nobody's."
+        60, description="Between two looks for previews of nobody's, such as a deleted project's."
     )
     e2b_api_key: Token = Field(None, description="Our key at E2B.")
     e2b_api_url: str | None = Field(

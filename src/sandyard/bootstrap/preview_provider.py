@@ -12,6 +12,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.platform.runtime.errors import (
     AttemptEndedError,
     InvalidOwnerError,
+    IsolationMissingError,
     NotHeldError,
     NotRunningError,
     StartFailedError,
@@ -29,14 +30,17 @@ from sandyard.platform.runtime.model import (
 )
 from sandyard.platform.runtime.ports import Runtime
 from sandyard.previews.providers.errors import (
+    ProviderCanNotStartError,
     ProviderTimeoutError,
     ProviderTroubleError,
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.providers.site_server import SITE_SERVER
 
 _SITE = "site"
-_SERVE_SITE = f'web: exec python3 -m http.server "$PORT" --bind 127.0.0.1 --directory {_SITE}\n'
+_SERVER = "server.py"
+_SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
 _LOOK_SEC = 0.02
 
 
@@ -72,7 +76,9 @@ class LocalPreviewProvider:
                 raise SandboxGoneError from error
             except StartFailedError as error:
                 await self._clear(owner)
-                raise ProviderTroubleError(reason=f"{error.code}: {error}") from error
+                raise ProviderCanNotStartError(reason=f"{error.code}: {error}") from error
+            except IsolationMissingError as error:
+                raise ProviderCanNotStartError(error.message) from error
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         try:
@@ -174,7 +180,8 @@ def _translated() -> Iterator[None]:
 
 def _program(files: Mapping[str, bytes]) -> Program:
     """The site lies beside the Procfile, so that a project's own Procfile is just one file."""
-    return Program(Files({"Procfile": _SERVE_SITE.encode(), **_placed(files)}))
+    own = {"Procfile": _SERVE_SITE.encode(), _SERVER: SITE_SERVER.encode()}
+    return Program(Files(own | _placed(files)))
 
 
 def _placed(files: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -20,7 +20,7 @@ from sandyard.platform.runtime.model import Limits
 from sandyard.platform.schema import MIGRATIONS
 from sandyard.previews.http.router import create_previews_router
 from sandyard.previews.http.web import create_web_router
-from sandyard.previews.jobs import SweepPreviews
+from sandyard.previews.jobs import EndDeleted, SweepPreviews
 from sandyard.previews.model import FileLimits
 from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
@@ -93,11 +93,13 @@ def build_previews(
         clock=clock,
         prefix=PREFIX,
     )
-    schedule: tuple[Job[Any], ...] = ()
+    every = chosen.preview_sweep_interval_sec
+    schedule: list[Job[Any]] = [
+        Job("deleted-previews", every, EndDeleted(store, provider, clock=clock).run),
+    ]
     if isinstance(provider, LocalPreviewProvider):
         sweep = SweepPreviews(provider, store, clock=clock)
-        name = f"previews {platform.wired.node}"
-        schedule = (Job(name, chosen.preview_sweep_interval_sec, sweep.run),)
+        schedule.append(Job(f"previews {platform.wired.node}", every, sweep.run))
     return PreviewsPart(platform, previews, (api, create_web_router()), schedule)
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
+from starlette.middleware.cors import CORSMiddleware
 
 from sandyard import __version__
 from sandyard.bootstrap.part import Gauges, Part
@@ -47,6 +48,14 @@ def create_app(
         max_body_bytes=settings.server.max_body_bytes,
         body_timeout_sec=settings.server.body_timeout_sec,
     )
+    if settings.server.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.server.allowed_origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+            expose_headers=["Date", "Retry-After", "X-Request-ID"],
+        )
     install_error_handlers(app)
     routers = [
         *(part.routers[0] for part in parts),

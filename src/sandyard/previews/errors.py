@@ -24,7 +24,7 @@ class UnsafeFilePathError(InvalidError):
         shown = path[:100].encode(errors="replace").decode()
         super().__init__(
             f"{shown!r} can't be kept: a path is relative, has no `.`, `..`, empty part, "
-            "backslash or control character, and at most 512 bytes.",
+            "backslash or control character, at most 512 bytes, and 30 parts of 200 bytes.",
             details={"path": shown},
         )
 
@@ -41,8 +41,8 @@ class FilesLimitError(InvalidError):
     code = "FILES_LIMIT_EXCEEDED"
 
 
-class NotBase64Error(InvalidError):
-    """The content of a file with `encoding` base64 is not base64."""
+class WrongEncodingError(InvalidError):
+    """A file's content is not in its `encoding`: no base64, or half a character of a text."""
 
     code = "INVALID_FILE_ENCODING"
 

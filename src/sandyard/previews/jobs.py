@@ -1,14 +1,14 @@
-"""The job that ends previews of nobody's, on a machine that holds them itself."""
+"""Jobs that end previews of nobody's."""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.previews.ports import KnownAttempts
-from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.ports import DeletedProjects, KnownAttempts
+from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +27,37 @@ class HeldPreviews(Protocol):
 
 
 @dataclass(slots=True)
+class DeletedReport:
+    ended: int = 0
+
+
+class EndDeleted:
+    """Ends the previews of projects that were deleted, whatever provider has them."""
+
+    def __init__(self, store: DeletedProjects, provider: PreviewProvider, *, clock: Clock) -> None:
+        self._store = store
+        self._provider = provider
+        self._clock = clock
+
+    async def run(self) -> DeletedReport:
+        report = DeletedReport()
+        now = utc_time(self._clock.now())
+        for project_id, info in await self._store.running_of_deleted(now=now):
+            await self._provider.kill(info.sandbox_id)
+            await self._store.record_end(project_id, replace(info, end_time=now))
+            report.ended += 1
+        return report
+
+
+@dataclass(slots=True)
 class SweepReport:
     cleared: int = 0
     ended: int = 0
 
 
 class SweepPreviews:
+    """Clears what has ended on a machine that holds previews itself, and ends what nobody has."""
+
     def __init__(self, held: HeldPreviews, known: KnownAttempts, *, clock: Clock) -> None:
         self._held = held
         self._known = known

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from sandyard.kit.errors import UnavailableError
 from sandyard.previews.errors import FileConflictError, FilesLimitError, UnsafeFilePathError
 
 LAST_KNOWN_FOR = timedelta(minutes=5)
@@ -105,7 +106,7 @@ class Gone:
 class Trouble:
     """The provider does not say."""
 
-    message: str
+    error: UnavailableError
 
 
 Answer = Found | Gone | Trouble
@@ -119,7 +120,12 @@ class Verdict:
     action: ActionRequired
     message: str
     info: SandboxInfo | None = None
-    is_stale: bool = False
+    trouble: UnavailableError | None = None
+    """Why the provider was not heard."""
+
+    @property
+    def is_stale(self) -> bool:
+        return self.trouble is not None and self.status is Status.RUNNING
 
 
 def is_worth_asking(info: SandboxInfo | None, *, now: datetime) -> bool:
@@ -135,11 +141,11 @@ def decide(info: SandboxInfo | None, answer: Answer | None, *, now: datetime) ->
         case Found(end_time=end_time) if now < end_time:
             seen = replace(info, end_time=end_time, last_checked=now)
             return Verdict(Status.RUNNING, ActionRequired.NONE, "The preview is running.", seen)
-        case Trouble() if now - info.last_checked < LAST_KNOWN_FOR:
+        case Trouble(error=error) if now - info.last_checked < LAST_KNOWN_FOR:
             message = "The provider does not answer; this is what it last said."
-            return Verdict(Status.RUNNING, ActionRequired.NONE, message, info, is_stale=True)
-        case Trouble(message=message):
-            return Verdict(Status.UNKNOWN, ActionRequired.RETRY_LATER, message, info)
+            return Verdict(Status.RUNNING, ActionRequired.NONE, message, info, error)
+        case Trouble(error=error):
+            return Verdict(Status.UNKNOWN, ActionRequired.RETRY_LATER, error.message, info, error)
         case _:
             ended = replace(info, end_time=min(info.end_time, now), last_checked=now)
             message = "The preview has ended."
@@ -193,13 +199,17 @@ def check_path(path: str) -> None:
     parts = path.split("/")
     if (
         "\\" in path
-        or len(path.encode(errors="surrogatepass")) > _LONGEST_PATH
+        or _size(path) > _LONGEST_PATH
         or len(parts) > _DEEPEST_PATH
-        or any(part in ("", ".", "..") or len(part) > _LONGEST_NAME for part in parts)
+        or any(part in ("", ".", "..") or _size(part) > _LONGEST_NAME for part in parts)
         or any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 for letter in path)
         or any(0xD800 <= ord(letter) <= 0xDFFF for letter in path)
     ):
         raise UnsafeFilePathError(path)
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))
 
 
 def iso(at: datetime) -> str:

@@ -40,6 +40,10 @@ class PreviewStore(Protocol):
         """End an attempt that made nothing, if it still stands."""
         ...
 
+    async def shorten(self, seen: Preview, attempt: Attempt) -> bool:
+        """Let an attempt run out sooner, if it still stands."""
+        ...
+
     async def update(self, seen: Preview, info: SandboxInfo) -> bool:
         """Record what the provider told, if what was known is still as seen."""
         ...
@@ -65,5 +69,16 @@ class PreviewStore(Protocol):
 
 class KnownAttempts(Protocol):
     async def known_attempts(self, attempts: Sequence[str]) -> set[str]:
-        """Those of the attempts that some project has, recorded or under way."""
+        """Those of the attempts that some project has, recorded or under way; a deleted one has
+        none."""
+        ...
+
+
+class DeletedProjects(Protocol):
+    async def running_of_deleted(self, *, now: datetime) -> Sequence[tuple[str, SandboxInfo]]:
+        """The deleted projects whose sandbox has not come to its end, and the sandbox."""
+        ...
+
+    async def record_end(self, project_id: str, info: SandboxInfo) -> None:
+        """Note the end of a deleted project's sandbox."""
         ...

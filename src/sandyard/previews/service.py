@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import UnavailableError
+from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.turns import Turns
 from sandyard.previews.errors import (
@@ -33,20 +33,14 @@ from sandyard.previews.model import (
     to_milliseconds,
 )
 from sandyard.previews.ports import PreviewStore
-from sandyard.previews.providers.errors import (
-    ProviderKeyRefusedError,
-    ProviderMissingError,
-    ProviderRateLimitedError,
-    ProviderTroubleError,
-    SandboxGoneError,
-)
+from sandyard.previews.providers.errors import ProviderTroubleError, SandboxGoneError
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
 
 _RECHECK = timedelta(seconds=30)
 """How old a stored answer may be before a new one with the same content is stored."""
 _POLL_SEC = 0.1
-_NOTHING_WAS_MADE = (ProviderRateLimitedError, ProviderKeyRefusedError, ProviderMissingError)
-"""After any other trouble there may be a sandbox; the attempt stands until that is known."""
+_SETTLES_IN = timedelta(seconds=30)
+"""How long after a broken-off create a sandbox of it may still turn up at the provider."""
 _LOOK_EVERY_SEC = 2.0
 
 
@@ -56,7 +50,7 @@ class PreviewPolicy:
     per_account: int
     files: FileLimits
     attempt_for: timedelta = timedelta(seconds=180)
-    wait_sec: float = 90
+    wait_sec: float = 45
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +146,7 @@ class Previews:
         except SandboxGoneError:
             return Gone()
         except ProviderTroubleError as error:
-            return Trouble(error.message)
+            return Trouble(error)
 
     async def _sync(self, project_id: str, account_id: str) -> Synced:
         patience = _Patience(self._policy.wait_sec)
@@ -169,7 +163,7 @@ class Previews:
     ) -> Synced | None:
         """What the verdict asks for; None if things are to be looked at anew."""
         if verdict.status is Status.UNKNOWN or verdict.is_stale:
-            raise UnavailableError(verdict.message, retry_after=10)
+            raise verdict.trouble or UnavailableError(verdict.message)
         if verdict.status is Status.RUNNING and verdict.info is not None:
             return await self._bring_up_to_date(preview, verdict.info)
         if preview.attempt is not None and await self._stands(preview, preview.attempt, patience):
@@ -212,9 +206,8 @@ class Previews:
                 files=written,
                 ttl=self._policy.ttl,
             )
-        except ProviderTroubleError as error:
-            if isinstance(error, _NOTHING_WAS_MADE):
-                await self._store.give_up(seen, attempt_id=attempt.id)
+        except SandyardError as error:
+            await self._let_go(seen, attempt, error)
             raise
         info = self._info(made, attempt, files_version=version)
         if await self._store.record(seen, info, attempt_id=attempt.id):
@@ -223,6 +216,14 @@ class Previews:
         if current is None or current.info is None or current.info.sandbox_id != made.sandbox_id:
             await self._provider.kill(made.sandbox_id)  # we took too long, and another made one
         return None
+
+    async def _let_go(self, seen: Preview, attempt: Attempt, error: SandyardError) -> None:
+        """End an attempt that made nothing; one of which that is not known stands a while yet."""
+        if not isinstance(error, ProviderTroubleError) or error.made_nothing:
+            await self._store.give_up(seen, attempt_id=attempt.id)
+        else:
+            until = min(attempt.until, self._now() + _SETTLES_IN)
+            await self._store.shorten(seen, Attempt(attempt.id, until))
 
     async def _bring_up_to_date(self, seen: Preview, info: SandboxInfo) -> Synced | None:
         """None if the sandbox ended meanwhile."""

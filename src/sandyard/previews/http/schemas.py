@@ -1,14 +1,13 @@
 """The bodies and answers of Previews, as the OpenAPI document describes them."""
 
 import base64
-import binascii
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
-from sandyard.previews.errors import FileConflictError, NotBase64Error
+from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.model import (
     ActionRequired,
     ChangeSet,
@@ -104,12 +103,12 @@ class FileBody(BaseModel):
     encoding: Literal["utf-8", "base64"] = "utf-8"
 
     def bytes(self) -> bytes:
-        if self.encoding == "utf-8":
-            return self.content.encode()
         try:
+            if self.encoding == "utf-8":
+                return self.content.encode()
             return base64.b64decode(self.content, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise NotBase64Error(details={"path": self.path}) from error
+        except ValueError as error:
+            raise WrongEncodingError(details={"path": self.path}) from error
 
 
 class FilesBody(BaseModel):

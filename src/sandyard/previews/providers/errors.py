@@ -13,12 +13,22 @@ class ProviderTroubleError(UnavailableError):
     """The previews' provider gives no usable answer. Nothing was decided; try again shortly."""
 
     code = "PREVIEW_PROVIDER_UNAVAILABLE"
+    made_nothing = False
+    """Whether a create that ends so has surely made no sandbox."""
 
 
 class ProviderRateLimitedError(ProviderTroubleError):
     """The previews' provider is asked too often. Wait `retry_after` seconds."""
 
     code = "PREVIEW_PROVIDER_RATE_LIMITED"
+    made_nothing = True
+
+
+class ProviderCanNotStartError(ProviderTroubleError):
+    """The previews' provider can't start a sandbox now."""
+
+    code = "PREVIEW_PROVIDER_CAN_NOT_START"
+    made_nothing = True
 
 
 class ProviderTimeoutError(ProviderTroubleError):
@@ -31,6 +41,7 @@ class ProviderKeyRefusedError(ProviderTroubleError):
     """The previews' provider refuses this server's key. Its operator must set a valid one."""
 
     code = "PREVIEW_PROVIDER_KEY_REFUSED"
+    made_nothing = True
 
 
 class ProviderFailedError(ProviderTroubleError):
@@ -49,3 +60,4 @@ class ProviderMissingError(ProviderTroubleError):
     """Previews on E2B need its SDK. Install `sandyard[e2b]`, or show previews locally."""
 
     code = "PREVIEW_PROVIDER_MISSING"
+    made_nothing = True

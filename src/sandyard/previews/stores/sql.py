@@ -70,18 +70,12 @@ class SqlPreviewStore:
         return await self._with_statements(self._database.write, work)
 
     async def give_up(self, seen: Preview, *, attempt_id: str) -> bool:
-        statement = (
-            projects.update()
-            .where(_project.project_id == seen.project_id, _project.preview_attempt == attempt_id)
-            .values(
-                preview_attempt=None,
-                preview_attempt_until=None,
-                preview_revision=_project.preview_revision + 1,
-            )
+        return await self._set_attempt(
+            seen, attempt_id, preview_attempt=None, preview_attempt_until=None
         )
-        return await self._database.write(
-            lambda connection: connection.execute(statement).rowcount == 1
-        )
+
+    async def shorten(self, seen: Preview, attempt: Attempt) -> bool:
+        return await self._set_attempt(seen, attempt.id, preview_attempt_until=attempt.until)
 
     async def update(self, seen: Preview, info: SandboxInfo) -> bool:
         def work(connection: sa.Connection, statements: _Statements) -> bool:
@@ -137,11 +131,43 @@ class SqlPreviewStore:
             recorded = _info_field(connection, "attempt")
             found: set[str] = set()
             for column in (recorded, _project.preview_attempt):
-                rows = connection.execute(sa.select(column).where(column.in_(attempts)))
+                rows = connection.execute(
+                    sa.select(column).where(column.in_(attempts), _project.deleted_at.is_(None))
+                )
                 found |= {each for (each,) in rows}
             return found
 
         return await self._database.read(work)
+
+    async def running_of_deleted(self, *, now: datetime) -> Sequence[tuple[str, SandboxInfo]]:
+        def work(connection: sa.Connection) -> Sequence[tuple[str, SandboxInfo]]:
+            rows = connection.execute(
+                sa.select(_project.project_id, _project.sandbox_info).where(
+                    _project.deleted_at.is_not(None),
+                    _info_field(connection, "end_time") > iso(now),
+                )
+            )
+            return [(row.project_id, SandboxInfo.from_json(row.sandbox_info)) for row in rows]
+
+        return await self._database.read(work)
+
+    async def record_end(self, project_id: str, info: SandboxInfo) -> None:
+        statement = (
+            projects.update()
+            .where(_project.project_id == project_id, _project.deleted_at.is_not(None))
+            .values(sandbox_info=info.as_json())
+        )
+        await self._database.write(lambda connection: connection.execute(statement))
+
+    async def _set_attempt(self, seen: Preview, attempt_id: str, **values: Any) -> bool:
+        statement = (
+            projects.update()
+            .where(_project.project_id == seen.project_id, _project.preview_attempt == attempt_id)
+            .values(preview_revision=_project.preview_revision + 1, **values)
+        )
+        return await self._database.write(
+            lambda connection: connection.execute(statement).rowcount == 1
+        )
 
     async def _with_statements(
         self,
@@ -255,6 +281,7 @@ def _require_room(
         sa.select(sa.func.count()).where(
             _project.owner_account_id == seen.account_id,
             _project.project_id != seen.project_id,
+            _project.deleted_at.is_(None),
             sa.or_(runs, being_made),
         )
     ).scalar_one()
