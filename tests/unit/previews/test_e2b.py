@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from sandyard.previews.providers.e2b import E2bProvider, in_the_way, uploads
+from sandyard.kit.e2b import uploads
+from sandyard.previews.providers.e2b import E2bProvider, in_the_way
 from sandyard.previews.providers.errors import ProviderMissingError
 
 

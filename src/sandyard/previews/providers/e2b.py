@@ -6,15 +6,14 @@ The SDK is the extra `e2b`. It is imported when a provider is made: that takes i
 import asyncio
 import re
 import shlex
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING
 
-import httpx
-
+from sandyard.kit import e2b as kit
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.parallel import for_each
 from sandyard.previews.providers.end_times import EndTimes
@@ -37,14 +36,9 @@ SITE = "/home/user/preview"
 """The folder inside a sandbox that holds the project's files and is served."""
 
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9-]{1,128}")
-_PLAIN_PATH = re.compile(r"[^\"%\\\x00-\x1f\x7f]+")
-"""A path that survives as the file name of a multipart body."""
 _KIND = "preview"
 _PAGE = 100
-_FILES_AT_ONCE = 50
-_BYTES_AT_ONCE = 16 << 20
 _DELETIONS_AT_ONCE = 8
-_SHORTEST_SEC = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +71,10 @@ class E2bProvider:
     ) -> None:
         """Without URLs E2B's own are asked. Raises ProviderMissingError without the SDK."""
         try:
-            from e2b import E2B
+            self._sandboxes = kit.open_sandboxes(api_key, api_url=api_url, sandbox_url=sandbox_url)
         except ImportError as error:
             raise ProviderMissingError from error
         self._timeouts = timeouts or E2bTimeouts()
-        client = E2B(
-            api_key=api_key,
-            api_url=api_url,
-            sandbox_url=sandbox_url,
-            debug=False,
-            request_timeout=0,  # time is kept here: the SDK waits twice as long, or forever
-            retries=0,  # trouble is told at once, and a create is never sent twice
-        )
-        self._sandboxes: type[AsyncSandbox] = client.AsyncSandbox
         self._end_times = EndTimes(self._ask_end_time, self._list_end_times)
         self._template = template
         self._port = port
@@ -135,7 +120,7 @@ class E2bProvider:
         _check_id(sandbox_id)
         async with _translated(self._timeouts.request_sec):
             # Connecting can lengthen a life, by 300 seconds if nothing is said; it must not.
-            sandbox = await self._sandboxes.connect(sandbox_id, timeout=_SHORTEST_SEC)
+            sandbox = await self._sandboxes.connect(sandbox_id, timeout=kit.SHORTEST_SEC)
         await self._bring_up_to_date(sandbox, written, deleted)
 
     async def extend(self, sandbox_id: str, *, ttl: timedelta) -> None:
@@ -166,7 +151,7 @@ class E2bProvider:
         while pages.has_next:
             async with _translated(self._timeouts.request_sec):
                 page = await pages.next_items()
-            yield {each.sandbox_id: _utc(each.end_at) for each in page}
+            yield {each.sandbox_id: kit.utc(each.end_at) for each in page}
 
     async def _find(self, sandbox_id: str) -> PreviewSandbox | None:
         """A list does not say where the sandbox is reached, so it is asked for by itself."""
@@ -176,16 +161,11 @@ class E2bProvider:
             return None
 
     def _known(self, info: "SandboxInfo") -> PreviewSandbox:
-        from e2b import ConnectionConfig
-
-        config = ConnectionConfig(debug=False)
-        domain = info.sandbox_domain or config.domain
-        host = config.get_host(info.sandbox_id, domain, self._port)
         return PreviewSandbox(
             sandbox_id=info.sandbox_id,
-            preview_url=f"{self._scheme}://{host}",
-            start_time=_utc(info.started_at),
-            end_time=_utc(info.end_at),
+            preview_url=kit.public_url(info, port=self._port, scheme=self._scheme),
+            start_time=kit.utc(info.started_at),
+            end_time=kit.utc(info.end_at),
             attempt=info.metadata.get("attempt", ""),
         )
 
@@ -197,7 +177,7 @@ class E2bProvider:
         try:
             async with _translated(self._timeouts.files_sec, SandboxNotRunningException):
                 await self._delete(sandbox, in_the_way(written, deleted))
-                await self._upload(sandbox, written)
+                await kit.upload(sandbox, {f"{SITE}/{path}": written[path] for path in written})
                 await self._serve(sandbox)
         except SandboxNotRunningException as error:
             # The proxy before the sandbox says so. Only who made it knows whether it is gone.
@@ -214,14 +194,6 @@ class E2bProvider:
                 return
 
         await for_each(sorted(paths), delete, slots=asyncio.Semaphore(_DELETIONS_AT_ONCE))
-
-    async def _upload(self, sandbox: "AsyncSandbox", files: Mapping[str, bytes]) -> None:
-        from e2b.sandbox.filesystem.filesystem import WriteEntry
-
-        for paths in uploads(files):
-            await sandbox.files.write_files(
-                [WriteEntry(path=f"{SITE}/{path}", data=files[path]) for path in paths]
-            )
 
     async def _serve(self, sandbox: "AsyncSandbox") -> None:
         """Start a web server and return when one listens.
@@ -241,25 +213,6 @@ class E2bProvider:
         )
 
 
-def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
-    """Paths to be sent together: not too much at once, and an odd path by itself."""
-    together: list[str] = []
-    size = 0
-    for path in sorted(files):
-        if not _PLAIN_PATH.fullmatch(path):
-            yield [path]
-            continue
-        if together and (
-            len(together) == _FILES_AT_ONCE or size + len(files[path]) > _BYTES_AT_ONCE
-        ):
-            yield together
-            together, size = [], 0
-        together.append(path)
-        size += len(files[path])
-    if together:
-        yield together
-
-
 def in_the_way(written: Mapping[str, bytes], deleted: Collection[str]) -> set[str]:
     """What is to be deleted, and the emptied folders that a written file takes the place of."""
     folders = {
@@ -271,71 +224,29 @@ def in_the_way(written: Mapping[str, bytes], deleted: Collection[str]) -> set[st
     return folders | set(deleted)
 
 
-@asynccontextmanager
-async def _translated(within_sec: float, *but: type[Exception]) -> AsyncIterator[None]:
-    """What the SDK raises, as an error of ours; `but` what the caller sees to himself."""
-    try:
-        async with asyncio.timeout(within_sec):
-            yield
-    except Exception as error:
-        if isinstance(error, (SandyardError, *but)):
-            raise
-        raise translation(error) from error
+_TROUBLES: Mapping[kit.Trouble, type[ProviderTroubleError]] = {
+    "key_refused": ProviderKeyRefusedError,
+    "failed": ProviderFailedError,
+    "unreachable": ProviderUnreachableError,
+    "timeout": ProviderTimeoutError,
+    "other": ProviderTroubleError,
+}
 
 
 def translation(error: Exception) -> SandyardError:
-    """What the SDK's error means. Only E2B's own word for it makes a sandbox gone."""
-    import e2b
-    from connectrpc.errors import ConnectError
-
-    reason = f"{type(error).__name__}: {error}"
-    status = error.status_code if isinstance(error, e2b.SandboxException) else None
-    match error:
-        case e2b.SandboxNotFoundException():
+    """The SDK's error as one of ours."""
+    reason = kit.reason_of(error)
+    match trouble := kit.trouble_of(error):
+        case "gone":
             return SandboxGoneError()
-        case e2b.RateLimitException():
-            return ProviderRateLimitedError(retry_after=_retry_after(error), reason=reason)
-        case e2b.AuthenticationException():
-            return ProviderKeyRefusedError(reason=reason)
-        case e2b.ServiceBusyException():
-            return ProviderFailedError(reason=reason)
-        case e2b.SandboxUnreachableException() | e2b.SandboxNotRunningException():
-            return ProviderUnreachableError(reason=reason)
-        case e2b.TimeoutException() | httpx.TimeoutException() | TimeoutError():
-            return ProviderTimeoutError(reason=reason)
-        case httpx.TransportError() | ConnectError() | OSError():
-            return ProviderUnreachableError(reason=reason)
-        case e2b.SandboxException() if status in (401, 403):
-            return ProviderKeyRefusedError(reason=reason)
-        case e2b.SandboxException() if _is_servers_fault(error, status):
-            return ProviderFailedError(reason=reason)
+        case "rate_limited":
+            return ProviderRateLimitedError(retry_after=kit.retry_after(error), reason=reason)
         case _:
-            return ProviderTroubleError(reason=reason)
+            return _TROUBLES[trouble](reason=reason)
 
 
-def _is_servers_fault(error: Exception, status: int | None) -> bool:
-    """Errors of the sandbox's own server have no status, and no kind of their own either."""
-    from e2b import SandboxException
-
-    return type(error) is SandboxException if status is None else status >= 500
-
-
-def _retry_after(error: Exception) -> int:
-    """The seconds that the answer names. The SDK drops them, but still holds the answer where it
-    raised the error."""
-    from e2b.retry import parse_retry_after
-
-    trace = error.__traceback__
-    while trace is not None:
-        for name in ("res", "r"):
-            headers = getattr(trace.tb_frame.f_locals.get(name), "headers", {})
-            if (seconds := parse_retry_after(headers.get("Retry-After"))) is not None:
-                return seconds
-        trace = trace.tb_next
-    return _RETRY_AFTER_SEC
-
-
-_RETRY_AFTER_SEC = 5
+def _translated(within_sec: float, *but: type[Exception]) -> AbstractAsyncContextManager[None]:
+    return kit.translated(within_sec, translation, *but)
 
 
 def _metadata(project_id: str, attempt: str) -> dict[str, str]:
@@ -349,8 +260,4 @@ def _check_id(sandbox_id: str) -> None:
 
 
 def _seconds(ttl: timedelta) -> int:
-    return max(ceil(ttl.total_seconds()), _SHORTEST_SEC)
-
-
-def _utc(at: datetime) -> datetime:
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return max(ceil(ttl.total_seconds()), kit.SHORTEST_SEC)
