@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from sandyard.platform.runtime.errors import InvalidRepositoryError
-from sandyard.platform.runtime.local.checkout import BUILTIN
+from sandyard.platform.runtime.repositories import BUILTIN
 
 _SOURCES = Path(__file__).parent.parent / "templates"
 _AUTHOR = {
@@ -28,16 +28,26 @@ def builtin_names() -> list[str]:
 
 def builtin_repository(url: str, *, folder: Path) -> Path:
     """The repository of `builtin:<name>`, made now if it is not there or its files changed."""
-    name = url.removeprefix(BUILTIN)
-    if name not in builtin_names():
-        known = ", ".join(BUILTIN + known for known in builtin_names())
-        raise InvalidRepositoryError(f"There is no such built-in template. There are: {known}.")
-    source = _SOURCES / name
-    repository = folder / f"{name}-{_digest(source)}.git"
+    source = _source(url)
+    repository = folder / f"{source.name}-{_digest(source)}.git"
     if not repository.exists():
         folder.mkdir(parents=True, exist_ok=True)
         _make(source, repository)
     return repository
+
+
+def builtin_files(url: str) -> dict[str, bytes]:
+    """The files of `builtin:<name>`, for where there is nothing to clone from."""
+    source = _source(url)
+    return {path.relative_to(source).as_posix(): path.read_bytes() for path in _files(source)}
+
+
+def _source(url: str) -> Path:
+    name = url.removeprefix(BUILTIN)
+    if name not in builtin_names():
+        known = ", ".join(BUILTIN + known for known in builtin_names())
+        raise InvalidRepositoryError(f"There is no such built-in template. There are: {known}.")
+    return _SOURCES / name
 
 
 def _digest(source: Path) -> str:

@@ -1,74 +1,35 @@
 """Clones a repository into the workspace, with git inside the walls."""
 
 import asyncio
-import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from sandyard.platform.runtime.errors import (
-    AddressRefusedError,
-    CloneFailedError,
-    InvalidRepositoryError,
-)
+from sandyard.platform.runtime.errors import AddressRefusedError, CloneFailedError
 from sandyard.platform.runtime.local.jail import Jail, Walls
 from sandyard.platform.runtime.local.spawn import run
+from sandyard.platform.runtime.repositories import (
+    GIT_ENVIRONMENT,
+    check_url,
+    clone_command,
+    clone_failure,
+    clone_too_slow,
+)
 
 if TYPE_CHECKING:  # ipaddress is only paid for by clones over the network
     from sandyard.platform.runtime.local.gate import Gate
 
-BUILTIN = "builtin:"
 _PROXY_PORT = 3128
-_LONGEST_URL = 2000
-_URL_TEXT = re.compile(r"[!-~]+")
 _TEMPLATE = "/run/template.git"
 _CA = "/run/ca.pem"
 _GATE = "/run/gate"
 
-_CLONE = (
-    *("clone", "--quiet", "--depth", "1", "--single-branch", "--no-tags"),
-    *("--no-recurse-submodules", "--template="),
-)
-_SETTINGS = {
-    "protocol.allow": "never",
-    "credential.helper": "",
-    "core.hooksPath": "/dev/null",
-    "core.fsmonitor": "false",
-    "http.followRedirects": "initial",
-    "fetch.fsckObjects": "true",
-    "transfer.fsckObjects": "true",
-    "advice.detachedHead": "false",
-}
-_ENVIRONMENT = {
-    "GIT_CONFIG_SYSTEM": "/dev/null",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ASKPASS": "/bin/false",
-    "GIT_LFS_SKIP_SMUDGE": "1",
-    "LC_ALL": "C.UTF-8",
-}
-
-
-def check_url(url: str) -> None:
-    """Return if the address is one that may be tried, or raise InvalidRepositoryError."""
-    if not _URL_TEXT.fullmatch(url) or len(url) > _LONGEST_URL:
-        raise InvalidRepositoryError
-    try:
-        parts = urlsplit(url)
-        port_is_fine = parts.port is None or parts.port > 0
-    except ValueError as error:
-        raise InvalidRepositoryError from error
-    plain = not (parts.username or parts.password or "@" in parts.netloc or parts.fragment)
-    if not (parts.scheme == "https" and parts.hostname and port_is_fine and plain):
-        raise InvalidRepositoryError
-
 
 async def clone_template(walls: Walls, template: Path, *, timeout_sec: float) -> None:
     source = walls.sees(template, at=_TEMPLATE)
-    command = _git(f"file://{source}", "file")
+    command = clone_command(f"file://{source}", protocol="file")
     await _clone(walls, command, {}, {_TEMPLATE: template}, timeout_sec)
 
 
@@ -93,7 +54,7 @@ async def clone(
         environment["GIT_SSL_CAINFO"] = walls.sees(ca_file, at=_CA)
     async with _opened(gate, walls, folder) as (prefix, proxy, gates):
         environment["https_proxy"] = proxy
-        command = [*prefix, *_git(url, "https")]
+        command = [*prefix, *clone_command(url, protocol="https")]
         try:
             await _clone(walls, command, environment, added | gates, timeout_sec)
         except CloneFailedError as error:
@@ -124,12 +85,6 @@ async def _opened(
         yield prefix, f"http://127.0.0.1:{_PROXY_PORT}", {_GATE: path}
 
 
-def _git(url: str, protocol: str) -> list[str]:
-    settings = {**_SETTINGS, f"protocol.{protocol}.allow": "always"}
-    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    return ["git", *options, *_CLONE, "--", url, "."]
-
-
 async def _clone(
     walls: Walls,
     command: Sequence[str],
@@ -139,15 +94,12 @@ async def _clone(
 ) -> None:
     # Inside, /etc/gitconfig is one of ours.
     system = {"GIT_CONFIG_SYSTEM": "/etc/gitconfig"} if isinstance(walls, Jail) else {}
-    enclosed = walls.enclose(command, environment=_ENVIRONMENT | system | environment, added=added)
+    enclosed = walls.enclose(
+        command, environment=GIT_ENVIRONMENT | system | environment, added=added
+    )
     try:
         outcome = await run(enclosed, timeout_sec=timeout_sec)
     except TimeoutError as error:
-        raise CloneFailedError(
-            f"The repository was not cloned within {timeout_sec:g} s. Is it too large?"
-        ) from error
+        raise CloneFailedError(clone_too_slow(timeout_sec)) from error
     if outcome.code:
-        said = outcome.trouble.splitlines()
-        raise CloneFailedError(
-            f"The repository could not be cloned: {said[-1][:300] if said else 'git gave up'}"
-        )
+        raise CloneFailedError(clone_failure(outcome.trouble))

@@ -8,11 +8,11 @@ from pathlib import Path
 from sandyard.kit.errors import InvalidError
 from sandyard.platform.runtime.errors import FilesTooLargeError, SnapshotNotFoundError
 from sandyard.platform.runtime.local.builtin import builtin_repository
-from sandyard.platform.runtime.local.checkout import BUILTIN, check_url
 from sandyard.platform.runtime.local.isolation import python_for
 from sandyard.platform.runtime.local.records import Isolation, Spec
 from sandyard.platform.runtime.local.snapshots import SnapshotFolder
 from sandyard.platform.runtime.model import Files, Limits, Owner, Program, path_parts
+from sandyard.platform.runtime.repositories import BUILTIN, check_url
 
 _UIDS = range(1_900_000_000, 1_900_010_000)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -45,7 +45,7 @@ def build_spec(
     templates: Path,
 ) -> Spec:
     """Raises InvalidError or SnapshotNotFoundError if this can't be tried."""
-    _check_environment(program.environment)
+    check_environment(program.environment)
     url = template = restore_from = None
     if isinstance(program.source, Files):
         check_sizes(program.source.contents, limits)
@@ -86,7 +86,7 @@ def check_sizes(files: Mapping[str, bytes], limits: Limits) -> None:
         raise FilesTooLargeError
 
 
-def _check_environment(environment: Mapping[str, str]) -> None:
+def check_environment(environment: Mapping[str, str]) -> None:
     are_named = all(map(_VARIABLE.fullmatch, environment))
     text = "".join((*environment, *environment.values()))
     if not are_named or "\0" in text or len(text.encode(errors="replace")) > _ENVIRONMENT_BYTES:
