@@ -86,10 +86,18 @@ class E2bDouble:
 
     @property
     def boxes(self) -> list[Box]:
-        """The sandboxes that run now, the oldest first."""
+        """The sandboxes that run or are paused now, the oldest first."""
         now = datetime.now(UTC)
-        self._boxes = {key: box for key, box in self._boxes.items() if box.end_at > now}
+        for box in list(self._boxes.values()):
+            if box.end_at <= now and not box.is_paused:
+                self.pause(box) if box.pauses else self.end(box.sandbox_id)
         return list(self._boxes.values())
+
+    def pause(self, box: Box) -> None:
+        box.is_paused = True
+
+    def wake(self, box: Box) -> None:
+        box.is_paused = False
 
     def find(self, sandbox_id: str) -> Box | None:
         return next((box for box in self.boxes if box.sandbox_id == sandbox_id), None)
@@ -123,7 +131,7 @@ class E2bDouble:
     @web.middleware
     async def _meet(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """What every call goes through: counted, held back, refused or broken off."""
-        if (site := self._site_of(request)) is not None:
+        if (site := await self._site_of(request)) is not None:
             return site
         operation = request.match_info.route.name
         if operation is None:
@@ -170,7 +178,7 @@ class E2bDouble:
             if (missing := request.match_info.get("id")) and self.find(missing) is None:
                 return refusal(404, f"sandbox {missing!r} doesn't exist")
             return await handler(request)
-        if (box := self.find(sandbox_id)) is None:
+        if (box := self.find(sandbox_id)) is None or box.is_paused:
             return refusal(502, "The sandbox was not found")
         if request.headers.get("X-Access-Token") != box.token:
             return refusal(401, "Invalid access token")
@@ -207,6 +215,7 @@ class E2bDouble:
             started_at=now,
             end_at=now + timedelta(seconds=order.get("timeout", 15)),
             token=secrets.token_hex(8),
+            pauses=order.get("autoPause", False),
         )
         self._boxes[box.sandbox_id] = box
         return answer(201, self._access(box))
@@ -232,15 +241,20 @@ class E2bDouble:
 
     async def _set_timeout(self, request: web.Request) -> web.Response:
         box = self._named(request)
+        if box.is_paused:
+            return refusal(404, f"sandbox {box.sandbox_id!r} isn't running")
         seconds = orjson.loads(await request.read())["timeout"]
         box.end_at = datetime.now(UTC) + timedelta(seconds=seconds)
         return web.Response(status=204)
 
     async def _connect(self, request: web.Request) -> web.Response:
-        """Lengthens the sandbox's life, if what is asked for is longer, as E2B does."""
+        """Lengthens the sandbox's life, if what is asked for is longer, as E2B does; wakes a
+        paused one."""
         box = self._named(request)
         seconds = orjson.loads(await request.read()).get("timeout", 300)
         box.end_at = max(box.end_at, datetime.now(UTC) + timedelta(seconds=seconds))
+        if box.is_paused:
+            self.wake(box)
         return answer(200, self._access(box))
 
     async def _health(self, _request: web.Request) -> web.Response:
@@ -294,7 +308,7 @@ class E2bDouble:
         await response.write(envelope({}, END_OF_STREAM))
         return response
 
-    def _site_of(self, request: web.Request) -> web.Response | None:
+    async def _site_of(self, request: web.Request) -> web.Response | None:
         """What a sandbox itself serves, at `PORT-ID.localhost`."""
         name, is_site, _ = request.host.partition(".localhost")
         if not is_site:

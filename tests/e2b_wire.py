@@ -43,7 +43,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Box:
-    """A sandbox that runs."""
+    """A sandbox that runs, or is paused."""
 
     sandbox_id: str
     template: str
@@ -53,6 +53,9 @@ class Box:
     token: str
     files: dict[str, bytes] = field(default_factory=dict)
     is_served: bool = False
+    pauses: bool = False
+    """Whether it is paused at its end, and not killed."""
+    is_paused: bool = False
 
 
 def wanted(request: web.Request) -> dict[str, str]:
@@ -71,7 +74,7 @@ def described(box: Box) -> dict[str, Any]:
         "cpuCount": 2,
         "memoryMB": 512,
         "diskSizeMB": 1024,
-        "state": "running",
+        "state": "paused" if box.is_paused else "running",
         "envdVersion": "0.6.7",
         "metadata": box.metadata,
     }

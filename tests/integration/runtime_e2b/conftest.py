@@ -1,0 +1,31 @@
+"""The runtime at E2B: the real SDK, against a double of E2B that really runs what it is told."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandyard.platform.runtime.e2b.runtime import E2bRuntime
+from tests.e2b_machines import E2bMachines, e2b_machines
+from tests.integration.runtime.git_server import GitServer, git_server
+from tests.integration.runtime_e2b.runtimes import connect_to
+
+
+@pytest.fixture(scope="session")
+def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
+    with git_server(tmp_path_factory.mktemp("git")) as server:
+        yield server
+
+
+@pytest.fixture
+async def double(tmp_path: Path, git: GitServer) -> AsyncIterator[E2bMachines]:
+    folder = tmp_path / "machines"
+    folder.mkdir()
+    trusted = {"GIT_SSL_CAINFO": str(git.ca_file)}
+    async with e2b_machines(folder, trusted) as double:
+        yield double
+
+
+@pytest.fixture
+def runtime(double: E2bMachines, tmp_path: Path) -> E2bRuntime:
+    return connect_to(double, tmp_path / "runtime")

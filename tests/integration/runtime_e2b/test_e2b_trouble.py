@@ -1,0 +1,307 @@
+"""What goes wrong at E2B, at a start, in between and at the end: nothing is lost or made twice."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.platform.runtime.e2b.control import E2bTimeouts
+from sandyard.platform.runtime.e2b.errors import (
+    E2bKeyRefusedError,
+    E2bRateLimitedError,
+    E2bTroubleError,
+)
+from sandyard.platform.runtime.e2b.runtime import E2bRuntime
+from sandyard.platform.runtime.errors import (
+    NotRunningError,
+    SnapshotNotFoundError,
+    StartFailedError,
+)
+from sandyard.platform.runtime.model import (
+    Ended,
+    Files,
+    Owner,
+    Program,
+    Repository,
+    Running,
+    Stopping,
+)
+from tests.e2b_machines import LONGEST_SEC, E2bMachines
+from tests.integration.runtime.git_server import GitServer
+from tests.integration.runtime.programs import LIMITS, new_owner, shell
+from tests.integration.runtime_e2b.runtimes import (
+    COUNTING,
+    IMPATIENT,
+    connect_to,
+    failure_of,
+    start,
+)
+
+KINDS = ("drop", "error", "unavailable", "nonsense", "rate_limited", "unauthorized", "lost")
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (Program(Files({"Procfile": b"worker: true\n"})), "WEB_LINE_MISSING"),
+        (shell("echo bye; exit 3"), "EXITED_AT_ONCE"),
+        (shell("echo waiting; exec sleep 1000"), "NOT_LISTENING"),
+    ],
+)
+async def test_a_program_that_does_not_serve_is_ended_with_its_reason(
+    double: E2bMachines, tmp_path: Path, program: Program, code: str
+) -> None:
+    runtime = connect_to(double, tmp_path / "runtime", listen_timeout_sec=0.5)
+    owner = new_owner()
+    for _ in range(2):
+        error = await failure_of(runtime, program, owner)
+        assert (type(error).__mro__[1], error.code) == (StartFailedError, code)
+    end = await runtime.find(owner)
+    assert isinstance(end, Ended)
+    assert (end.reason, end.error_code, end.started_at) == ("not_started", code, None)
+    assert (double.boxes, double.snapshots, double.calls["create"]) == ([], {}, 1)
+    if code != "WEB_LINE_MISSING":
+        said = {"EXITED_AT_ONCE": "bye", "NOT_LISTENING": "waiting"}[code]
+        assert error.details == {"log": [said]}
+        assert await runtime.tail_logs(owner, lines=5) == [said]
+
+
+async def test_a_repository_that_can_not_be_used_is_told(
+    double: E2bMachines, runtime: E2bRuntime, git: GitServer
+) -> None:
+    urls = {
+        git.add("no-procfile", {"README": b"nothing to run"}): "PROCFILE_MISSING",
+        "https://127.0.0.1:9/nothing.git": "CLONE_FAILED",
+    }
+    for url, code in urls.items():
+        error = await failure_of(runtime, Program(Repository(url)), new_owner())
+        assert error.code == code
+    assert double.boxes == []
+    created = double.calls["create"]
+    for url in ("http://example.com/x.git", "ext::sh -c id", "file:///etc", "builtin:no-such"):
+        owner = new_owner()
+        error = await failure_of(runtime, Program(Repository(url)), owner)
+        assert error.code == "INVALID_REPOSITORY_URL"
+        assert await runtime.find(owner) is None
+    assert double.calls["create"] == created
+
+
+async def test_a_snapshot_that_is_not_there_is_told_and_nothing_is_kept(
+    double: E2bMachines, runtime: E2bRuntime
+) -> None:
+    owner = new_owner()
+    with pytest.raises(SnapshotNotFoundError):
+        await start(runtime, replace(COUNTING, snapshot_id="team/none:default"), owner=owner)
+    assert await runtime.find(owner) is None
+    assert double.calls["create"] == 0
+
+
+async def test_what_e2b_refuses_to_make_is_a_failed_start(
+    double: E2bMachines, runtime: E2bRuntime
+) -> None:
+    limits = replace(LIMITS, max_running_sec=LONGEST_SEC + 1)
+    with pytest.raises(StartFailedError, match="greater than 24 hours"):
+        await start(runtime, limits=limits)
+    assert double.boxes == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_trouble_is_not_an_end(double: E2bMachines, runtime: E2bRuntime, kind: str) -> None:
+    running = await start(runtime)
+    double.inject(kind)
+    for call in (runtime.find, runtime.stop, runtime.sample):
+        with pytest.raises(UnavailableError):
+            await call(running.owner)
+    with pytest.raises(UnavailableError):
+        await runtime.list_held("sandbox")
+    double.calm()
+    assert await runtime.list_held("sandbox") == [running]
+    assert len(double.boxes) == 1
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "not_found"])
+async def test_trouble_inside_is_not_an_end_while_e2b_says_that_it_runs(
+    double: E2bMachines, runtime: E2bRuntime, kind: str
+) -> None:
+    running = await start(runtime)
+    for operation in ("download", "health", "run", "upload"):
+        if kind != "not_found" or operation != "download":
+            double.inject(kind, operation)
+    assert await runtime.find(running.owner) == running
+    double.calm()
+    assert await runtime.find(running.owner) == running
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("rate_limited", E2bRateLimitedError),
+        ("unauthorized", E2bKeyRefusedError),
+        ("drop", E2bTroubleError),
+    ],
+)
+async def test_each_trouble_is_told_as_what_it_is(
+    double: E2bMachines, runtime: E2bRuntime, kind: str, expected: type[UnavailableError]
+) -> None:
+    await runtime.check()
+    double.inject(kind, retry_after=17 if kind == "rate_limited" else None)
+    with pytest.raises(UnavailableError) as raised:
+        await runtime.check()
+    assert type(raised.value) is expected
+    assert raised.value.retry_after == (17 if kind == "rate_limited" else 5)
+
+
+async def test_a_restarted_server_adopts_what_runs(
+    double: E2bMachines, runtime: E2bRuntime, tmp_path: Path
+) -> None:
+    first, second = await start(runtime), await start(runtime)
+    restarted = connect_to(double, tmp_path / "runtime")
+    assert await restarted.list_held("sandbox") == [first, second]
+    assert "this is run 1" in await restarted.tail_logs(first.owner, lines=5)
+    end = await restarted.stop(first.owner)
+    assert end.snapshot is not None
+    assert await runtime.find(first.owner) == end
+    assert len(double.boxes) == 1
+
+
+@pytest.mark.parametrize("kind", ["drop_after", "hang_after"])
+async def test_of_a_create_whose_answer_was_lost_nothing_is_left_but_its_end(
+    double: E2bMachines, tmp_path: Path, kind: str
+) -> None:
+    owner = new_owner()
+    double.inject(kind, "create")
+    with pytest.raises(UnavailableError):
+        await start(connect_to(double, tmp_path / "runtime", IMPATIENT), owner=owner)
+    double.calm()
+    assert (len(double.boxes), double.calls["create"]) == (1, 1)
+    restarted = connect_to(double, tmp_path / "runtime")
+    [held] = await restarted.list_held("sandbox")
+    assert isinstance(held, Ended)
+    assert (held.owner, held.reason, held.error_code) == (owner, "not_started", "START_FAILED")
+    assert double.boxes == []
+    await start(restarted, owner=replace(owner, attempt="next"))
+    assert len(double.boxes) == 1
+
+
+@pytest.mark.parametrize("operation", ["upload", "run", "timeout", "get"])
+async def test_of_a_start_that_breaks_off_nothing_is_left_but_its_end(
+    double: E2bMachines, runtime: E2bRuntime, operation: str
+) -> None:
+    owner = new_owner()
+    double.inject("error", operation)
+    with pytest.raises(UnavailableError):
+        await start(runtime, owner=owner)
+    double.calm()
+    held = await runtime.find(owner)
+    assert isinstance(held, Ended)
+    assert held.reason == "not_started"
+    assert double.boxes == []
+
+
+async def test_a_server_that_stops_while_a_program_starts_leaves_none(
+    double: E2bMachines, runtime: E2bRuntime, tmp_path: Path
+) -> None:
+    owner = new_owner()
+    starting = asyncio.create_task(start(runtime, shell("exec sleep 1000"), owner=owner))
+    async with asyncio.timeout(10):
+        while not double.calls["run"]:
+            await asyncio.sleep(0.01)
+    starting.cancel()
+    await asyncio.wait([starting])
+    restarted = connect_to(double, tmp_path / "runtime")
+    [held] = await restarted.list_held("sandbox")
+    assert isinstance(held, Ended)
+    assert double.boxes == []
+
+
+async def test_a_sandbox_that_came_too_late_is_killed_and_those_of_others_are_not(
+    double: E2bMachines, runtime: E2bRuntime, tmp_path: Path
+) -> None:
+    elsewhere = connect_to(double, tmp_path / "elsewhere", node="elsewhere")
+    theirs, mine = await start(elsewhere), await start(runtime)
+    late = Owner("sandbox", "box", "late")
+    await start(runtime, owner=late)
+    for path in (tmp_path / "runtime" / "held" / "sandbox" / "box" / "late").iterdir():
+        path.unlink()
+    assert len(double.boxes) == 3
+    assert await runtime.list_held("sandbox") == [mine]
+    assert len(double.boxes) == 2
+    assert await elsewhere.find(theirs.owner) == theirs
+    assert await runtime.list_held("preview") == []
+
+
+async def test_a_stop_during_the_start_ends_it(double: E2bMachines, runtime: E2bRuntime) -> None:
+    owner = new_owner()
+    starting = asyncio.create_task(failure_of(runtime, shell("exec sleep 1000"), owner))
+    async with asyncio.timeout(10):
+        while not double.calls["run"]:
+            await asyncio.sleep(0.01)
+        end = await runtime.stop(owner)
+    assert (end.reason, end.error_code) == ("not_started", "STOPPED_WHILE_STARTING")
+    assert (await starting).code == "STOPPED_WHILE_STARTING"
+    assert double.boxes == []
+
+
+@pytest.mark.parametrize("operation", ["snapshot", "delete"])
+async def test_a_stop_that_breaks_off_is_finished_later_with_the_true_end(
+    double: E2bMachines, runtime: E2bRuntime, operation: str
+) -> None:
+    running = await start(runtime)
+    double.inject("unavailable", operation, times=1)
+    with pytest.raises(UnavailableError):
+        await runtime.stop(running.owner)
+    stopping = runtime._of(running.owner).held()
+    assert isinstance(stopping, Stopping)
+    end = await runtime.find(running.owner)
+    assert isinstance(end, Ended)
+    assert end.reason == "stopped"
+    assert end.snapshot is not None
+    assert (double.boxes, len(double.snapshots)) == ([], 1)
+
+
+async def test_after_a_while_it_ends_without_a_snapshot(
+    double: E2bMachines, tmp_path: Path
+) -> None:
+    runtime = connect_to(double, tmp_path / "runtime", E2bTimeouts(keep_trying_sec=0))
+    running = await start(runtime)
+    double.inject("error", "snapshot")
+    end = await runtime.stop(running.owner)
+    assert (end.reason, end.snapshot) == ("stopped", None)
+    assert end.snapshot_trouble is not None
+    assert end.snapshot_trouble.startswith("E2B gives no usable answer")
+    assert double.boxes == []
+
+
+async def test_one_that_e2b_loses_at_the_start_has_failed(
+    double: E2bMachines, runtime: E2bRuntime
+) -> None:
+    double.inject("not_found", "timeout")
+    with pytest.raises(StartFailedError, match="E2B ended its sandbox"):
+        await start(runtime)
+    assert double.boxes == []
+
+
+async def test_a_wrong_key_is_told_and_nothing_is_kept_of_it(
+    double: E2bMachines, tmp_path: Path
+) -> None:
+    stranger = connect_to(double, tmp_path / "runtime", api_key="e2b_another_key")
+    with pytest.raises(E2bKeyRefusedError) as raised:
+        await stranger.check()
+    assert "e2b_another_key" not in f"{raised.value} {raised.value.reason}"
+    with pytest.raises(E2bKeyRefusedError):
+        await stranger.delete_snapshot("team/none:default")
+
+
+async def test_gone_in_the_moment_of_a_call_is_not_running(
+    double: E2bMachines, runtime: E2bRuntime
+) -> None:
+    running = await start(runtime)
+    double.inject("not_found", "metrics", times=1)
+    with pytest.raises(NotRunningError):
+        await runtime.sample(running.owner)
+    double.inject("not_found", "timeout", times=1)
+    with pytest.raises(NotRunningError):
+        await runtime.extend(running.owner, deadline_at=running.deadline_at)
+    assert isinstance(await runtime.find(running.owner), Running)
