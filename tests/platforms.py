@@ -194,7 +194,11 @@ async def platform_api(
 
 
 def platform_settings(
-    url: str | None, *, sandboxes: dict[str, Any] | None = None, **settings: Any
+    url: str | None,
+    *,
+    sandboxes: dict[str, Any] | None = None,
+    e2b: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Settings:
     loaded = load_settings()
     unlimited = {"attempts_per_account": "100000/minute", "attempts_per_address": "100000/minute"}
@@ -209,6 +213,7 @@ def platform_settings(
         server=loaded.server.model_copy(update=server),
         platform=loaded.platform.model_copy(update=unlimited | secret | settings),
         sandboxes=loaded.sandboxes.model_copy(update=sandboxes or {}),
+        e2b=loaded.e2b.model_copy(update=e2b or {}),
     )
 
 

@@ -239,7 +239,9 @@ class PlatformSettings(Section):
 class SandboxSettings(Section):
     """Sandboxes, usage and bills."""
 
-    sandbox_runtime: Literal["local"] = Field("local", description="What sandboxes run on.")
+    sandbox_runtime: Literal["local", "e2b"] = Field(
+        "local", description="Where sandboxes run: this machine, or E2B."
+    )
     sandbox_isolation: Literal["bubblewrap", "none"] = Field(
         "bubblewrap", description="`none` runs programs unconfined: only for code you trust."
     )
@@ -307,6 +309,11 @@ class PreviewSettings(Section):
     preview_sweep_interval_sec: Seconds = Field(
         60, description="Between two looks for previews of nobody's, such as a deleted project's."
     )
+
+
+class E2bSettings(Section):
+    """E2B, for what is set to it."""
+
     e2b_api_key: Token = Field(None, description="Our key at E2B.")
     e2b_api_url: str | None = Field(
         None, pattern=r"^https?://[^\s/]+", description="Another control API than E2B's own."
@@ -315,7 +322,9 @@ class PreviewSettings(Section):
         None, pattern=r"^https?://[^\s/]+", description="Where its sandboxes take files."
     )
     e2b_template: str = Field("base", description="The template of its sandboxes.")
-    e2b_port: int = Field(8080, ge=1, le=65535, description="The port that shows the preview.")
+    e2b_port: int = Field(
+        8080, ge=1, le=65535, description="The port that shows a preview, or a sandbox's program."
+    )
 
 
 class DynamoSettings(Section):
@@ -341,6 +350,7 @@ class Settings:
     platform: PlatformSettings
     sandboxes: SandboxSettings
     previews: PreviewSettings
+    e2b: E2bSettings
 
     def only(self, part: str) -> "Settings":
         """The same, for a process that runs this part alone."""

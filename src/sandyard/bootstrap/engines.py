@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sandyard.kit.sql import Database, open_database
-from sandyard.settings import Settings
+from sandyard.settings import E2bSettings, Settings, SettingsError
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.kit.dynamo import Dynamo
@@ -43,6 +43,13 @@ def open_dynamo(settings: Settings) -> "Dynamo":
         endpoint_url=settings.dynamo.ddb_endpoint_url,
         policy=DynamoPolicy(circuit_threshold=settings.provider.circuit_breaker_threshold),
     )
+
+
+def e2b_key(settings: E2bSettings, *, needed_for: str) -> str:
+    key = secret(settings.e2b_api_key)
+    if key is None:
+        raise SettingsError(f"E2B_API_KEY: must be set for {needed_for}")
+    return key
 
 
 def secret(value: SecretStr | None) -> str | None:

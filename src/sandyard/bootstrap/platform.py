@@ -149,7 +149,14 @@ def build_platform(
         lease_sec=settings.server.job_lease_sec,
     )
     wired = build_sandboxes(
-        settings.sandboxes, database, guard, runner, clock=clock, data_dir=data_dir, prefix=PREFIX
+        settings.sandboxes,
+        database,
+        guard,
+        runner,
+        e2b=settings.e2b,
+        clock=clock,
+        data_dir=data_dir,
+        prefix=PREFIX,
     )
     return PlatformPart(
         database=database,

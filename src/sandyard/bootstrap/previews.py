@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from fastapi import APIRouter
 
-from sandyard.bootstrap.engines import open_part_database, secret
+from sandyard.bootstrap.engines import e2b_key, open_part_database
 from sandyard.bootstrap.part import Gauges
 from sandyard.bootstrap.platform import PREFIX, PlatformPart
 from sandyard.bootstrap.preview_provider import LocalPreviewProvider
@@ -26,7 +26,7 @@ from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.sql import SqlPreviewStore
-from sandyard.settings import Settings, SettingsError
+from sandyard.settings import Settings
 
 _MEMORY_BYTES = 256 * 2**20
 _PROCESSES = 32
@@ -108,15 +108,13 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
     if chosen.preview_provider == "e2b":
         from sandyard.previews.providers.e2b import E2bProvider
 
-        key = secret(chosen.e2b_api_key)
-        if key is None:
-            raise SettingsError("E2B_API_KEY: must be set for PREVIEW_PROVIDER=e2b")
+        e2b = settings.e2b
         return E2bProvider(
-            key,
-            api_url=chosen.e2b_api_url,
-            sandbox_url=chosen.e2b_sandbox_url,
-            template=chosen.e2b_template,
-            port=chosen.e2b_port,
+            e2b_key(e2b, needed_for="PREVIEW_PROVIDER=e2b"),
+            api_url=e2b.e2b_api_url,
+            sandbox_url=e2b.e2b_sandbox_url,
+            template=e2b.e2b_template,
+            port=e2b.e2b_port,
         )
     limits = Limits(
         cpu=1,
@@ -125,7 +123,7 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         storage_bytes=4 * chosen.preview_max_bytes + 64 * 2**20,
         max_running_sec=chosen.preview_ttl_minutes * 60,
     )
-    return LocalPreviewProvider(platform.wired.runtime, limits)
+    return LocalPreviewProvider(platform.wired.local_runtime, limits)
 
 
 def open_old_columns(settings: Settings, data_dir: Path) -> tuple[OldColumns, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from sandyard.bootstrap.engines import e2b_key
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
@@ -34,7 +35,7 @@ from sandyard.platform.sandboxes.sql import SqlSandboxStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.listing import SqlUsageStore
 from sandyard.platform.usage.model import PriceList
-from sandyard.settings import SandboxSettings
+from sandyard.settings import E2bSettings, SandboxSettings
 
 _GIGABYTE = 2**30
 _usage_id = partial(resource_id, "usg")
@@ -45,6 +46,8 @@ class SandboxesWired:
     node: str
     sandboxes: Sandboxes
     runtime: Runtime
+    local_runtime: Runtime
+    """This machine's, wherever sandboxes run."""
     schedule: Sequence[Job[Any]]
     routers: Sequence[APIRouter]
 
@@ -55,12 +58,15 @@ def build_sandboxes(
     guard: AccessGuard,
     runner: JobRunner,
     *,
+    e2b: E2bSettings,
     clock: Clock,
     data_dir: Path,
     prefix: str,
 ) -> SandboxesWired:
-    runtime = open_runtime(settings, data_dir)
     node = node_name(data_dir)
+    runtime = local_runtime = open_local_runtime(settings, data_dir)
+    if settings.sandbox_runtime == "e2b":
+        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node)
     prices = PriceList(
         vcpu=settings.price_vcpu_hour,
         memory_gb=settings.price_memory_gb_hour,
@@ -134,10 +140,10 @@ def build_sandboxes(
             billing_store, partial(runner.run, billing_job), guard, prefix=prefix
         ),
     )
-    return SandboxesWired(node, sandboxes, runtime, schedule, routers)
+    return SandboxesWired(node, sandboxes, runtime, local_runtime, schedule, routers)
 
 
-def open_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
+def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
     return LocalRuntime(
         data_dir / "runtime",
         LocalPolicy(
@@ -148,6 +154,28 @@ def open_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
             listen_timeout_sec=settings.sandbox_listen_timeout_sec,
         ),
     )
+
+
+def open_e2b_runtime(
+    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str
+) -> Runtime:
+    from sandyard.platform.runtime.e2b.control import E2bControl
+    from sandyard.platform.runtime.e2b.runtime import E2bRuntime
+    from sandyard.platform.runtime.e2b.starts import E2bPolicy
+
+    control = E2bControl(
+        e2b_key(e2b, needed_for="SANDBOX_RUNTIME=e2b"),
+        api_url=e2b.e2b_api_url,
+        sandbox_url=e2b.e2b_sandbox_url,
+        port=e2b.e2b_port,
+    )
+    policy = E2bPolicy(
+        node,
+        template=e2b.e2b_template,
+        prepare_timeout_sec=settings.sandbox_git_timeout_sec,
+        listen_timeout_sec=settings.sandbox_listen_timeout_sec,
+    )
+    return E2bRuntime(data_dir / "runtime-e2b", control, policy)
 
 
 def node_name(data_dir: Path) -> str:
