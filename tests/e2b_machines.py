@@ -183,7 +183,7 @@ class E2bMachines(E2bDouble):
         command = await asyncio.create_subprocess_exec(
             order["cmd"],
             *order["args"],
-            cwd=machine.home,
+            cwd=machine.home if order.get("cwd") == "~" else "/",
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(machine.home),
@@ -231,15 +231,18 @@ class E2bMachines(E2bDouble):
             shutil.rmtree(files)
         shutil.copytree(machine.home, files, symlinks=True)
         self.snapshots[snapshot_id] = Kept(files, len(list(machine.pids())))
-        return answer(201, {"snapshotID": snapshot_id, "names": [snapshot_id]})
+        return answer(201, _described(snapshot_id))
 
     async def _list_snapshots(self, request: web.Request) -> web.Response:
         name = request.query.get("name")
         found = [each for each in self.snapshots if name in (None, each)]
-        return answer(200, [{"snapshotID": each, "names": [each]} for each in found])
+        return answer(200, [_described(each) for each in found])
 
     async def _delete_snapshot(self, request: web.Request) -> web.Response:
-        kept = self.snapshots.pop(request.match_info["snapshot"], None)
+        snapshot_id = request.match_info["snapshot"]
+        if any(box.template == snapshot_id for box in self.boxes):
+            return refusal(400, "there are running sandboxes using it")
+        kept = self.snapshots.pop(snapshot_id, None)
         if kept is None:
             return refusal(404, "no such template")
         shutil.rmtree(kept.files)
@@ -261,6 +264,10 @@ class E2bMachines(E2bDouble):
 
     def _machine(self, request: web.Request) -> Machine:
         return self.machines[self._named(request).sandbox_id]
+
+
+def _described(snapshot_id: str) -> dict[str, Any]:
+    return {"snapshotID": snapshot_id, "names": [snapshot_id.removesuffix(":default")]}
 
 
 @asynccontextmanager

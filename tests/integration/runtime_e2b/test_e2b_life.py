@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.platform.runtime.e2b.errors import E2bNotMeasuredError
+from sandyard.platform.runtime.e2b.errors import E2bNotMeasuredError, E2bRefusedError
 from sandyard.platform.runtime.e2b.runtime import E2bRuntime
 from sandyard.platform.runtime.errors import (
     AttemptEndedError,
@@ -56,7 +56,11 @@ async def test_it_starts_serves_stops_and_finds_its_files_again(
     await runtime.forget(first.owner)
     assert await runtime.find(first.owner) is None
     assert [held.owner for held in await runtime.list_held("sandbox")] == [again.owner]
-    await runtime.delete_snapshot(end.snapshot.id)
+    with pytest.raises(E2bRefusedError):
+        await runtime.delete_snapshot(end.snapshot.id)
+    await runtime.stop(again.owner)
+    for snapshot in await runtime.list_snapshots():
+        await runtime.delete_snapshot(snapshot.id)
     await runtime.delete_snapshot(end.snapshot.id)
     assert (double.snapshots, await runtime.list_snapshots()) == ({}, [])
 

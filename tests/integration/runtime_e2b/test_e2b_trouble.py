@@ -244,12 +244,15 @@ async def test_a_stop_during_the_start_ends_it(double: E2bMachines, runtime: E2b
     assert double.boxes == []
 
 
-@pytest.mark.parametrize("operation", ["snapshot", "delete"])
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [("snapshot", "unavailable"), ("snapshot", "not_found"), ("delete", "unavailable")],
+)
 async def test_a_stop_that_breaks_off_is_finished_later_with_the_true_end(
-    double: E2bMachines, runtime: E2bRuntime, operation: str
+    double: E2bMachines, runtime: E2bRuntime, operation: str, kind: str
 ) -> None:
     running = await start(runtime)
-    double.inject("unavailable", operation, times=1)
+    double.inject(kind, operation, times=1)
     with pytest.raises(UnavailableError):
         await runtime.stop(running.owner)
     stopping = runtime._of(running.owner).held()

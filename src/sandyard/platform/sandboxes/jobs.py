@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError
+from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.kit.ids import IdMaker
 from sandyard.platform.notifications.model import Notice, NotificationType
 from sandyard.platform.runtime.model import Ended, Held, Running
@@ -167,8 +167,15 @@ class KeepSnapshots:
         ]
         claimed = await self._store.claimed_snapshots(old)
         for snapshot_id in set(old) - claimed:
-            await self._runtime.delete_snapshot(snapshot_id)
-            report.unclaimed_removed += 1
+            try:
+                await self._runtime.delete_snapshot(snapshot_id)
+            except UnavailableError as error:  # the others are not to wait for it
+                logger.warning(
+                    "a snapshot of nobody's could not be removed",
+                    extra={"action": "snapshots", "reason": error.reason},
+                )
+            else:
+                report.unclaimed_removed += 1
 
 
 def _may_stay(held: Held, sandbox: Sandbox) -> bool:

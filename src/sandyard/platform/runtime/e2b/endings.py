@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.runtime.e2b.control import E2bControl
-from sandyard.platform.runtime.e2b.errors import E2bGoneError
+from sandyard.platform.runtime.e2b.errors import E2bGoneError, E2bTroubleError
 from sandyard.platform.runtime.e2b.records import Record, SnapshotRecords
 from sandyard.platform.runtime.errors import StartFailedError
 from sandyard.platform.runtime.model import Ended, EndReason, Owner, Running, Snapshot
@@ -106,7 +106,9 @@ class Endings:
         """The end with its snapshot, or with the reason why there is none."""
         try:
             return replace(ended, snapshot=await self._take_snapshot(record))
-        except E2bGoneError:
+        except E2bGoneError as error:
+            if await self._control.state(record.sandbox_id() or "") != "gone":
+                raise E2bTroubleError(reason="it was paused meanwhile") from error
             return replace(ended, snapshot_trouble="E2B has it no more")
         except UnavailableError as error:
             if time.time() - ended.ended_at < self._control.timeouts.keep_trying_sec:

@@ -23,6 +23,8 @@ from sandyard.platform.runtime.repositories import (
 if TYPE_CHECKING:
     from e2b import AsyncSandbox
 
+_HOME = "~"
+"""Said each time: a template may have another folder for commands."""
 _MARK = "SANDYARD_PROGRAM"
 """The variable that all processes of a program have."""
 
@@ -96,6 +98,7 @@ class Inside:
                 scripts.launch(command),
                 background=True,
                 envs=envs,
+                cwd=_HOME,
                 timeout=0,
             )
             await started.disconnect()
@@ -136,7 +139,9 @@ class Inside:
 
         async with kit.translated(self._timeout_sec + more_sec, translation, CommandExitException):
             try:
-                done = await self._sandbox.commands.run(script, envs=dict(envs or {}), timeout=0)
+                done = await self._sandbox.commands.run(
+                    script, envs=dict(envs or {}), cwd=_HOME, timeout=0
+                )
             except CommandExitException as error:
                 return Outcome(error.exit_code, error.stdout or "", error.stderr or "")
         return Outcome(0, done.stdout, done.stderr)
