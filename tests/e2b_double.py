@@ -19,7 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,6 +32,7 @@ from tests.e2b_wire import (
     STATUSES,
     Box,
     Fault,
+    access,
     answer,
     cut,
     described,
@@ -39,6 +40,7 @@ from tests.e2b_wire import (
     file_name,
     name_of,
     refusal,
+    take_fault,
     wanted,
 )
 from tests.servers import clean_environment, wait_until_ready
@@ -143,7 +145,7 @@ class E2bDouble:
             most = max(self.most_in_flight[subject], self.in_flight[subject])
             self.most_in_flight[subject] = most
         try:
-            return await self._answer(request, handler, self._fault_of(operation))
+            return await self._answer(request, handler, take_fault(self.faults, operation))
         finally:
             self.in_flight.subtract(subjects)
 
@@ -184,15 +186,6 @@ class E2bDouble:
             return refusal(401, "Invalid access token")
         return await handler(request)
 
-    def _fault_of(self, operation: str) -> Fault | None:
-        for place, fault in enumerate(self.faults):
-            if fault.operation in ("*", operation):
-                if fault.times is not None:
-                    left = fault.times - 1
-                    self.faults[place : place + 1] = [replace(fault, times=left)] if left else []
-                return fault
-        return None
-
     async def _subjects(self, request: web.Request) -> set[str]:
         """The sandbox and the project that a call is about."""
         sandbox_id = request.match_info.get("id") or request.headers.get("E2b-Sandbox-Id")
@@ -218,7 +211,7 @@ class E2bDouble:
             pauses=order.get("autoPause", False),
         )
         self._boxes[box.sandbox_id] = box
-        return answer(201, self._access(box))
+        return answer(201, access(box, self._domain))
 
     async def _list(self, request: web.Request) -> web.Response:
         """In pages of two unless more is asked for, so that whoever reads only the first one is
@@ -255,7 +248,7 @@ class E2bDouble:
         box.end_at = max(box.end_at, datetime.now(UTC) + timedelta(seconds=seconds))
         if box.is_paused:
             self.wake(box)
-        return answer(200, self._access(box))
+        return answer(200, access(box, self._domain))
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response(status=204)
@@ -326,16 +319,6 @@ class E2bDouble:
     @property
     def _domain(self) -> str:
         return f"localhost:{self._runner.addresses[0][1]}"
-
-    def _access(self, box: Box) -> dict[str, Any]:
-        return {
-            "templateID": box.template,
-            "sandboxID": box.sandbox_id,
-            "clientID": "client",
-            "envdVersion": "0.6.7",
-            "envdAccessToken": box.token,
-            "domain": self._domain,
-        }
 
     async def _show(self, _request: web.Request) -> web.Response:
         return answer(

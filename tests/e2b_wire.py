@@ -1,7 +1,7 @@
 """What E2B's double says and hears: its sandboxes and faults, and how they look on the wire."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -56,6 +56,29 @@ class Box:
     pauses: bool = False
     """Whether it is paused at its end, and not killed."""
     is_paused: bool = False
+
+
+def take_fault(faults: list[Fault], operation: str) -> Fault | None:
+    """The first that is meant for this call, which is then one time fewer left."""
+    for place, fault in enumerate(faults):
+        if fault.operation in ("*", operation):
+            if fault.times is not None:
+                left = fault.times - 1
+                faults[place : place + 1] = [replace(fault, times=left)] if left else []
+            return fault
+    return None
+
+
+def access(box: Box, domain: str) -> dict[str, Any]:
+    """What whoever made or found it needs to get in."""
+    return {
+        "templateID": box.template,
+        "sandboxID": box.sandbox_id,
+        "clientID": "client",
+        "envdVersion": "0.6.7",
+        "envdAccessToken": box.token,
+        "domain": domain,
+    }
 
 
 def wanted(request: web.Request) -> dict[str, str]:
