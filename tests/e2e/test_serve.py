@@ -326,3 +326,21 @@ def test_a_pasted_line_needs_no_quoting(tmp_path: Path) -> None:
         process.wait(15)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def test_pages_of_the_origins_that_are_named_may_call_and_no_others(tmp_path: Path) -> None:
+    origin, call = "https://editor.example.com", "/api/v1/projects/x/sandbox/status"
+    asked = {
+        "Access-Control-Request-Method": "GET",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    environment = {"CORS_ORIGINS": f"https://other.example.com, {origin}"}
+    with sandyard_serve(tmp_path / "data", environment=environment) as server:
+        for page, allowed in ((origin, origin), ("https://evil.example.com", None)):
+            before = httpx.options(f"{server.url}{call}", headers={"Origin": page} | asked)
+            answer = httpx.get(f"{server.url}{call}", headers={"Origin": page})
+            assert answer.json()["error"]["code"] == "LOGIN_REQUIRED"
+            for each in (before, answer):
+                assert each.headers.get("Access-Control-Allow-Origin") == allowed, each.text
+            assert before.is_success == (allowed is not None)
+            assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sandyard.previews.jobs import DeletedReport
 from tests.e2b_double import E2bDouble
 from tests.platforms import code_of
 from tests.preview_apis import PreviewApi, minutes, preview_api
@@ -194,6 +195,81 @@ async def test_a_refusal_that_is_certain_holds_nobody_up(
         await api.sync(caller, project)
 
 
+async def test_a_refusal_after_the_making_is_none_of_the_making(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    double.inject("rate_limited", "upload", times=1)
+    refused = await api.call("POST", f"/projects/{project}/sync", caller)
+    assert code_of(refused) == (503, "PREVIEW_PROVIDER_RATE_LIMITED")
+    await api.sync(caller, project)
+    assert double.calls["create"] == len(double.boxes) == 1
+
+
+async def test_after_a_making_that_broke_off_nobody_waits_for_the_whole_time(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    double.inject("error", "create", times=1)
+    failed = await api.call("POST", f"/projects/{project}/sync", caller)
+    assert code_of(failed) == (503, "PREVIEW_PROVIDER_FAILED")
+    api.clock.advance(31)
+    async with asyncio.timeout(10):
+        await api.sync(caller, project)
+    assert len(double.boxes) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("rate_limited", "PREVIEW_PROVIDER_RATE_LIMITED"),
+        ("error", "PREVIEW_PROVIDER_FAILED"),
+        ("unauthorized", "PREVIEW_PROVIDER_KEY_REFUSED"),
+        ("drop", "PREVIEW_PROVIDER_UNREACHABLE"),
+    ],
+)
+async def test_a_sync_in_trouble_tells_which(
+    api: PreviewApi, double: E2bDouble, kind: str, code: str
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    await api.sync(caller, project)
+    double.inject(kind, "get", retry_after=7 if kind == "rate_limited" else None)
+    refused = await api.call("POST", f"/projects/{project}/sync", caller)
+    assert code_of(refused) == (503, code)
+    if kind == "rate_limited":
+        assert refused.headers["Retry-After"] == "7"
+    assert len(double.boxes) == 1
+
+
+async def test_the_preview_of_a_deleted_project_ends_and_takes_no_room(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    deleted, *kept = [await api.project(caller, **{"index.html": str(n)}) for n in range(4)]
+    for project in (deleted, *kept[:2]):
+        await api.sync(caller, project)
+    assert (await api.call("DELETE", f"/projects/{deleted}", caller)).status_code == 204
+    await api.sync(caller, kept[2])
+    [job] = [job for job in api.previews.schedule if job.name == "deleted-previews"]
+    assert await api.previews.runner.run(job) == DeletedReport(ended=1)
+    assert {box.metadata["project_id"] for box in double.boxes} == set(kept)
+    assert await api.previews.runner.run(job) == DeletedReport(ended=0)
+
+
+async def test_half_a_character_is_no_text(api: PreviewApi) -> None:
+    caller = await api.account()
+    project = await api.project(caller)
+    body = b'{"files":[{"path":"a","content":"\\ud83d"}]}'
+    headers = {"Content-Type": "application/json"}
+    refused = await api.call(
+        "PUT", f"/projects/{project}/files", caller, content=body, headers=headers
+    )
+    assert code_of(refused) == (400, "INVALID_FILE_ENCODING")
+
+
 async def test_an_account_has_so_many_previews(api: PreviewApi, double: E2bDouble) -> None:
     caller, other = await api.account(), await api.account()
     projects = [await api.project(caller, **{"index.html": str(n)}) for n in range(4)]
@@ -209,7 +285,19 @@ async def test_an_account_has_so_many_previews(api: PreviewApi, double: E2bDoubl
 
 @pytest.mark.parametrize(
     "path",
-    ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "a/.", "a\\b", "a\0b", "a\nb", "x" * 513],
+    [
+        "../x",
+        "/etc/passwd",
+        "a/../../x",
+        "a//b",
+        "./a",
+        "a/.",
+        "a\\b",
+        "a\0b",
+        "a\nb",
+        "x" * 513,
+        "é" * 101,
+    ],
 )
 async def test_a_path_that_leaves_the_project_is_refused(api: PreviewApi, path: str) -> None:
     caller = await api.account()

@@ -68,6 +68,18 @@ async def test_a_new_sandbox_shows_the_files_and_knows_its_times(
     assert await provider.get(made.sandbox_id) == made
 
 
+async def test_texts_are_utf_8_and_nothing_is_kept_by_a_browser(
+    provider: LocalPreviewProvider,
+) -> None:
+    files = {"index.html": "Grüße ✓".encode(), "app.js": b"1", "photo.png": b"\x89PNG"}
+    made = await create(provider, files=files)
+    pages = [await page_at(made.preview_url, path) for path in ("/", "/app.js", "/photo.png")]
+    assert pages[0].text == "Grüße ✓"
+    kinds = [page.headers["Content-Type"] for page in pages]
+    assert kinds == ["text/html; charset=utf-8", "text/javascript; charset=utf-8", "image/png"]
+    assert {page.headers["Cache-Control"] for page in pages} == {"no-store"}
+
+
 async def test_files_are_written_and_deleted_while_it_runs(provider: LocalPreviewProvider) -> None:
     made = await create(provider, files=PAGE | {"old.html": b"old", "folder/page.html": b"x"})
     await provider.write_files(

@@ -28,6 +28,7 @@ from sandyard.previews.providers.errors import (
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.providers.site_server import SITE_SERVER
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxInfo
@@ -87,8 +88,12 @@ class E2bProvider:
             sandbox = await self._sandboxes.create(
                 self._template, timeout=_seconds(ttl), metadata=_metadata(project_id, attempt)
             )
-        await self._bring_up_to_date(sandbox, files, ())
-        return await self.get(sandbox.sandbox_id)
+        try:
+            await self._bring_up_to_date(sandbox, files, ())
+            return await self.get(sandbox.sandbox_id)
+        except ProviderTroubleError as error:
+            error.made_nothing = False  # whatever was refused here, the sandbox is there
+            raise
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         from e2b import SandboxQuery
@@ -201,8 +206,9 @@ class E2bProvider:
         If one listens already, the new one finds its port taken and ends.
         """
         folder, port = shlex.quote(SITE), self._port
+        program = shlex.quote(SITE_SERVER)
         server = await sandbox.commands.run(
-            f"mkdir -p {folder} && exec python3 -m http.server {port} --directory {folder}",
+            f"mkdir -p {folder} && exec python3 -I -c {program} 0.0.0.0 {port} {folder}",
             background=True,
             timeout=0,
         )
