@@ -68,8 +68,8 @@ class ServerSettings(Section):
     body_timeout_sec: Seconds = Field(
         30, description="A request's body that takes longer is broken off."
     )
-    cors_origins: str = Field(
-        "",
+    cors_origins: str | None = Field(
+        None,
         description="Origins whose pages may call, comma-separated, as `https://editor.example.com`.",
     )
     drain_sec: float = Field(
@@ -82,15 +82,15 @@ class ServerSettings(Section):
 
     @property
     def allowed_origins(self) -> tuple[str, ...]:
-        return tuple(filter(None, self.cors_origins.split(",")))
+        return tuple(filter(None, (self.cors_origins or "").split(",")))
 
     @field_validator("cors_origins")
     @classmethod
-    def _are_origins(cls, text: str) -> str:
-        origins = [origin.strip() for origin in text.split(",") if origin.strip()]
+    def _are_origins(cls, text: str | None) -> str | None:
+        origins = [origin.strip() for origin in (text or "").split(",") if origin.strip()]
         if not all(re.fullmatch(r"https?://[^/\s*]+", origin) for origin in origins):
             raise ValueError("must be origins such as https://editor.example.com, comma-separated")
-        return ",".join(origins)
+        return ",".join(origins) or None
 
     @field_validator("parts")
     @classmethod
