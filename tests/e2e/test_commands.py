@@ -1,12 +1,15 @@
 """The command line: help with examples, exit codes, one line for a user's mistake."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import orjson
 import pytest
 
+from tests.people import create_admin
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve
 
 COMMANDS = [
@@ -28,6 +31,8 @@ COMMANDS = [
     ["users", "create-admin"],
     ["devices"],
     ["devices", "simulate"],
+    ["previews"],
+    ["previews", "migrate"],
 ]
 
 
@@ -139,6 +144,42 @@ def test_a_job_on_a_data_dir_that_is_served_is_refused(tmp_path: Path) -> None:
         )
     assert code == 1
     assert "Another process" in errors
+
+
+def test_the_old_columns_of_previews_are_migrated_and_brought_back(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with sandyard_serve(data) as server:
+        create_admin(server, "--email", "a@example.com", "--username", "ann")
+    old = ("sbx-old", "https://old.example.com")
+
+    def sql(statement: str) -> list[tuple[str, ...]]:
+        with closing(sqlite3.connect(data / "platform.db")) as database, database:
+            return database.execute(statement).fetchall()
+
+    def migrate(step: str) -> tuple[int, str]:
+        command = ("previews", "migrate", step, "--data-dir", str(data))
+        code, output, log = run(*command, tmp_path=tmp_path)
+        return code, output + log
+
+    sql(f"UPDATE projects SET sandbox_id = '{old[0]}', preview_url = '{old[1]}'")  # noqa: S608 - ours
+    code, told = migrate("finish")
+    assert (code, "2 differences" in told) == (1, True)
+    assert migrate("validate")[0] == 1
+    assert migrate("run") == (0, "1 projects, 1 changed\n")
+    assert migrate("run") == (0, "1 projects, 0 changed\n")
+    assert migrate("validate")[0] == 0
+    assert migrate("finish")[0] == 0
+    assert migrate("run")[0] == 1
+    assert migrate("rollback")[0] == 0
+    assert sql("SELECT sandbox_id, preview_url FROM projects") == [old]
+
+
+def test_a_migration_where_no_platform_is_makes_none(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    command = ("previews", "migrate", "run", "--data-dir", str(nowhere))
+    code, _, log = run(*command, tmp_path=tmp_path)
+    assert (code, nowhere.exists()) == (1, False)
+    assert "There is no Platform" in log
 
 
 def test_the_module_is_the_console_script() -> None:

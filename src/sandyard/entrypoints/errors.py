@@ -91,7 +91,10 @@ async def _malformed(request: Request, error: Exception) -> Response:
     sent = request.headers.get("content-type", "")
     if request.method != "GET" and "json" not in sent and int(_length(request)):
         return await _told(
-            request, InvalidError(f"Send the body as `Content-Type: application/json`, not {sent}.")
+            request,
+            InvalidError(
+                f"Send the body as `Content-Type: application/json`, not {sent or 'nothing'}."
+            ),
         )
     mistakes = [
         {"in": str(m["loc"][0]), "field": ".".join(map(str, m["loc"][1:])), "message": m["msg"]}

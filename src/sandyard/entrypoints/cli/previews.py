@@ -47,7 +47,10 @@ def migrate(step: str, data_dir: Path) -> None:
     from sandyard.settings import load_settings
 
     settings = load_settings()
-    with locked(data_dir) if is_embedded(settings, "platform") else nullcontext():
+    embedded = is_embedded(settings, "platform")
+    if embedded and not (data_dir / "platform.db").exists():
+        raise click.ClickException(f"There is no Platform in {data_dir}. Name its --data-dir.")
+    with locked(data_dir) if embedded else nullcontext():
         report = asyncio.run(_migrate(step, data_dir.resolve()))
     click.echo(f"{report.looked_at} projects, {report.changed} changed")
     for difference in report.differences[:20]:

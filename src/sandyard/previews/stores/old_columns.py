@@ -96,7 +96,9 @@ class OldColumns:
         report = await self.validate(progress)
         if report.differences:
             raise MigrationRefusedError(
-                f"{len(report.differences)} rows differ. Run `validate` to see them, then `run`."
+                f"There are {len(report.differences)} differences, which `validate` lists. `run` "
+                "fills what is missing; where both are filled, set `sandbox_info` to NULL if the "
+                "old ones are right, and run it then."
             )
 
         def drop(connection: sa.Connection) -> None:
