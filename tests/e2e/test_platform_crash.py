@@ -191,3 +191,28 @@ def test_the_command_line_runs_the_billing_job_once(tmp_path: Path) -> None:
             check=True,
         )
         assert f'"bills":{bills}' in ran.stdout
+
+
+def test_a_server_that_stops_ends_the_logs_that_are_followed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with sandyard_serve(data, environment=ENVIRONMENT | {"DRAIN_SEC": "0"}) as server:
+        ann = signed_up(server, "ann", mail=1)
+        box = new_sandbox(ann, "followed")
+        page = ann.call("POST", f"/sandboxes/{box}/start")["preview_url"]
+        url = f"{server.url}/api/v1/sandboxes/{box}/logs?follow=true"
+        with httpx.stream("GET", url, headers=ann.headers, timeout=30) as following:
+            lines = following.iter_lines()
+            httpx.get(page)
+            assert any("GET / " in line for line in lines)
+            started = time.monotonic()
+            stopping = threading.Thread(target=server.stop)
+            stopping.start()
+            assert list(lines) == [], "the answer comes to its proper end"
+        stopping.join()
+        assert time.monotonic() - started < 8, "nobody waits for the program's end"
+        assert server.process.returncode == 0
+        assert "Traceback" not in server.log.read_text()
+    with sandyard_serve(data, environment=ENVIRONMENT) as server:
+        ann.url = server.url
+        ann.call("POST", f"/sandboxes/{box}/stop")
+    assert supervisors(data) == []

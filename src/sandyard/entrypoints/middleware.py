@@ -86,6 +86,7 @@ class RequestMiddleware:
         request_id = self._request_id(scope)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
+        state["in_flight"] = self._in_flight
         status = 0
 
         async def send_with_id(message: Message) -> None:

@@ -1,6 +1,7 @@
 """Calls of accounts about their sandboxes."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
@@ -21,6 +22,8 @@ from sandyard.platform.sandboxes.schemas import (
     SandboxPage,
 )
 from sandyard.platform.sandboxes.service import Sandboxes
+
+_LOOK_SEC = 0.2
 
 SandboxId = Annotated[str, Path(description="As the call that made it answered")]
 Sort = Literal["created_at", "-created_at", "name", "-name", "updated_at", "-updated_at"]
@@ -144,6 +147,7 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
         openapi_extra=OPENED_BY_ACCOUNTS,
     )
     async def logs(
+        request: Request,
         caller: Caller,
         sandbox_id: SandboxId,
         lines: Lines = 100,
@@ -153,7 +157,8 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
         account_id = caller.account_id
         if follow:
             written = await sandboxes.follow_logs(sandbox_id, account_id=account_id, lines=lines)
-            return StreamingResponse(_as_text(written), media_type="text/plain")
+            text = _as_text(written, lambda: bool(request.state.in_flight.draining))
+            return StreamingResponse(text, media_type="text/plain")
         tail = await sandboxes.tail_logs(sandbox_id, account_id=account_id, lines=lines)
         body = LogsAnswer(sandbox_id=sandbox_id, lines=list(tail))
         return Response(body.model_dump_json(), media_type="application/json")
@@ -169,6 +174,17 @@ def _acting(call: Any, action: str, caller_type: Any) -> Any:
     return act
 
 
-async def _as_text(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
-    async for line in lines:
-        yield line.encode() + b"\n"
+async def _as_text(
+    lines: AsyncIterator[str], is_stopping: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """A server that stops ends what goes on for as long as a program does."""
+    while not is_stopping():
+        line = asyncio.ensure_future(anext(lines, None))
+        try:
+            while not line.done() and not is_stopping():
+                await asyncio.wait({line}, timeout=_LOOK_SEC)
+            if not line.done() or line.result() is None:
+                return
+            yield f"{line.result()}\n".encode()
+        finally:
+            line.cancel()
