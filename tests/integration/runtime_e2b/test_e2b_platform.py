@@ -119,6 +119,21 @@ async def test_a_start_whose_sandbox_was_lost_from_sight_is_closed_and_tried_aga
     assert len(double.boxes) == 1
 
 
+async def test_one_that_the_reconciler_records_first_goes_on(
+    api: PlatformApi, double: E2bMachines
+) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    double.inject("slow", "download", seconds=0.5)  # what a start looks at last
+    starting = asyncio.create_task(act(api, caller, sandbox, "start"))
+    async with asyncio.timeout(15):
+        while (await run_job(api, "ends")).adopted == 0:
+            await asyncio.sleep(0.02)
+    assert (await starting)["status"] == "running"
+    assert (await look(api, caller, sandbox))["status"] == "running"
+    assert len(double.boxes) == 1
+
+
 async def test_previews_stay_where_they_were_set_to(api: PlatformApi, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     provider = open_provider(platform_settings(None, sandboxes=AT_E2B), api.part)

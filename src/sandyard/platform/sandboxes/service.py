@@ -247,7 +247,9 @@ class Sandboxes:
             if isinstance(error, SnapshotNotFoundError):
                 await self._drop_snapshot(sandbox.sandbox_id)
             raise
-        if not await self.record_running(sandbox, attempt, running):
+        if not await self.record_running(sandbox, attempt, running) and not (
+            await self._is_recorded(sandbox.sandbox_id, attempt)  # the reconciler was faster
+        ):
             await self._runtime.stop(owner)  # it was stopped meanwhile
         if sandbox.attempt:
             with suppress(SandyardError):
@@ -276,6 +278,10 @@ class Sandboxes:
             started_at=utc_time(running.started_at),
             timeout_at=utc_time(running.deadline_at),
         )
+
+    async def _is_recorded(self, sandbox_id: str, attempt: int) -> bool:
+        found = await self._store.find(sandbox_id, account_id=None, now=self._now())
+        return found is not None and (found.attempt, found.status) == (attempt, Status.RUNNING)
 
     async def _until_started(self, sandbox: Sandbox) -> Sandbox:
         task = self._under_way.get(sandbox.sandbox_id)
