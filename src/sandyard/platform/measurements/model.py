@@ -27,12 +27,16 @@ class MeasurementBucket:
 
 
 def cpu_share(before: Sample | None, now: Sample, *, started_at: float, cpu: float) -> float:
-    """Percent of its processors that it used since the sample before, or since its start."""
+    """Percent of its processors that it used since the sample before, or since its start.
+
+    The first has in it what the program took before it listened, so it is never more than all.
+    """
     since_at, since_cpu = (before.at, before.cpu_seconds) if before else (started_at, 0.0)
     elapsed = now.at - since_at
     if elapsed <= 0:
         return 0.0
-    return round(max(0.0, now.cpu_seconds - since_cpu) / elapsed / cpu * 100, 3)
+    percent = max(0.0, now.cpu_seconds - since_cpu) / elapsed / cpu * 100
+    return round(percent if before else min(percent, 100.0), 3)
 
 
 def share(part: float, whole: float) -> float:
