@@ -69,13 +69,21 @@ class _Told:
 
 
 def check(
-    history: History, table: Sequence[Item], *, listed: Collection[str] | None = None
+    history: History,
+    table: Sequence[Item],
+    *,
+    listed: Collection[str] | None = None,
+    read_at: float = 0,
 ) -> list[str]:
-    """Everything that cannot be, in sentences; `listed` are the provider's own ids at the end."""
+    """Everything that cannot be, in sentences; `listed` are the provider's own ids at the end.
+
+    `read_at` is when the table was read, if that was long after the last answer: leases end
+    meanwhile.
+    """
     stock = _Stock(table)
     told, problems = _leases(history)
     problems += _two_live(told)
-    problems += _lost(told, stock, history)
+    problems += _lost(told, stock, history, read_at)
     problems += _inconsistent(stock)
     problems += _back_from_the_dead(stock, listed)
     problems += _false_exhaustion(history, stock)
@@ -131,10 +139,11 @@ def _two_live(told: dict[str, _Told]) -> Iterator[str]:
                 yield f"two live sandboxes of {owner}: {one} and {other}"
 
 
-def _lost(told: dict[str, _Told], stock: _Stock, history: History) -> Iterator[str]:
+def _lost(told: dict[str, _Told], stock: _Stock, history: History, read_at: float) -> Iterator[str]:
     given_up = {end.sandbox_id for end in history.of(*ENDING) if end.status == 200}
     ended = {end.sandbox_id for end in history.of(*ENDING)}
     last = max((attempt.answered_at for attempt in history.attempts), default=0.0)
+    last = max(last, read_at)
     for sandbox_id, lease in told.items():
         may_be_over = sandbox_id in ended or last >= lease.body["expires_at"] - 1
         row, gone = stock.rows.get(sandbox_id), stock.gone.get(sandbox_id)

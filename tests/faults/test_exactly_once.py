@@ -6,6 +6,7 @@
 import asyncio
 import os
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,8 @@ async def test_what_was_answered_is_true_whatever_failed(
             seen = await proxy.look()
         listed = await listed_by(provider_url)
     callers.history.save(tmp_path / "history.jsonl")
-    problems = check(callers.history, await whole_table(pool.table), listed=listed)
+    table = await whole_table(pool.table)
+    problems = check(callers.history, table, listed=listed, read_at=time.time())
     assert not problems, f"seed {SEED}, {len(problems)} problems, history in {tmp_path}: " + str(
         problems[:10]
     )
