@@ -15,18 +15,22 @@ from sandyard.kit.sql_paging import page_of
 from sandyard.platform.notifications.model import Notice
 from sandyard.platform.notifications.sql import notify
 from sandyard.platform.sandboxes.errors import (
-    ProjectNotUsableError,
-    ProjectReadOnlyError,
-    QuotaExceededError,
     SandboxNameTakenError,
 )
-from sandyard.platform.sandboxes.model import ACTIVE, End, NewSandbox, Quota, Sandbox, Status
+from sandyard.platform.sandboxes.model import End, NewSandbox, Quota, Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxQuery, Usable
-from sandyard.platform.tables import projects, sandboxes, templates, users
+from sandyard.platform.sandboxes.sql_room import (
+    active as _active,
+)
+from sandyard.platform.sandboxes.sql_room import (
+    find_usable,
+    lock_project,
+    require_room,
+)
+from sandyard.platform.tables import sandboxes, users
 from sandyard.platform.usage.sql import close_runtime, costs_of, keep_storage, open_runtime
 
 _column = sandboxes.c
-_active = _column.status.in_(sorted(ACTIVE))
 _SORTS = {"created_at": _column.created_at, "name": _column.name, "updated_at": _column.updated_at}
 SORTS = tuple(sign + name for name in _SORTS for sign in ("", "-"))
 
@@ -38,18 +42,11 @@ class SqlSandboxStore:
     async def find_usable(
         self, account_id: str, *, template_id: str, project_id: str | None
     ) -> Usable:
-        def work(connection: sa.Connection) -> Usable:
-            template = connection.execute(_usable_template(account_id, template_id)).first()
-            project = connection.execute(_own_project(account_id, project_id)).first()
-            return Usable(
-                repository_url=template.repository_url if template else None,
-                min_cpu=template.min_cpu_required if template else 0,
-                min_memory_gb=template.min_memory_required if template else 0,
-                project_id=project.project_id if project else None,
-                project_is_archived=project is not None and project.status == "archived",
+        return await self._database.read(
+            lambda connection: find_usable(
+                connection, account_id, template_id=template_id, project_id=project_id
             )
-
-        return await self._database.read(work)
+        )
 
     async def add(
         self, new: NewSandbox, *, sandbox_id: str, account_id: str, now: datetime
@@ -71,7 +68,7 @@ class SqlSandboxStore:
         )
 
         def work(connection: sa.Connection) -> Any:
-            _lock_project(connection, account_id, new.project_id)
+            lock_project(connection, account_id, new.project_id)
             return connection.execute(statement.returning(*_column)).one()
 
         return _sandbox(await self._named(work), Decimal(0))
@@ -142,7 +139,7 @@ class SqlSandboxStore:
         )
 
         def work(connection: sa.Connection) -> bool:
-            _require_room(connection, sandbox, quota)
+            require_room(connection, sandbox, quota)
             return connection.execute(statement).rowcount == 1
 
         return await self._database.write(work)
@@ -338,36 +335,6 @@ class SqlSandboxStore:
             raise SandboxNameTakenError from error
 
 
-def _lock_project(connection: sa.Connection, account_id: str, project_id: str | None) -> None:
-    """It stays as it is until the commit: neither deleted nor archived beside the new sandbox."""
-    project = connection.execute(_own_project(account_id, project_id).with_for_update()).first()
-    if project is None:
-        raise ProjectNotUsableError
-    if project.status == "archived":
-        raise ProjectReadOnlyError
-
-
-def _require_room(connection: sa.Connection, sandbox: Sandbox, quota: Quota) -> None:
-    """The account's row is held until the commit, so that no two starts see the same room."""
-    account = sandbox.owner_account_id
-    connection.execute(sa.select(users.c.id).where(users.c.account_id == account).with_for_update())
-    taken = connection.execute(
-        sa.select(
-            sa.func.count().label("sandboxes"),
-            sa.func.coalesce(sa.func.sum(_column.cpu_spec), 0).label("cpu"),
-            sa.func.coalesce(sa.func.sum(_column.memory_spec), 0).label("memory_gb"),
-        ).where(_column.owner_account_id == account, _active)
-    ).one()
-    asked = {"sandboxes": 1, "cpu": sandbox.cpu_spec, "memory_gb": sandbox.memory_spec}
-    over = {
-        name: {"limit": limit, "in_use": in_use, "asked": asked[name]}
-        for name in asked
-        if (in_use := getattr(taken, name)) + asked[name] > (limit := getattr(quota, name))
-    }
-    if over:
-        raise QuotaExceededError(details=over)
-
-
 def _filters(query: SandboxQuery) -> list[sa.ColumnElement[bool]]:
     filters: list[sa.ColumnElement[bool]] = []
     if query.status is not None:
@@ -379,22 +346,6 @@ def _filters(query: SandboxQuery) -> list[sa.ColumnElement[bool]]:
     if query.search is not None:
         filters.append(_column.name.icontains(query.search, autoescape=True))
     return filters
-
-
-def _usable_template(account_id: str, template_id: str) -> sa.Select[Any]:
-    column = templates.c
-    may_see = sa.or_(column.is_official, column.is_public, column.owner_account_id == account_id)
-    return sa.select(templates).where(
-        column.template_id == template_id, column.deleted_at.is_(None), may_see
-    )
-
-
-def _own_project(account_id: str, project_id: str | None) -> sa.Select[Any]:
-    column = projects.c
-    which = column.is_default if project_id is None else column.project_id == project_id
-    return sa.select(projects).where(
-        column.owner_account_id == account_id, column.deleted_at.is_(None), which
-    )
 
 
 def _is_attempt(sandbox_id: str, attempt: int) -> sa.ColumnElement[bool]:
