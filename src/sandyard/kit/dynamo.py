@@ -23,6 +23,18 @@ from sandyard.kit.errors import UnavailableError
 
 logger = logging.getLogger(__name__)
 
+
+class _PlacesOfCredentials(logging.Filter):
+    """A place without credentials is no error: the next is asked, and if none has any our own
+    error says so. Of a file that makes no sense a line is enough."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = None
+        return not str(record.msg).startswith("Candidate %r failed")
+
+
+logging.getLogger("aiodynamo").addFilter(_PlacesOfCredentials())
+
 _CIRCUIT = "dynamodb"
 _CONNECTIONS = 256
 _PASSING = frozenset(

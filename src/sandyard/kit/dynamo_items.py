@@ -1,10 +1,14 @@
 """One table of DynamoDB: its items, and the actions of its transactions, in plain values."""
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from sandyard.kit.dynamo import Dynamo
 from sandyard.kit.dynamo_values import Item, plain, plain_or_none, wire, wire_value
+
+_NAME = re.compile(r"#(\w+)")
+"""An attribute in an expression; those that DynamoDB reserves can only be written so."""
 
 
 class Table:
@@ -49,6 +53,9 @@ class Table:
         await self.engine.call(
             "PutItem", self.put_action(item, condition=condition, values=values)["Put"]
         )
+
+    async def delete(self, key: Item) -> None:
+        await self.engine.call("DeleteItem", {"TableName": self.name, "Key": wire(key)})
 
     async def transact(self, *actions: Mapping[str, Any]) -> None:
         """All actions or none; TransactionRefusedError with a reason for each."""
@@ -138,13 +145,17 @@ class Table:
 
 
 def _expression(values: Item | None, *texts: str | None) -> dict[str, Any]:
-    """The `:values` that the texts use, and `#status`, the one name that DynamoDB reserves."""
+    """The `:values` that the texts use, and the names among them that DynamoDB reserves."""
     text = " ".join(filter(None, texts))
     parts: dict[str, Any] = {}
-    used = {f":{name}": wire_value(v) for name, v in (values or {}).items() if v is not None}
+    used = {
+        f":{name}": wire_value(v)
+        for name, v in (values or {}).items()
+        if v is not None and f":{name}" in text
+    }
     if used:
         parts["ExpressionAttributeValues"] = used
-    names = {f"#{name}": name for name in ("status", "name", "ttl") if f"#{name}" in text}
+    names = {f"#{name}": name for name in _NAME.findall(text)} if "#" in text else {}
     if names:
         parts["ExpressionAttributeNames"] = names
     return parts

@@ -1,7 +1,8 @@
 """Tables of DynamoDB: their definitions, making them, and whether those that are there fit."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sandyard.kit.dynamo import Dynamo, TableMissingError
@@ -9,10 +10,16 @@ from sandyard.kit.errors import UnavailableError
 
 Definition = dict[str, Any]
 """A table as `CreateTable` takes it; infrastructure code uses this too."""
+Billed = Callable[[Definition], Definition]
+"""`on_demand` or `provisioned`."""
 Key = tuple[str, ...]
 """The attributes of a key: the partition's, and the sort's if it has one."""
 
+CREATED = "created"
+EXISTS = "exists"
 _ACTIVE_SEC = 60
+_FILLED_SEC = 3600
+"""An index over a large table takes its time."""
 
 
 class TableUnfitError(UnavailableError):
@@ -47,24 +54,117 @@ def table_definition(
     return definition
 
 
-async def create_table(engine: Dynamo, definition: Definition, *, ttl: str | None) -> bool:
-    """Make the table, with a TTL on this attribute, if it is not there; False if it was."""
+def on_demand(definition: Definition) -> Definition:
+    """The table as it is defined: billed by request."""
+    return definition
+
+
+def provisioned(definition: Definition) -> Definition:
+    """The same table with provisioned capacity, at the least that auto scaling goes down to."""
+    indexes = [
+        index | {"ProvisionedThroughput": _LEAST_CAPACITY}
+        for index in definition.get("GlobalSecondaryIndexes", ())
+    ]
+    return {
+        **definition,
+        "BillingMode": "PROVISIONED",
+        "ProvisionedThroughput": _LEAST_CAPACITY,
+        **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingTarget:
+    """What a provisioned table needs to be registered with Application Auto Scaling, and the
+    utilization in percent that its target-tracking policy aims at."""
+
+    resource_id: str
+    dimension: str
+    least: int = 5
+    most: int = 4000
+    utilization: int = 70
+
+    def __str__(self) -> str:
+        capacity = f"{self.least} to {self.most}, target {self.utilization} %"
+        return f"auto scaling: {self.resource_id} {self.dimension} {capacity}"
+
+
+def scaling_targets(definition: Definition) -> list[ScalingTarget]:
+    """One for the reads and one for the writes of the table and of each index."""
+    table = f"table/{definition['TableName']}"
+    indexes = [each["IndexName"] for each in definition.get("GlobalSecondaryIndexes", ())]
+    resources = [(table, "table"), *((f"{table}/index/{name}", "index") for name in indexes)]
+    return [
+        ScalingTarget(resource, f"dynamodb:{kind}:{capacity}")
+        for resource, kind in resources
+        for capacity in _LEAST_CAPACITY
+    ]
+
+
+_LEAST_CAPACITY = {"ReadCapacityUnits": 5, "WriteCapacityUnits": 5}
+
+
+async def create_table(engine: Dynamo, definition: Definition, *, ttl: str | None) -> str:
+    """Make the table with a TTL on this attribute, or the indexes that it lacks; says which."""
     name = definition["TableName"]
     try:
-        await _describe(engine, name)
+        actual = await _describe(engine, name)
     except TableMissingError:
         await engine.call("CreateTable", definition)
     else:
-        return False
-    async with asyncio.timeout(_ACTIVE_SEC):
-        while (await _describe(engine, name))["TableStatus"] != "ACTIVE":  # noqa: ASYNC110 - AWS has no event
-            await asyncio.sleep(0.5)
+        return await _add_indexes(engine, definition, actual)
+    await _wait_until_active(engine, name, _ACTIVE_SEC)
     if ttl is not None:
         specification = {"AttributeName": ttl, "Enabled": True}
         await engine.call(
             "UpdateTimeToLive", {"TableName": name, "TimeToLiveSpecification": specification}
         )
-    return True
+    return CREATED
+
+
+async def _add_indexes(engine: Dynamo, definition: Definition, actual: dict[str, Any]) -> str:
+    """One by one, as AWS wants it; each is filled from the table's rows before the next."""
+    name = definition["TableName"]
+    there = {index["IndexName"] for index in actual.get("GlobalSecondaryIndexes", [])}
+    wanted = definition.get("GlobalSecondaryIndexes", ())
+    missing = [index for index in wanted if index["IndexName"] not in there]
+    for index in missing:
+        await _wait_until_active(engine, name, _FILLED_SEC)
+        update = {
+            "TableName": name,
+            "AttributeDefinitions": definition["AttributeDefinitions"],
+            "GlobalSecondaryIndexUpdates": [{"Create": _billed_as(actual, index)}],
+        }
+        await engine.call("UpdateTable", update)
+    await _wait_until_active(engine, name, _FILLED_SEC)
+    added = ", ".join(index["IndexName"] for index in missing)
+    return f"exists, index added: {added}" if added else EXISTS
+
+
+def _billed_as(actual: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
+    """The index with capacity of its own exactly if the table has some."""
+    summary = actual.get("BillingModeSummary", {})
+    if summary.get("BillingMode") == "PAY_PER_REQUEST":
+        return {key: value for key, value in index.items() if key != "ProvisionedThroughput"}
+    return {"ProvisionedThroughput": _LEAST_CAPACITY, **index}
+
+
+async def _wait_until_active(engine: Dynamo, name: str, seconds: float) -> None:
+    """AWS has no event for it."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not _is_active(await _describe(engine, name)):  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+    except TimeoutError as error:
+        raise UnavailableError(
+            f"The table {name} or one of its indexes is still being made. Run this again later."
+        ) from error
+
+
+def _is_active(actual: dict[str, Any]) -> bool:
+    indexes = actual.get("GlobalSecondaryIndexes", [])
+    states = {actual["TableStatus"], *(index.get("IndexStatus", "ACTIVE") for index in indexes)}
+    return states == {"ACTIVE"}
 
 
 async def check_table(engine: Dynamo, definition: Definition) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import httpx
 
+from sandyard.kit.e2b_backoff import BackingOffError, Backoff
 from sandyard.kit.errors import SandyardError
 
 if TYPE_CHECKING:
@@ -58,16 +59,39 @@ def public_url(info: "SandboxInfo", *, port: int, scheme: str) -> str:
 
 @asynccontextmanager
 async def translated(
-    within_sec: float, translation: Callable[[Exception], SandyardError], *but: type[Exception]
+    within_sec: float,
+    translation: Callable[[Exception], SandyardError],
+    *but: type[Exception],
+    backoff: Backoff | None = None,
 ) -> AsyncIterator[None]:
-    """What the SDK raises, as an error of ours; `but` what the caller sees to himself."""
+    """What the SDK raises, as an error of ours; `but` what the caller sees to himself. With
+    `backoff`, the call is sent when it says so."""
     try:
         async with asyncio.timeout(within_sec):
-            yield
+            if backoff is None:
+                yield
+            else:
+                async with _backing_off(backoff, within_sec):
+                    yield
     except Exception as error:
         if isinstance(error, (SandyardError, *but)):
             raise
         raise translation(error) from error
+
+
+@asynccontextmanager
+async def _backing_off(backoff: Backoff, within_sec: float) -> AsyncIterator[None]:
+    await backoff.wait(within_sec=within_sec)
+    sent_at = backoff.sending_at()
+    try:
+        yield
+    except Exception as error:
+        trouble = trouble_of(error)
+        if trouble == "rate_limited" or trouble == "failed":
+            wait_sec = named_retry_after(error)
+            backoff.refused(trouble, retry_after=wait_sec, sent_at=sent_at)
+        raise
+    backoff.answered()
 
 
 def trouble_of(error: Exception) -> Trouble:
@@ -77,14 +101,14 @@ def trouble_of(error: Exception) -> Trouble:
 
     status = error.status_code if isinstance(error, e2b.SandboxException) else None
     match error:
+        case BackingOffError(refusal=refusal):
+            return refusal
         case e2b.SandboxNotFoundException():
             return "gone"
         case e2b.RateLimitException():
             return "rate_limited"
         case e2b.AuthenticationException():
             return "key_refused"
-        case e2b.ServiceBusyException():
-            return "failed"
         case e2b.SandboxUnreachableException() | e2b.SandboxNotRunningException():
             return "unreachable"
         case e2b.TimeoutException() | httpx.TimeoutException() | TimeoutError():
@@ -93,7 +117,9 @@ def trouble_of(error: Exception) -> Trouble:
             return "unreachable"
         case e2b.SandboxException() if status in (401, 403):
             return "key_refused"
-        case e2b.SandboxException() if _is_servers_fault(error, status):
+        case e2b.SandboxException() | e2b.ServiceBusyException() if _is_servers_fault(
+            error, status
+        ):
             return "failed"
         case _:
             return "other"
@@ -104,6 +130,14 @@ def reason_of(error: Exception) -> str:
 
 
 def retry_after(error: Exception) -> int:
+    """How many seconds to wait: those that the answer names, or a few."""
+    if isinstance(error, BackingOffError):
+        return error.retry_after
+    named = named_retry_after(error)
+    return _RETRY_AFTER_SEC if named is None else named
+
+
+def named_retry_after(error: Exception) -> int | None:
     """The seconds that the answer names. The SDK drops them, but still holds the answer where it
     raised the error."""
     from e2b.retry import parse_retry_after
@@ -115,7 +149,7 @@ def retry_after(error: Exception) -> int:
             if (seconds := parse_retry_after(headers.get("Retry-After"))) is not None:
                 return seconds
         trace = trace.tb_next
-    return _RETRY_AFTER_SEC
+    return None
 
 
 def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
@@ -151,6 +185,8 @@ def utc(at: datetime) -> datetime:
 
 def _is_servers_fault(error: Exception, status: int | None) -> bool:
     """Errors of the sandbox's own server have no status, and no kind of their own either."""
-    from e2b import SandboxException
+    from e2b import SandboxException, ServiceBusyException
 
+    if isinstance(error, ServiceBusyException):
+        return True
     return type(error) is SandboxException if status is None else status >= 500

@@ -32,11 +32,18 @@ class InvalidError(SandyardError):
 
 
 class UnauthorizedError(SandyardError):
-    """The bearer token is missing or does not open this door. Send `Authorization: Bearer …`."""
+    """The bearer token is missing or not valid here. Send `Authorization: Bearer …`."""
 
     code = "UNAUTHORIZED"
     scheme: ClassVar[str] = "Bearer"
-    """How this door wants to be asked, for `WWW-Authenticate`."""
+    """The authentication scheme of the endpoint, for `WWW-Authenticate`."""
+
+
+class MetricsTokenError(UnauthorizedError):
+    """Metrics need a METRICS_TOKEN here. Send it as `Authorization: Bearer …`, or scrape
+    METRICS_PORT."""
+
+    code = "METRICS_TOKEN_REQUIRED"
 
 
 class ForbiddenError(SandyardError):
@@ -97,6 +104,24 @@ class BodyBrokenOffError(InvalidError):
     """The request's body did not arrive whole and in time. Send it again, without pauses."""
 
     code = "BODY_BROKEN_OFF"
+
+
+class UnknownQueryParameterError(InvalidError):
+    """The call does not take this query parameter. The details list those that it takes."""
+
+    code = "UNKNOWN_QUERY_PARAMETER"
+
+
+class RepeatedQueryParameterError(InvalidError):
+    """A query parameter was sent more than once. Send each one once."""
+
+    code = "REPEATED_QUERY_PARAMETER"
+
+
+class RepeatedCredentialError(InvalidError):
+    """More than one credential was sent. Send one: `Authorization` or `X-API-Key`, once."""
+
+    code = "REPEATED_CREDENTIAL"
 
 
 class MethodNotAllowedError(SandyardError):

@@ -1,19 +1,17 @@
-"""What every HTTP door shares: the error shape, its description, and bearer tokens."""
+"""What every HTTP endpoint shares: the error shape, its description, and bearer tokens."""
 
 import hmac
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import Response
 
-from sandyard.kit.errors import UnauthorizedError
+from sandyard.kit.errors import InvalidError, RepeatedCredentialError, UnauthorizedError
 
-DEVICE_KEY = "DeviceKey"
-ACCOUNT_KEY = "AccountKey"
-"""The names of the schemes that are no bearer tokens."""
+SCHEMES = "x-security-schemes"
+"""Where an operation carries the definitions of its schemes until the document collects them."""
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 """Headers as the server gives them: names in lower case, repeated ones as often as they came."""
@@ -21,16 +19,6 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
     return [value for header, value in headers if header == name]
-
-
-def client_address(request: Request, *, header: str | None) -> str:
-    """Where a request comes from: the connection's other end, or what the nearest proxy wrote
-    into its header."""
-    if header is not None:
-        sent = values_of(request.scope["headers"], header.lower().encode())
-        if sent:
-            return sent[-1].decode("latin-1").rpartition(",")[2].strip()[:64]
-    return request.client.host if request.client else ""
 
 
 class ErrorBody(BaseModel):
@@ -47,7 +35,7 @@ class ErrorAnswer(BaseModel):
 
 _MEANINGS = {
     400: "A header, parameter or body is malformed; the code says which",
-    401: "The credential is missing or does not open this door",
+    401: "The credential is missing or not valid for this endpoint",
     403: "Not yours",
     404: "No such thing",
     405: "The path does not take this method",
@@ -63,59 +51,92 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI description of these error answers, and of those that any call may give."""
     return {
         status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
-        for status in sorted({*statuses, 413, 500})
+        for status in sorted({*statuses, 400, 413, 500})
     }
 
 
-def opened_by(scheme: str, parameters: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """The OpenAPI description of a door that a token opens, and of headers that are read by hand.
+@dataclass(frozen=True, slots=True)
+class SecurityScheme:
+    """A kind of credential, as the API's document describes it."""
+
+    name: str
+    where: str
+    """Where a person gets such a credential."""
+    header: str | None = None
+    """The header that carries it; None for a bearer token."""
+
+    def definition(self) -> dict[str, str]:
+        if self.header is None:
+            return {"type": "http", "scheme": "bearer", "description": self.where}
+        return {
+            "type": "apiKey",
+            "in": "header",
+            "name": self.header,
+            "description": self.where,
+        }
+
+
+def secured_by(
+    *schemes: SecurityScheme, parameters: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """The security requirement of an endpoint, any one of the schemes, and its headers that are
+    read by hand, for `openapi_extra`.
 
     Described here instead of as dependencies, which FastAPI would solve anew for every request.
     """
-    return {"security": [{scheme: []}], "parameters": list(parameters)}
-
-
-def security_schemes(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A description of each scheme that the document's calls name: bearer, unless it is a key."""
-    named = {
-        scheme
-        for path in document["paths"].values()
-        for operation in path.values()
-        for requirement in operation.get("security", ())
-        for scheme in requirement
+    return {
+        "security": [{scheme.name: []} for scheme in schemes],
+        "parameters": list(parameters),
+        SCHEMES: {scheme.name: scheme.definition() for scheme in schemes},
     }
-    bearer = {"type": "http", "scheme": "bearer"}
-    api_key = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
-    keys = (DEVICE_KEY, ACCOUNT_KEY)
-    return {scheme: api_key if scheme in keys else bearer for scheme in sorted(named)}
 
 
-def checked_first(check: Callable[[Request], Awaitable[None]]) -> type[APIRoute]:
-    """A kind of route that knows who calls before it reads anything of the body."""
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A bearer token, or a key from `X-API-Key`; no text if it is of another scheme."""
 
-    class CheckedRoute(APIRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
+    text: str
+    is_key: bool
 
-            async def checked(request: Request) -> Response:
-                await check(request)
-                return await handle(request)
 
-            return checked
+def find_credential(headers: RawHeaders, *, key_wins: bool = False) -> Credential | None:
+    """The one that was sent, in either header; RepeatedCredentialError if there are more, but for
+    an `Authorization` beside a key that wins: it may be meant for a proxy."""
+    bearers, keys = values_of(headers, b"authorization"), values_of(headers, b"x-api-key")
+    if key_wins and keys:
+        bearers = []
+    if len(bearers) + len(keys) > 1:
+        raise RepeatedCredentialError
+    if keys:
+        return Credential(keys[0].decode("latin-1"), is_key=True)
+    if not bearers:
+        return None
+    scheme, _, token = bearers[0].decode("latin-1").partition(" ")
+    return Credential(token.strip() if scheme.lower() == "bearer" else "", is_key=False)
 
-    return CheckedRoute
+
+async def refuse_body(request: Request) -> None:
+    """For calls of weight that take no body: one may hold a `dry_run` that would not be read."""
+    if await request.body():
+        raise InvalidError("Send no body; this call takes query parameters. Nothing was changed.")
 
 
 class BearerGuard:
-    """Opens a door to the holders of its tokens; every token is compared, in constant time."""
+    """Lets the holders of its tokens in; every token is compared, in constant time."""
 
     def __init__(self, accepted: Sequence[str]) -> None:
         self._accepted = [token.encode() for token in accepted]
 
     def check(self, request: Request) -> None:
         values = values_of(request.scope["headers"], b"authorization")
+        if len(values) > 1:
+            raise RepeatedCredentialError
         scheme, _, token = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
         sent = token.strip()
         matches = [hmac.compare_digest(sent, accepted) for accepted in self._accepted]
         if scheme.lower() != b"bearer" or not any(matches):
             raise UnauthorizedError
+
+    async def require(self, request: Request) -> None:
+        """`check`, as guarded routes call it."""
+        self.check(request)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from sandyard.kit.clock import Clock
@@ -67,6 +67,16 @@ class Job(Generic[Report]):
     interval_sec: float
     run: Callable[[], Awaitable[Report]]
     at_start: bool = False
+    run_forced: Callable[[], Awaitable[Report]] | None = None
+    """The same without its safety check, for operators; None if it has none."""
+
+    @property
+    def plain_name(self) -> str:
+        """The name without the node, which the job of one node has after it."""
+        return self.name.split()[0]
+
+    def forced(self) -> "Job[Report]":
+        return self if self.run_forced is None else replace(self, run=self.run_forced)
 
 
 class JobRunner:
@@ -103,9 +113,10 @@ class JobRunner:
         if lock.locked():
             return None
         async with lock:
-            if not await self._acquire(job, unless_started_after=self._clock.now() - interval):
+            asked_at = self._clock.now()
+            if not await self._acquire(job, asked_at, unless_started_after=asked_at - interval):
                 return None
-            return await self._run_held(job)
+            return await self._run_held(job, asked_at)
 
     async def stop(self) -> None:
         """Break off the runs that `run` started; each gives its lease up."""
@@ -120,13 +131,16 @@ class JobRunner:
 
     async def _run_in_turn(self, job: Job[Report]) -> Report:
         async with self._turns.setdefault(job.name, asyncio.Lock()):
-            while not await self._acquire(job):  # noqa: ASYNC110 - the event is in the engine
+            asked_at = self._clock.now()
+            while not await self._acquire(job, asked_at):
                 await asyncio.sleep(self._POLL_SEC)
-            return await self._run_held(job)
+                asked_at = self._clock.now()
+            return await self._run_held(job, asked_at)
 
-    async def _acquire(self, job: Job[Any], *, unless_started_after: float | None = None) -> bool:
+    async def _acquire(
+        self, job: Job[Any], now: float, *, unless_started_after: float | None = None
+    ) -> bool:
         """Take the lease; one that is taken while we are broken off is given up again."""
-        now = self._clock.now()
         taking = asyncio.ensure_future(
             self._leases.acquire(
                 job.name,
@@ -144,9 +158,9 @@ class JobRunner:
                     await self._leases.release(job.name, holder=self._holder, finished_at=None)
             raise
 
-    async def _run_held(self, job: Job[Report]) -> Report:
+    async def _run_held(self, job: Job[Report], asked_at: float) -> Report:
         work = asyncio.ensure_future(job.run())
-        heartbeat = asyncio.create_task(self._keep(job, work))
+        heartbeat = asyncio.create_task(self._keep(job, work, asked_at))
         finished_at: float | None = None
         try:
             report = await work
@@ -164,10 +178,11 @@ class JobRunner:
                 )
         return report
 
-    async def _keep(self, job: Job[Any], work: "asyncio.Future[Any]") -> None:
-        """Renew in good time; when the lease is lost, stop the work before another's begins."""
+    async def _keep(self, job: Job[Any], work: "asyncio.Future[Any]", asked_at: float) -> None:
+        """Renew in good time; when the lease is lost, stop the work before another's begins. Its
+        time counts from when it was asked for, however late the answer came."""
         safe_for = self._lease_sec * _SAFE_SHARE
-        safe_until = self._clock.now() + safe_for
+        safe_until = asked_at + safe_for
         while (left := safe_until - self._clock.now()) > 0:
             await asyncio.sleep(min(self._lease_sec / 3, left))
             renewed_at = self._clock.now()

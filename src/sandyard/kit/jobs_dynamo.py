@@ -1,6 +1,6 @@
 """Job leases as items of a DynamoDB table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sandyard.kit.dynamo import ConditionFailedError
 from sandyard.kit.dynamo_items import Table
@@ -8,8 +8,11 @@ from sandyard.kit.dynamo_values import Item
 
 
 class DynamoJobLeases:
-    def __init__(self, table: Table) -> None:
+    """`key` gives the key of a job's item, where the table has another than the pool's."""
+
+    def __init__(self, table: Table, *, key: Callable[[str], Item] | None = None) -> None:
         self._table = table
+        self._key = key or _key
 
     async def acquire(
         self,
@@ -24,7 +27,7 @@ class DynamoJobLeases:
         is_due = "(attribute_not_exists(started_at) OR started_at <= :since)"
         try:
             await self._table.update(
-                _key(job),
+                self._key(job),
                 "SET holder = :holder, held_until = :until, started_at = :now",
                 {
                     "holder": holder,
@@ -43,7 +46,7 @@ class DynamoJobLeases:
     async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
         try:
             await self._table.update(
-                _key(job),
+                self._key(job),
                 "SET held_until = :until",
                 {"until": held_until, "holder": holder},
                 condition="holder = :holder",
@@ -56,7 +59,7 @@ class DynamoJobLeases:
         finished = "" if finished_at is None else "SET finished_at = :finished "
         try:
             await self._table.update(
-                _key(job),
+                self._key(job),
                 f"{finished}REMOVE holder, held_until",
                 {"finished": finished_at, "holder": holder},
                 condition="holder = :holder",
@@ -65,11 +68,13 @@ class DynamoJobLeases:
             return
 
     async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
-        items = await self._table.get_many([_key(job) for job in jobs])
+        keys = {job: self._key(job) for job in jobs}
+        items = await self._table.get_many(list(keys.values()))
         return {
-            item["PK"].removeprefix("JOB#"): item["finished_at"]
+            job: item["finished_at"]
+            for job, key in keys.items()
             for item in items
-            if "finished_at" in item
+            if key.items() <= item.items() and "finished_at" in item
         }
 
 

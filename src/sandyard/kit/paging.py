@@ -10,13 +10,16 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from sandyard.kit.errors import InvalidError
+from sandyard.kit.patterns import pattern
 
 T = TypeVar("T")
 
 _SEAL_BYTES = 8
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 100
-CURSOR_PATTERN = "^[A-Za-z0-9_-]{1,1024}$"
+CURSOR_PATTERN = pattern(
+    "^[A-Za-z0-9_-]{1,1024}$", "must be the `next_cursor` of the page before, as it was"
+)
 
 
 class InvalidCursorError(InvalidError):

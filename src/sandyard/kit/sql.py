@@ -8,7 +8,7 @@ inside SQLAlchemy's asyncio bridge.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -20,7 +20,19 @@ from sandyard.kit.batching import Batcher
 from sandyard.kit.errors import UnavailableError
 
 T = TypeVar("T")
+R = TypeVar("R")
 Work = Callable[[sa.Connection], T]
+
+
+_FULL = "can't write: its disk is full. Nothing was changed; free some space"
+_STORAGE_TROUBLE = {
+    sqlite3.SQLITE_FULL: _FULL,
+    "53100": _FULL,
+    sqlite3.SQLITE_READONLY: "can't write: its file or file system is read-only",
+    "25006": "can't write: it is read-only",
+    sqlite3.SQLITE_IOERR: "can't use its file: the disk or file system fails",
+}
+"""What an operator can mend, by the code of the engine."""
 
 
 class Database(Protocol):
@@ -38,6 +50,11 @@ class Database(Protocol):
 
         `work` may be run again after a deadlock, so it has no effect outside the connection.
         """
+        ...
+
+    async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
+        """Run `work`, and `then` with what it returned before its transaction ends: what it locked
+        stays locked. SQLite locks nothing; its one process has locks of its own."""
         ...
 
     async def check(self) -> None:
@@ -62,6 +79,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, *, schema: str) -> None:
         self._path = path
+        self._schema = schema
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)  # its owner's alone; what SQLite puts beside it gets the same
         self._write_engine = _sqlite_engine(path, schema, begin="BEGIN IMMEDIATE", readers=0)
@@ -92,6 +110,9 @@ class SqliteDatabase:
             raise_unavailable(error, self.name)
         return result
 
+    async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
+        return await then(await self.read(work))
+
     async def _commit_group(self, works: Sequence[Work[Any]]) -> Sequence[Any]:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._writer, self._commit_together, works)
@@ -114,7 +135,7 @@ class SqliteDatabase:
             return [_result_or_error(connection, work) for work in works]
 
     async def check(self) -> None:
-        await self.write(_select_one)
+        await self.write(self._write_a_page)
         await self.read(_select_one)
         loop = asyncio.get_running_loop()
         try:
@@ -124,6 +145,10 @@ class SqliteDatabase:
         self._inode = self._inode or inode
         if inode != self._inode:
             raise UnavailableError(f"The database file {self._path} was replaced under us.")
+
+    def _write_a_page(self, connection: sa.Connection) -> None:
+        """What changes nothing is committed on a full disk too."""
+        connection.exec_driver_sql(f"PRAGMA {self._schema}.user_version = 1")
 
     async def close(self) -> None:
         await self._writes.drain()
@@ -184,6 +209,13 @@ class PostgresDatabase:
                     raise_unavailable(error, self.name)
         raise AssertionError("unreachable")
 
+    async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
+        try:
+            async with self._engine.begin() as connection:
+                return await then(await connection.run_sync(work))
+        except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
+            raise_unavailable(error, self.name)
+
     async def check(self) -> None:
         await self.read(_select_one)
 
@@ -212,7 +244,7 @@ class Prepared:
     def execute(self, connection: sa.Connection, *rows: Mapping[str, Any]) -> sa.CursorResult[Any]:
         """Run it once for each row of values; the result is the last one's."""
         text, parameters = self._for(connection.dialect)
-        values = [tuple(row.get(name, fixed) for name, fixed in parameters) for row in rows]
+        values = [tuple([row.get(name, fixed) for name, fixed in parameters]) for row in rows]
         return connection.exec_driver_sql(text, values if len(values) > 1 else values[0])
 
     def _for(self, dialect: sa.Dialect) -> tuple[str, list[tuple[str, Any]]]:
@@ -246,9 +278,14 @@ def raise_unavailable(error: Exception, engine: str) -> NoReturn:
         raise error
     cause = getattr(error, "orig", None) or error
     reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
-    raise UnavailableError(
-        f"The {engine} engine does not answer. Try again shortly.", reason=reason
-    ) from error
+    trouble = _STORAGE_TROUBLE.get(_storage_code(cause), "does not answer. Try again shortly")
+    raise UnavailableError(f"The {engine} engine {trouble}.", reason=reason) from error
+
+
+def _storage_code(error: Any) -> str | int | None:
+    """The engine's code for what may be wrong with its storage; SQLite's without the details."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else getattr(error, "sqlstate", None)
 
 
 def _sqlstate(error: Exception) -> str | None:
@@ -263,10 +300,17 @@ def _in_savepoint(connection: sa.Connection, work: Work[Any]) -> Any:
     try:
         result = work(connection)
     except Exception as error:
+        if not _driver(connection).in_transaction:
+            raise  # on a full disk the engine has rolled back everything
         connection.exec_driver_sql("ROLLBACK TO work")
         result = error
     connection.exec_driver_sql("RELEASE work")
     return result
+
+
+def _driver(connection: sa.Connection) -> sqlite3.Connection:
+    driver: sqlite3.Connection = connection.connection.dbapi_connection  # type: ignore[assignment]
+    return driver
 
 
 def _result_or_error(connection: sa.Connection, work: Work[Any]) -> Any:
@@ -291,6 +335,7 @@ def _sqlite_engine(path: Path, schema: str, *, begin: str, readers: int) -> sa.E
         connection.execute(f"PRAGMA {schema}.journal_mode=WAL")
         connection.execute(f"PRAGMA {schema}.synchronous=FULL")
         connection.execute(f"PRAGMA {schema}.cache_size=-65536")
+        connection.execute(f"PRAGMA {schema}.wal_autocheckpoint=8000")
         connection.execute(f"PRAGMA {schema}.mmap_size=268435456")
         connection.execute("PRAGMA foreign_keys=ON")
         if readers:

@@ -1,6 +1,7 @@
 """Many rows in one statement, whatever their number, handed straight to the driver."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -33,7 +34,7 @@ class BatchInsert:
         if dialect.name == "sqlite":
             key = (dialect.name, len(rows))
             text = self._texts.get(key) or self._texts.setdefault(key, self._sqlite(len(rows)))
-            return connection.exec_driver_sql(text, tuple(value for row in rows for value in row))
+            return connection.exec_driver_sql(text, tuple(chain.from_iterable(rows)))
         key = (dialect.name, 0)
         text = self._texts.get(key) or self._texts.setdefault(key, self._postgresql(dialect))
         return connection.exec_driver_sql(text, tuple(list(column) for column in zip(*rows)))  # noqa: B905 - rows are of one length

@@ -1,7 +1,7 @@
 """Pages of a SQL listing that go on from a row, however the rows before it have changed."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -52,12 +52,12 @@ def _position(position: Sequence[Any], order: Order) -> list[Any]:
 
 def _value(value: Any, column: sa.ColumnElement[Any]) -> Any:
     kind = column.type.python_type
-    if kind is datetime and isinstance(value, str):
+    if kind in (date, datetime) and isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = kind.fromisoformat(value)
         except ValueError as error:
             raise InvalidCursorError from error
-        if value.tzinfo is None:
+        if isinstance(value, datetime) and value.tzinfo is None:
             raise InvalidCursorError
     if not isinstance(value, kind):
         raise InvalidCursorError

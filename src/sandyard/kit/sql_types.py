@@ -1,9 +1,10 @@
 """Column types that mean the same on SQLite and PostgreSQL."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -84,6 +85,38 @@ class UtcTime(TypeDecorator[datetime]):
             return datetime.strptime(value, _UTC_TEXT).replace(tzinfo=UTC)
         at: datetime = value
         return at.astimezone(UTC)
+
+
+class UtcDay(TypeDecorator[date]):
+    """A day by UTC, kept as the moment at which it begins."""
+
+    impl = UtcTime
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[date]:
+        return date
+
+    def process_bind_param(self, value: date | None, dialect: sa.Dialect) -> Any:
+        del dialect
+        return None if value is None else datetime.combine(value, time(), tzinfo=UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> date | None:
+        del dialect
+        return None if value is None else value.date()
+
+
+class JsonText(TypeDecorator[Any]):
+    """JSON as text, which statements that go straight to the driver read and write too."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else orjson.dumps(value).decode()
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002
+        return None if value is None else orjson.loads(value)
 
 
 def _text(utc: datetime) -> str:

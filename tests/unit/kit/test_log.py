@@ -1,11 +1,14 @@
 """Log lines in both forms."""
 
+import asyncio
+import io
 import logging
 import sys
 
 import orjson
+import pytest
 
-from sandyard.kit.log import JsonFormatter, TextFormatter, log_context
+from sandyard.kit.log import JsonFormatter, LineHandler, TextFormatter, log_context
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -36,3 +39,43 @@ def test_a_traceback_is_kept_in_its_field() -> None:
         made.exc_info = sys.exc_info()
     assert "ValueError: inside" in orjson.loads(JsonFormatter().format(made))["traceback"]
     assert "ValueError: inside" in TextFormatter().format(made)
+
+
+class TestLinesThatAreWrittenTogether:
+    async def test_those_of_one_turn_of_the_loop_are(self) -> None:
+        written = io.StringIO()
+        handler = LineHandler(written)
+        handler.handle(record())
+        handler.handle(record())
+        assert written.getvalue() == ""
+        await asyncio.sleep(0)
+        assert written.getvalue() == "hello you\nhello you\n"
+
+    async def test_a_warning_waits_for_nothing_and_keeps_its_place(self) -> None:
+        written = io.StringIO()
+        handler = LineHandler(written)
+        handler.handle(record())
+        warning = record()
+        warning.levelno, warning.args = logging.WARNING, ("all",)
+        handler.handle(warning)
+        assert written.getvalue() == "hello you\nhello all\n"
+
+    def test_without_a_loop_nothing_waits(self) -> None:
+        written = io.StringIO()
+        LineHandler(written).handle(record())
+        assert written.getvalue() == "hello you\n"
+
+    async def test_the_end_of_logging_writes_what_is_left(self) -> None:
+        written = io.StringIO()
+        handler = LineHandler(written)
+        handler.handle(record())
+        handler.flush()
+        assert written.getvalue() == "hello you\n"
+
+    async def test_a_line_that_can_not_be_made_is_no_ones_trouble(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        broken = record()
+        broken.args = ("too", "many")
+        LineHandler(io.StringIO()).handle(broken)
+        assert "not all arguments converted" in capsys.readouterr().err

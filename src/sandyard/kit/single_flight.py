@@ -7,20 +7,20 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class SingleFlight(Generic[T]):
     """Runs of one key follow each other. Whoever asks while one is under way shares the next one
     with all others who do, so that the answer is of a run that began after the question."""
 
     def __init__(self) -> None:
         self._next: dict[str, asyncio.Task[T]] = {}
-        self._under_way: dict[str, asyncio.Lock] = {}
+        self._running: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
         """A caller that goes away does not stop the run."""
         task = self._next.get(key)
         if task is None:
-            task = asyncio.create_task(self._in_turn(key, work))
+            task = asyncio.create_task(self._run_alone(key, work))
             self._next[key] = task
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -32,15 +32,15 @@ class Turns(Generic[T]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _in_turn(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
-        lock = self._under_way.setdefault(key, asyncio.Lock())
+    async def _run_alone(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
+        lock = self._running.setdefault(key, asyncio.Lock())
         async with lock:
             self._next.pop(key, None)  # who asks from here on asks for the run after this one
             try:
                 return await work()
             finally:
                 if key not in self._next:
-                    self._under_way.pop(key, None)
+                    self._running.pop(key, None)
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         self._tasks.discard(task)

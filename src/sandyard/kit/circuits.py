@@ -1,0 +1,110 @@
+"""Circuit breakers whose state is in the engine: it outlives a process, and replicas share it."""
+
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from purgatory import AsyncInMemoryUnitOfWork
+from purgatory.domain.model import Context
+from purgatory.service._async.repository import AsyncAbstractRepository
+from purgatory.typing import StateName
+
+from sandyard.kit.errors import UnavailableError
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitState:
+    state: StateName = "closed"
+    failures: int = 0
+    """In a row, whoever met them."""
+    opened_at: float | None = None
+
+
+class CircuitStore(Protocol):
+    """The states of circuits, kept beside the job leases. Each change gives the state after it;
+    UnavailableError when the engine is away."""
+
+    async def find(self, circuit: str) -> CircuitState:
+        """As last committed; closed if nothing was."""
+        ...
+
+    async def move(self, circuit: str, state: str, opened_at: float | None) -> CircuitState:
+        """Open, half-open or close it."""
+        ...
+
+    async def count_failure(self, circuit: str) -> CircuitState: ...
+
+    async def forget_failures(self, circuit: str) -> CircuitState: ...
+
+
+class StoredCircuits(AsyncInMemoryUnitOfWork):
+    """Circuits for a factory of circuit breakers. Each call reads its circuit's state first; while
+    the engine is away, this process goes on by what it has seen itself."""
+
+    def __init__(self, store: CircuitStore, *, threshold: int, timeout_sec: float) -> None:
+        self.contexts = _Contexts(store, threshold, timeout_sec)
+
+
+@dataclass(slots=True)
+class _Seen:
+    state: CircuitState
+    """As it is stored, when it was last looked at."""
+    context: Context
+
+
+class _Contexts(AsyncAbstractRepository):
+    """All calls of this process share a circuit's context, so that calls at one time count
+    together. It is made anew when somebody else has changed the stored state."""
+
+    def __init__(self, store: CircuitStore, threshold: int, timeout_sec: float) -> None:
+        self.messages: list[Any] = []
+        self._store = store
+        self._threshold = threshold
+        self._timeout_sec = timeout_sec
+        self._seen: dict[str, _Seen] = {}
+
+    async def get(self, name: str) -> Context:
+        try:
+            stored = await self._store.find(name)
+        except UnavailableError:
+            stored = self._seen[name].state if name in self._seen else CircuitState()
+        seen = self._seen.get(name)
+        if seen is None or seen.state != stored:
+            seen = self._seen[name] = _Seen(stored, self._context(name, stored))
+        return seen.context
+
+    async def register(self, context: Context) -> None:
+        """Nothing to do: `get` knows every circuit."""
+
+    async def update_state(self, name: str, state: str, opened_at: float | None) -> None:
+        await self._write(name, self._store.move(name, state, opened_at))
+
+    async def inc_failures(self, name: str, failure_count: int) -> None:  # noqa: ARG002 - the store counts those of all
+        await self._write(name, self._count_failure(name))
+
+    async def reset_failure(self, name: str) -> None:
+        await self._write(name, self._store.forget_failures(name))
+
+    async def _count_failure(self, name: str) -> CircuitState:
+        """A context knows the failures of others only as they were before its call."""
+        counted = await self._store.count_failure(name)
+        if counted.state == "closed" and counted.failures >= self._threshold:
+            return await self._store.move(name, "opened", time.time())
+        return counted
+
+    async def _write(self, name: str, change: Awaitable[CircuitState]) -> None:
+        try:
+            self._seen[name].state = await change
+        except UnavailableError:
+            return  # what was called has answered, and that is not to be lost for this
+
+    def _context(self, name: str, stored: CircuitState) -> Context:
+        return Context(
+            name,
+            self._threshold,
+            self._timeout_sec,
+            state=stored.state,
+            failure_count=stored.failures,
+            opened_at=stored.opened_at,
+        )

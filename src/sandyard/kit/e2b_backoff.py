@@ -1,0 +1,76 @@
+"""When E2B is asked again after it refused a call or failed."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from math import ceil
+from typing import Literal
+
+Refusal = Literal["rate_limited", "failed"]
+
+_FIRST_SEC = 0.25
+_LONGEST_SEC = 8.0
+_LONGEST_RETRY_AFTER_SEC = 60.0
+
+
+class BackingOffError(Exception):
+    """E2B is not asked now: its last refusal was a moment ago."""
+
+    def __init__(self, refusal: Refusal, left_sec: float) -> None:
+        super().__init__(f"E2B is asked again in {left_sec:.1f} s")
+        self.refusal = refusal
+        self.retry_after = ceil(left_sec)
+
+
+class Backoff:
+    """Shared by all calls with one key. After a 429 or 5xx none is sent before the time that E2B
+    named, at most a minute; where it named none, before a pause that doubles with each refusal and
+    is partly chance, so that servers do not come back at once together."""
+
+    def __init__(
+        self,
+        *,
+        first_sec: float = _FIRST_SEC,
+        longest_sec: float = _LONGEST_SEC,
+        now: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._first_sec = first_sec
+        self._longest_sec = longest_sec
+        self._now = now
+        self._chance = chance
+        self._refusals = 0
+        self._refusal: Refusal = "failed"
+        self._not_before = 0.0
+
+    @property
+    def left_sec(self) -> float:
+        """How long nothing is to be sent."""
+        return max(0.0, self._not_before - self._now())
+
+    async def wait(self, *, within_sec: float) -> None:
+        """Return when a call may be sent; BackingOffError at once if that is not within the
+        time."""
+        while (left := self.left_sec) > 0:
+            if left >= within_sec:
+                raise BackingOffError(self._refusal, left)
+            await asyncio.sleep(left)
+
+    def refused(self, refusal: Refusal, *, retry_after: int | None, sent_at: float) -> None:
+        """A call that was sent then was refused. Those that were under way together count once."""
+        if sent_at >= self._not_before:
+            self._refusals += 1
+        self._refusal = refusal
+        pause = self._pause() if retry_after is None else min(retry_after, _LONGEST_RETRY_AFTER_SEC)
+        self._not_before = max(self._not_before, self._now() + pause)
+
+    def answered(self) -> None:
+        self._refusals = 0
+
+    def sending_at(self) -> float:
+        return self._now()
+
+    def _pause(self) -> float:
+        doubled: float = self._first_sec * 2 ** min(max(self._refusals, 1) - 1, 20)
+        return min(doubled, self._longest_sec) * (1 + self._chance()) / 2

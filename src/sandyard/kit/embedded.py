@@ -1,0 +1,27 @@
+"""A part's embedded database, which one process has to itself."""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.migrations import Migrations
+from sandyard.kit.sql import Database
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedDatabase:
+    database: Database
+    migrations: Migrations
+    jobs: sa.Table
+    """The table of job leases."""
+
+    async def prepare(self) -> None:
+        """Bring it to the newest schema, and free the jobs of a process that died."""
+        await self.upgrade()
+        await SqlJobLeases(self.database, self.jobs).forget_holders()
+
+    async def upgrade(self) -> None:
+        """Bring it to the newest schema."""
+        if await self.migrations.current(self.database) != self.migrations.head:
+            await self.migrations.upgrade(self.database)

@@ -1,0 +1,44 @@
+"""The name of a node: one data dir, and what runs and is kept there.
+
+What another node holds is not here, and never taken for gone.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+from sandyard.kit.errors import UnavailableError
+
+
+class ElsewhereError(UnavailableError):
+    """Another node holds this. Ask the server there; nothing was changed."""
+
+    code = "ON_ANOTHER_NODE"
+
+    def __init__(self, node: str) -> None:
+        words = " ".join((type(self).__doc__ or "").split())
+        super().__init__(f"{words} The node is {node}.", details={"node": node})
+
+
+def require_here(
+    holder: str | None, *, node: str, error: type[ElsewhereError] = ElsewhereError
+) -> None:
+    """Raises the error, with the holder's name, unless this node holds it or none does."""
+    if holder is not None and holder != node:
+        raise error(holder)
+
+
+def node_name(data_dir: Path) -> str:
+    """The node's name, which what runs there is known by; made at the first start."""
+    path = data_dir / "node"
+    if not path.exists():
+        data_dir.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"node.{os.getpid()}")
+        draft.write_text(secrets.token_hex(8))
+        try:
+            os.link(draft, path)  # of two processes that start at once, one names it
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    return path.read_text().strip()

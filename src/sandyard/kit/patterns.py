@@ -1,0 +1,24 @@
+"""Patterns of fields, each with words for a person whose input does not match it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_WORDS: dict[str, str] = {}
+
+
+def pattern(regex: str, words: str) -> str:
+    """The regular expression as it is; `words` is what a mistake says: "must be …"."""
+    _WORDS[regex] = words
+    return regex
+
+
+def in_words(mistake: Mapping[str, Any]) -> str:
+    """What a mistake of pydantic says, without a regular expression."""
+    if mistake["type"] == "string_pattern_mismatch":
+        return _WORDS.get(mistake["ctx"]["pattern"], "has a form that is not taken here")
+    message: str = mistake["msg"]
+    return message.removeprefix("Value error, ")
+
+
+def has_words(regex: str) -> bool:
+    return regex in _WORDS
