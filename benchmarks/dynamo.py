@@ -162,7 +162,8 @@ async def _send_for(
 def _bare_claim(pool: PoolTable, row: Sandbox) -> Mapping[str, Any]:
     """What the store writes for a claim: the row is taken if free, the lease put if there is none.
 
-    It is written out here, so that a store that writes more for a claim is seen to be slower.
+    It is written out here, so that a store that writes more for a claim is seen to be slower: the
+    event is such a thing.
     """
     now, track = int(time.time()), f"track-{row.external_id}"
     lease = Lease(row.sandbox_id, row.name, row.external_id, now, now + LAB_SECONDS)
@@ -200,7 +201,7 @@ def _measure_rows(program: Path, folder: Path, say: Say) -> list[Figure]:
 async def _compare(small_url: str, large_url: str) -> list[Figure]:
     engines = [_CountingDynamo(url) for url in (small_url, large_url)]
     stores = [
-        DynamoPoolStore(PoolTable(engine, _NAMES), clock=SystemClock(), reservoir_size=_READ_AHEAD)
+        DynamoPoolStore(PoolTable(engine, _NAMES), clock=SystemClock(), prefetch_size=_READ_AHEAD)
         for engine in engines
     ]
     try:
@@ -267,6 +268,14 @@ def _open_pool(engine_url: str) -> PoolTable:
     return PoolTable(engine, _NAMES)
 
 
+async def _create_events(engine_url: str) -> None:
+    pool = _open_pool(engine_url)
+    try:
+        await pool.create_events()
+    finally:
+        await pool.table.engine.close()
+
+
 @dataclass(frozen=True, slots=True)
 class _Export:
     """A pool of free rows as DynamoDB exports tables, which an engine loads faster than writes."""
@@ -315,6 +324,7 @@ def _engine(program: Path, export: _Export) -> Iterator[str]:
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_until_it_answers(process, url)
+        run(_create_events(url))
         yield url
     finally:
         process.terminate()

@@ -41,7 +41,7 @@ _PATHS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Operation:
     """One operation, however many tries it takes."""
 
     kind: str
@@ -92,38 +92,38 @@ class Callers:
         """An operator who runs every job again and again, as long as the others work."""
         rng = random.Random(f"{self.seed}:jobs")
         for job in itertools.cycle(_JOBS):
-            await self._insist(http, Wish(job), rng)
+            await self._insist(http, Operation(job), rng)
             await asyncio.sleep(rng.uniform(0.5, 2))
 
     async def _work(self, http: aiohttp.ClientSession, number: int, operations: int) -> None:
         rng = random.Random(f"{self.seed}:{number}")
         for step in range(operations):
             [choice] = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-            wishes = self._wishes(choice, rng, f"track-{number}-{step}")
-            await asyncio.gather(*(self._insist(http, wish, rng) for wish in wishes))
+            chosen = self._operations(choice, rng, f"track-{number}-{step}")
+            await asyncio.gather(*(self._insist(http, each, rng) for each in chosen))
             self.done += 1
 
-    def _wishes(self, choice: str, rng: random.Random, new_track: str) -> list[Wish]:
+    def _operations(self, choice: str, rng: random.Random, new_track: str) -> list[Operation]:
         key = rng.choice(["key-a", "key-b", new_track])
         track, old_key, sandbox_id = self._known_lease(rng) or (new_track, key, "")
         match choice:
             case "fresh":
-                return [Wish("allocate", new_track, key)]
+                return [Operation("allocate", new_track, key)]
             case "race":
-                return [Wish("allocate", new_track, key)] * 3
+                return [Operation("allocate", new_track, key)] * 3
             case "repeat":
-                return [Wish("allocate", track, old_key)]
+                return [Operation("allocate", track, old_key)]
             case "mark" | "get" if sandbox_id:
-                return [Wish(choice, track, sandbox_id=sandbox_id)]
+                return [Operation(choice, track, sandbox_id=sandbox_id)]
             case "stranger" if sandbox_id:
-                return [Wish("mark", "stranger", sandbox_id=sandbox_id)]
+                return [Operation("mark", "stranger", sandbox_id=sandbox_id)]
             case "release" if sandbox_id:
-                return [Wish("release", sandbox_id=sandbox_id)]
+                return [Operation("release", sandbox_id=sandbox_id)]
             case "quarantine":
-                return [Wish("quarantine", sandbox_id=rng.choice(self.sandbox_ids))]
+                return [Operation("quarantine", sandbox_id=rng.choice(self.sandbox_ids))]
             case "restore" if self.quarantined:
-                return [Wish("restore", sandbox_id=rng.choice(self.quarantined))]
-        return [Wish("allocate", new_track, key)]
+                return [Operation("restore", sandbox_id=rng.choice(self.quarantined))]
+        return [Operation("allocate", new_track, key)]
 
     def _known_lease(self, rng: random.Random) -> tuple[str, str, str] | None:
         """One of the latest mostly: those are live."""
@@ -131,10 +131,12 @@ class Callers:
             return None
         return rng.choice(self.leases[-100:] if rng.random() < 0.8 else self.leases)
 
-    async def _insist(self, http: aiohttp.ClientSession, wish: Wish, rng: random.Random) -> None:
+    async def _insist(
+        self, http: aiohttp.ClientSession, operation: Operation, rng: random.Random
+    ) -> None:
         deadline = time.monotonic() + _PATIENCE_SEC
         while time.monotonic() < deadline:
-            attempt = await self._try(http, wish, rng.choice(self.replicas))
+            attempt = await self._try(http, operation, rng.choice(self.replicas))
             self.history.add(attempt)
             if attempt.status is not None and attempt.status < 500:
                 self._learn(attempt)
@@ -142,24 +144,26 @@ class Callers:
             await asyncio.sleep(rng.uniform(0.05, 0.3))
         self.unanswered += 1
 
-    async def _try(self, http: aiohttp.ClientSession, wish: Wish, replica: Replica) -> Attempt:
-        method = "GET" if wish.kind == "get" else "POST"
+    async def _try(
+        self, http: aiohttp.ClientSession, operation: Operation, replica: Replica
+    ) -> Attempt:
+        method = "GET" if operation.kind == "get" else "POST"
         status, body, sent_at = None, b"{}", time.time()
         try:
-            url = replica.url + wish.path
-            async with http.request(method, url, headers=wish.headers) as answer:
+            url = replica.url + operation.path
+            async with http.request(method, url, headers=operation.headers) as answer:
                 body = await answer.read()
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError):
             body = b"{}"
         return Attempt(
-            wish.kind,
+            operation.kind,
             sent_at,
             time.time(),
             status,
-            track=wish.track,
-            key=wish.key,
-            sandbox_id=wish.sandbox_id,
+            track=operation.track,
+            key=operation.key,
+            sandbox_id=operation.sandbox_id,
             body=orjson.loads(body),
         )
 

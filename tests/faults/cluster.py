@@ -117,7 +117,7 @@ async def proxy_process(engine_url: str, *, seed: int) -> AsyncIterator[Proxy]:
             yield Proxy(url, control)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @asynccontextmanager

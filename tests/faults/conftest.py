@@ -28,7 +28,7 @@ async def proxy(dynamo_url: str) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 def direct(pool: PoolTable) -> DynamoPoolStore:
     """The same pool, seen past all faults."""
-    return DynamoPoolStore(pool, clock=SystemClock(), reservoir_size=15, counts_age_sec=0)
+    return DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15, counts_age_sec=0)
 
 
 @pytest.fixture

@@ -42,6 +42,8 @@ class _Past:
 class _Schema:
     keys: tuple[str, ...]
     indexes: Mapping[str, tuple[str, ...]]
+    types: Mapping[str, str]
+    """Of each key attribute, as `S` or `N`."""
 
 
 class IndexHistory:
@@ -128,9 +130,11 @@ class IndexHistory:
     ) -> dict[tuple[str, _Key], Wire]:
         wanted: dict[str, dict[str, Any]] = {}
         for table, key in places:
-            names = self._schemas[table].keys
+            schema = self._schemas[table]
             entry = wanted.setdefault(table, {"Keys": [], "ConsistentRead": True})
-            entry["Keys"].append({n: {"S": v} for n, v in zip(names, key, strict=True)})
+            entry["Keys"].append(
+                {n: {schema.types[n]: v} for n, v in zip(schema.keys, key, strict=True)}
+            )
         answer = await ask("BatchGetItem", {"RequestItems": wanted})
         return {
             (table, _key_of(item, self._schemas[table].keys)): item
@@ -144,6 +148,7 @@ class IndexHistory:
             self._schemas[table] = _Schema(
                 _names(described),
                 {i["IndexName"]: _names(i) for i in described.get("GlobalSecondaryIndexes", [])},
+                {a["AttributeName"]: a["AttributeType"] for a in described["AttributeDefinitions"]},
             )
         return self._schemas[table]
 

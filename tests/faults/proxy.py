@@ -43,12 +43,12 @@ class Faults:
     times: int | None = None
     """How many faults are still to come (delays apart); None: no end."""
 
-    def changed(self, wishes: Mapping[str, Any]) -> "Faults":
-        """With the wishes applied; ValueError names what makes no sense."""
+    def changed(self, settings: Mapping[str, Any]) -> "Faults":
+        """With these settings applied; ValueError names what makes no sense."""
         known = {each.name for each in fields(self)}
-        if unknown := wishes.keys() - known:
+        if unknown := settings.keys() - known:
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}")
-        changed = replace(self, **wishes)
+        changed = replace(self, **settings)
         for kind in _KINDS:
             share = getattr(changed, kind)
             if not isinstance(share, int | float) or not 0 <= share <= 1:
@@ -78,7 +78,7 @@ class _Fate:
 
 
 class FaultProxy:
-    """Serves on 127.0.0.1 between `start` and `stop`."""
+    """Serves on 127.0.0.1 between `start` and `stop`; no call passes while its gate is shut."""
 
     def __init__(self, engine_url: str, *, seed: int = 0, faults: Faults | None = None) -> None:
         self.faults = faults or Faults()
@@ -86,6 +86,8 @@ class FaultProxy:
         self.since_reset = Counts()
         self.url = ""
         self.in_flight = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
         self._engine_url = engine_url
         self._random = random.Random(seed)
         self._history = IndexHistory()
@@ -103,9 +105,9 @@ class FaultProxy:
         if self._session is not None:
             await self._session.close()
 
-    def set(self, **wishes: Any) -> None:
+    def set(self, **settings: Any) -> None:
         """Change some faults; the others stay."""
-        self.faults = self.faults.changed(wishes)
+        self.faults = self.faults.changed(settings)
 
     def calm(self) -> None:
         """No faults any more; a lag of the index stays."""
@@ -135,6 +137,7 @@ class FaultProxy:
         fate = self._draw(action)
         if fate.delay_sec:
             await asyncio.sleep(fate.delay_sec)
+        await self.gate.wait()
         match fate.kind:
             case "reset":
                 return _cut(request)

@@ -10,27 +10,26 @@ from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.kit.clock import SystemClock
+from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo import Dynamo, DynamoPolicy
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item, plain
 from tests.pools import everything
 
-IMPATIENT = DynamoPolicy(
-    deadline_sec=1.0,
-    try_sec=0.25,
+IMPATIENT = DynamoPolicy(  # but not too much so for a busy machine without faults
+    deadline_sec=3.0,
+    try_sec=1.0,
     backoff_base_sec=0.01,
     backoff_max_sec=0.1,
     circuit_threshold=1000,
 )
-PATIENT = DynamoPolicy(deadline_sec=8.0, try_sec=6.0)
 
 
 @asynccontextmanager
 async def table_at(
     url: str, pool: PoolTable, *, policy: DynamoPolicy = IMPATIENT
 ) -> AsyncIterator[PoolTable]:
-    """The same table through another door."""
+    """The same table through another endpoint."""
     engine = Dynamo(
         region="us-east-1",
         endpoint_url=url,
@@ -50,12 +49,13 @@ async def store_at(
     *,
     policy: DynamoPolicy = IMPATIENT,
     on_conflict: Callable[[], None] = lambda: None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[DynamoPoolStore]:
-    async with table_at(url, pool, policy=policy) as door:
+    async with table_at(url, pool, policy=policy) as table:
         yield DynamoPoolStore(
-            door,
-            clock=SystemClock(),
-            reservoir_size=15,
+            table,
+            clock=clock or SystemClock(),
+            prefetch_size=15,
             on_conflict=on_conflict,
             counts_age_sec=0,
         )

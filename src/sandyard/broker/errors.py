@@ -94,3 +94,36 @@ class CircuitOpenError(ProviderUnavailableError):
     """The provider failed too often and is left alone for a while; then it is tried again."""
 
     code = "PROVIDER_CIRCUIT_OPEN"
+
+
+class ProviderMismatchError(ConflictError):
+    """The pool belongs to another provider. Set CSP_BASE_URL as before, or use another pool."""
+
+    code = "PROVIDER_MISMATCH"
+
+    def __init__(self, remembered: str | None, configured: str) -> None:
+        """`remembered` is None if it is only known that it is another one."""
+        super().__init__(
+            f"The pool has the sandboxes of {_provider(remembered)}, and this would serve it with "
+            f"{_provider(configured)}: they would be mixed. Set CSP_BASE_URL as it was, or choose "
+            "another --data-dir or database. If only the address is new: "
+            "`sandyard pool set-provider`.",
+            details={"remembered": remembered, "configured": configured},
+        )
+
+
+class ProviderChangeRefusedError(ConflictError):
+    """The pool has sandboxes, and a simulated provider's never belong to a real one. Use another
+    --data-dir or database, or delete them first."""
+
+    code = "PROVIDER_CHANGE_REFUSED"
+
+
+def _provider(name: str | None) -> str:
+    match name:
+        case None:
+            return "another provider"
+        case "simulated":
+            return "the simulated provider"
+        case _:
+            return f"the provider at {name}"

@@ -4,32 +4,40 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sandyard.broker.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import (
-    TOMBSTONE_SECONDS,
-    Change,
     DeletionPolicy,
     Listed,
     Sandbox,
-    StaleReason,
     Status,
-    Tombstone,
+    decide_deleted,
+    decide_discovery,
+    decide_expiry,
     decide_failed_deletion,
-    is_overdue,
+    decide_listing,
     loses_too_many,
+    tombstone_end,
 )
 from sandyard.broker.ports import PoolStore, Provider
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.events_job import PruneReport
+from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.parallel import for_each
+from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 
 _PAGE = 100
+_BATCH = 1000
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -39,6 +47,7 @@ class SyncReport:
     unchanged: int = 0
     made_stale: int = 0
     restored: int = 0
+    renamed: int = 0
     held_back: int = 0
     tombstones_listed: int = 0
 
@@ -61,24 +70,30 @@ class _Comparison:
     """The pool's rows beside the provider's list."""
 
     unknown: dict[str, Listed]
+    cause: Cause
     available: int = 0
-    missing: list[Sandbox] = field(default_factory=list)
-    back: list[Sandbox] = field(default_factory=list)
+    missing: list["_Compared"] = field(default_factory=list)
+    back: list["_Compared"] = field(default_factory=list)
+    renamed: list["_Compared"] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
 
     def add(self, row: Sandbox) -> None:
-        is_listed = self.unknown.pop(row.sandbox_id, None) is not None
-        if row.status is Status.AVAILABLE:
-            self.available += 1
-            if is_listed:
-                self.confirmed.append(row.sandbox_id)
-            else:
-                self.missing.append(row)
-        elif row.status is Status.STALE and is_listed:
-            if row.stale_reason is StaleReason.MISSING and not row.allocated_at:
-                self.back.append(row)
-            else:
-                self.confirmed.append(row.sandbox_id)
+        listed = self.unknown.pop(row.sandbox_id, None)
+        self.available += row.status is Status.AVAILABLE
+        decided = decide_listing(row, listed, cause=self.cause)
+        if decided is not None:
+            self._changes(row, decided.result).append((row, listed))
+        elif listed is not None and row.status in (Status.AVAILABLE, Status.STALE):
+            self.confirmed.append(row.sandbox_id)
+
+    def _changes(self, before: Sandbox, after: Sandbox) -> list["_Compared"]:
+        if before.status is after.status:
+            return self.renamed
+        return self.missing if after.status is Status.STALE else self.back
+
+
+_Compared = tuple[Sandbox, Listed | None]
+"""A row and its place in the list, if it has one."""
 
 
 class Sync:
@@ -113,30 +128,23 @@ class Sync:
 
     async def _run(self, *, force: bool) -> SyncReport:
         listed = await self._provider.list_sandboxes()
-        now = int(self._clock.now())
-        comparison = _Comparison({ids.sandbox_id(entry.external_id): entry for entry in listed})
+        cause = _cause("sync", self._clock)
+        unknown = {ids.sandbox_id(entry.external_id): entry for entry in listed}
+        comparison = _Comparison(unknown, cause)
         report = SyncReport(listed=len(comparison.unknown))
         async for rows in self._store.everything():
             for row in rows:
                 comparison.add(row)
-        await self._apply(comparison, report, now=now, force=force)
+        await self._apply(comparison, report, force=force)
         return report
 
-    async def _apply(
-        self, comparison: _Comparison, report: SyncReport, *, now: int, force: bool
-    ) -> None:
-        store = self._store
-        buried = await store.buried(list(comparison.unknown))
-        report.added = await store.add(
-            [
-                Sandbox.discovered(entry, lab_duration_hours=self._lab_duration_hours, now=now)
-                for sandbox_id, entry in comparison.unknown.items()
-                if sandbox_id not in buried
-            ]
-        )
-        report.restored = sum(
-            await store.apply([Change(row, row.listed_again(now)) for row in comparison.back])
-        )
+    async def _apply(self, comparison: _Comparison, report: SyncReport, *, force: bool) -> None:
+        store, now = self._store, comparison.cause.at_ms // 1000
+        tombstoned = await store.tombstoned(list(comparison.unknown))
+        new = [each for key, each in comparison.unknown.items() if key not in tombstoned]
+        report.added = await self._change(new, self._discover)
+        report.restored = await self._change(comparison.back, _decide_compared)
+        report.renamed = await self._change(comparison.renamed, _decide_compared)
         missing = comparison.missing
         if loses_too_many(len(missing), of=comparison.available) and not force:
             report.held_back = len(missing)
@@ -146,14 +154,32 @@ class Sync:
                 extra={"action": "sync", "missing": len(missing), "of": comparison.available},
             )
         else:
-            changes = [Change(row, row.made_stale(StaleReason.MISSING, now)) for row in missing]
-            report.made_stale = sum(await store.apply(changes))
+            report.made_stale = await self._change(missing, _decide_compared)
         await store.confirm_listed(comparison.confirmed, now=now)
         report.unchanged = len(comparison.confirmed)
-        await store.renew_tombstones(list(buried), kept_until=now + TOMBSTONE_SECONDS)
-        report.tombstones_listed = len(buried)
-        self._metrics.tombstones_listed.inc(len(buried))
+        await store.renew_tombstones(list(tombstoned), kept_until=tombstone_end(now))
+        report.tombstones_listed = len(tombstoned)
+        self._metrics.tombstones_listed.inc(len(tombstoned))
         await store.drop_tombstones(now=now)
+
+    async def _change(
+        self, subjects: Sequence[T], decide: Callable[..., Transition[Sandbox] | None]
+    ) -> int:
+        """Decide and apply in batches, each at its own time: an event is not to be written long
+        after the time that it names."""
+        changed = 0
+        for start in range(0, len(subjects), _BATCH):
+            cause = _cause("sync", self._clock)
+            decided = [decide(each, cause=cause) for each in subjects[start : start + _BATCH]]
+            changed += sum(await self._store.apply([each for each in decided if each is not None]))
+        return changed
+
+    def _discover(self, listed: Listed, *, cause: Cause) -> Transition[Sandbox]:
+        return decide_discovery(listed, lab_duration_hours=self._lab_duration_hours, cause=cause)
+
+
+def _decide_compared(compared: _Compared, *, cause: Cause) -> Transition[Sandbox] | None:
+    return decide_listing(*compared, cause=cause)
 
 
 class Cleanup:
@@ -207,27 +233,28 @@ class Cleanup:
         except ProviderUnavailableError as error:
             await self._record_failure(sandbox, error, report)
         else:
-            now = int(self._clock.now())
-            if await self._store.bury(sandbox, Tombstone.of(sandbox, now)):
+            deleted = decide_deleted(sandbox, _cause("cleanup", self._clock))
+            if (await self._store.apply([deleted]))[0]:
                 report.deleted += 1
                 self._metrics.cleanup.labels("deleted").inc()
 
     async def _record_failure(
         self, sandbox: Sandbox, error: ProviderUnavailableError, report: CleanupReport
     ) -> None:
-        change = decide_failed_deletion(
-            sandbox, self._policy, jitter=self._random.random(), now=int(self._clock.now())
+        cause = _cause("cleanup", self._clock).because(error.reason or error.message)
+        failed = decide_failed_deletion(
+            sandbox, self._policy, jitter=self._random.random(), cause=cause
         )
-        if not (await self._store.apply([change]))[0]:
+        if not (await self._store.apply([failed]))[0]:
             return
         about = {
             "action": "cleanup",
             "sandbox_id": sandbox.sandbox_id,
             "track_id": sandbox.allocated_to_track,
-            "attempts": change.after.deletion_retry_count,
-            "reason": error.reason or error.message,
+            "attempts": failed.result.deletion_retry_count,
+            "reason": cause.reason,
         }
-        if change.after.status is Status.DELETION_FAILED:
+        if failed.result.status is Status.DELETION_FAILED:
             report.failed += 1
             self._metrics.cleanup.labels("failed").inc()
             logger.error("deletion failed for good; an operator has to look", extra=about)
@@ -249,18 +276,18 @@ class Expiry:
         self._grace_sec = grace_sec
 
     async def run(self) -> ExpiryReport:
-        now = int(self._clock.now())
         report = ExpiryReport()
-        ended_by = now - self._grace_sec
+        ended_by = int(self._clock.now()) - self._grace_sec
         last: Sandbox | None = None
         while rows := await self._store.overdue(ended_by=ended_by, limit=_PAGE, after=last):
             last = rows[-1]
-            due = [row for row in rows if is_overdue(row, grace_sec=self._grace_sec, now=now)]
-            changes = [Change(row, row.sent_to_deletion(now)) for row in due]
-            for row, done in zip(due, await self._store.apply(changes), strict=True):
+            cause = _cause("expiry", self._clock)
+            decided = [decide_expiry(row, grace_sec=self._grace_sec, cause=cause) for row in rows]
+            due = [each for each in decided if each is not None]
+            for each, done in zip(due, await self._store.apply(due), strict=True):
                 if done:
                     report.expired += 1
-                    self._warn(row)
+                    self._warn(each.result)
         return report
 
     def _warn(self, row: Sandbox) -> None:
@@ -273,3 +300,27 @@ class Expiry:
                 "sandbox_id": row.sandbox_id,
             },
         )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerJobs:
+    """The Broker's jobs under their leases, for the schedule and for operators alike."""
+
+    runner: JobRunner
+    sync_job: Job[SyncReport]
+    cleanup_job: Job[CleanupReport]
+    expiry_job: Job[ExpiryReport]
+    events_job: Job[PruneReport]
+
+    async def sync(self, *, force: bool = False) -> SyncReport:
+        return await self.runner.run(self.sync_job.forced() if force else self.sync_job)
+
+    async def cleanup(self) -> CleanupReport:
+        return await self.runner.run(self.cleanup_job)
+
+    async def expire(self) -> ExpiryReport:
+        return await self.runner.run(self.expiry_job)
+
+
+def _cause(job: str, clock: Clock) -> Cause:
+    return Cause(actor("job", job), int(clock.now() * 1000))

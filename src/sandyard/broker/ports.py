@@ -1,20 +1,34 @@
 """What the Broker needs from the outside, as promises."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from sandyard.broker.model import (
-    Change,
     Claim,
     Claimed,
     HeldLease,
     Lease,
     Listed,
+    PoolTransition,
     Sandbox,
     Status,
     Tombstone,
 )
+from sandyard.kit.events import EventLog
 from sandyard.kit.paging import Page
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    by_status: Mapping[Status, int]
+    """Of every state, also where it is 0."""
+    counted_at: int | None
+    """None: just now."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_status.values())
 
 
 class PoolStore(Protocol):
@@ -26,6 +40,15 @@ class PoolStore(Protocol):
     an engine that is away is never reported as an empty pool or as an unknown sandbox.
     """
 
+    @property
+    def events(self) -> EventLog:
+        """What happened to the pool's sandboxes."""
+        ...
+
+    async def start(self) -> None:
+        """Get ready for claims; for a process that answers many, and works without the engine."""
+        ...
+
     async def claim(self, claim: Claim) -> Claimed | None:
         """Lease a free sandbox to (track, key), or find the lease that they have.
 
@@ -35,6 +58,7 @@ class PoolStore(Protocol):
           goes to `pending_deletion`.
         - Otherwise one sandbox whose name begins with `claim.name_prefix` and that is `available`
           becomes `allocated` to this claim alone.
+        - What changes is what `model.decide_claim` and `decide_superseded` say, with their events.
         - None only if there was no such sandbox: neither contention nor a lock held by another
           claim counts as an empty pool.
         """
@@ -48,32 +72,30 @@ class PoolStore(Protocol):
         """The lease of this track and key, live or past its end, as last committed."""
         ...
 
-    async def apply(self, changes: Sequence[Change]) -> Sequence[bool]:
-        """Apply each change whose row still equals `before` in `model.GUARDED`; say which did.
+    async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
+        """Apply each transition whose row still has `before`'s sequence; say which were applied.
 
-        Leaving `allocated` ends the lease in the same write. A change that lost changes nothing.
+        - The events are written with it or not at all.
+        - Without `before` the row is inserted, unless there is one or a tombstone of its id.
+        - A row that becomes a Tombstone is removed in the write that leaves the tombstone.
+        - Leaving `allocated` ends the lease in the same write.
+        - A transition that lost changes nothing, and holds up none of the others.
         """
-        ...
-
-    async def bury(self, sandbox: Sandbox, tombstone: Tombstone) -> bool:
-        """Remove the row and leave the tombstone, in one write, if it still equals `sandbox`."""
-        ...
-
-    async def add(self, sandboxes: Sequence[Sandbox]) -> int:
-        """Insert the rows whose ids are neither known nor buried; say how many those were."""
         ...
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
         """Note that the provider still lists these `available` or `stale` rows."""
         ...
 
-    async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None: ...
+    async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
+        """Keep these tombstones until then."""
+        ...
 
     async def drop_tombstones(self, *, now: int) -> None:
         """Forget the tombstones whose time is over."""
         ...
 
-    async def buried(self, sandbox_ids: Sequence[str]) -> set[str]:
+    async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         """Those of the ids that have a tombstone."""
         ...
 
@@ -86,8 +108,17 @@ class PoolStore(Protocol):
         ...
 
     async def page(
-        self, *, status: Status | None, limit: int, cursor: str | None
-    ) -> Page[Sandbox]: ...
+        self,
+        *,
+        status: Status | None,
+        limit: int,
+        cursor: str | None,
+        track: str | None = None,
+        name_prefix: str = "",
+    ) -> Page[Sandbox]:
+        """Rows in this state, of this track (that has it or had it last) and with names that
+        begin so. A page may be short, also empty, before the last one."""
+        ...
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None
@@ -99,8 +130,16 @@ class PoolStore(Protocol):
         """Rows in `pending_deletion` whose next attempt is due, in a fixed order, past `after`."""
         ...
 
-    async def counts(self) -> Mapping[Status, int]:
+    async def counts(self) -> PoolCounts:
         """How many rows are in each state, now or a quarter of a minute ago."""
+        ...
+
+    async def find_provider(self) -> str | None:
+        """The provider that the pool belongs to, as last committed."""
+        ...
+
+    async def set_provider(self, name: str, *, before: str | None) -> bool:
+        """Remember this provider as the pool's, if it still is `before`; False if it is not."""
         ...
 
     async def check(self) -> None:

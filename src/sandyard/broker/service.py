@@ -3,8 +3,8 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sandyard.broker.errors import (
@@ -16,7 +16,6 @@ from sandyard.broker.errors import (
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import (
     Action,
-    Change,
     Claim,
     Claimed,
     Sandbox,
@@ -26,15 +25,16 @@ from sandyard.broker.model import (
     decide_mark,
     owned_by,
 )
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.ports import PoolCounts, PoolStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import ForbiddenError, NotFoundError, UnavailableError
+from sandyard.kit.events import EventQuery, LoggedEvent, actor
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import ATTEMPTS, Cause, Transition
 
 logger = logging.getLogger(__name__)
 
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
-_ATTEMPTS = 20
 _RETRY_AFTER_EXHAUSTED = 30
 
 
@@ -84,12 +84,14 @@ class Broker:
         and UnavailableError if the engine did not answer; then a retry finds what was done.
         """
         started = time.perf_counter()
+        at_ms = self._now_ms()
         claim = Claim(
             track_id=track_id,
             key=idempotency_key or track_id,
-            now=self._now(),
+            now=at_ms // 1000,
             name_prefix=name_prefix,
             track_name=track_name,
+            at_ms=at_ms,
         )
         wait = await self._rate_limit.wait_for(track_id)
         if wait is not None:
@@ -111,10 +113,10 @@ class Broker:
 
     async def mark_for_deletion(self, *, track_id: str, sandbox_id: str) -> Marked:
         """Give the sandbox up. Repeating it changes nothing and answers the same."""
-        now = self._now()
+        cause = Cause(actor("track", track_id), self._now_ms())
         try:
             row, changed = await self._change(
-                sandbox_id, lambda row: decide_mark(row, track_id=track_id, now=now)
+                sandbox_id, lambda row: decide_mark(row, track_id=track_id, cause=cause)
             )
         except (ForbiddenError, NotFoundError):
             self._metrics.deletion_marked.labels("refused").inc()
@@ -131,9 +133,29 @@ class Broker:
         return owned_by(await self._find(sandbox_id), track_id)
 
     async def list_sandboxes(
-        self, *, status: Status | None, limit: int, cursor: str | None
+        self,
+        *,
+        status: Status | None,
+        limit: int,
+        cursor: str | None,
+        track: str | None = None,
+        name_prefix: str = "",
     ) -> Page[Sandbox]:
-        return await self._store.page(status=status, limit=limit, cursor=cursor)
+        return await self._store.page(
+            status=status, track=track, name_prefix=name_prefix, limit=limit, cursor=cursor
+        )
+
+    async def get_history(
+        self, sandbox_id: str, *, limit: int, cursor: str | None
+    ) -> Page[LoggedEvent]:
+        """What happened to the sandbox, the newest first, also after it is gone."""
+        if not _SANDBOX_ID.match(sandbox_id):
+            raise SandboxNotFoundError
+        query = EventQuery(subject=sandbox_id)
+        page = await self._store.events.page(query, limit=limit, cursor=cursor)
+        if not page.items and cursor is None and await self._find(sandbox_id) is None:
+            raise SandboxNotFoundError
+        return page
 
     async def inspect_sandbox(self, sandbox_id: str) -> Sandbox:
         """The sandbox, for an operator."""
@@ -144,10 +166,10 @@ class Broker:
 
     async def act(self, action: Action, *, sandbox_id: str) -> Sandbox:
         """Carry out an operator's action, or raise TransitionNotAllowedError."""
-        now = self._now()
+        cause = Cause(actor("operator"), self._now_ms())
 
-        def decide(row: Sandbox | Tombstone | None) -> Change:
-            return decide_action(None if isinstance(row, Tombstone) else row, action, now=now)
+        def decide(row: Sandbox | Tombstone | None) -> Transition[Sandbox]:
+            return decide_action(None if isinstance(row, Tombstone) else row, action, cause)
 
         row, _ = await self._change(sandbox_id, decide)
         assert isinstance(row, Sandbox)  # noqa: S101 - decide_action takes no tombstones
@@ -157,26 +179,32 @@ class Broker:
         )
         return row
 
-    async def stats(self) -> Mapping[Status, int]:
-        return await self._store.counts()
+    async def stats(self) -> PoolCounts:
+        """How many sandboxes are in each state, and when that was counted."""
+        counts = await self._store.counts()
+        if counts.counted_at is None:
+            return replace(counts, counted_at=int(self._clock.now()))
+        return counts
 
     async def _change(
-        self, sandbox_id: str, decide: Callable[[Sandbox | Tombstone | None], Change | None]
+        self,
+        sandbox_id: str,
+        decide: Callable[[Sandbox | Tombstone | None], Transition[Sandbox] | None],
     ) -> tuple[Sandbox | Tombstone, bool]:
         """Read, decide and apply, again whenever somebody else was faster."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             row = await self._find(sandbox_id)
-            change = decide(row)
-            if change is None:
+            transition = decide(row)
+            if transition is None:
                 assert row is not None  # noqa: S101 - an unknown id is an error in every decision
                 return row, False
-            if (await self._store.apply([change]))[0]:
-                return change.after, True
+            if (await self._store.apply([transition]))[0]:
+                return transition.result, True
         raise RowBusyError
 
     async def _find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
         """What is stored under this id; nothing is under one that could never have been given."""
         return await self._store.find(sandbox_id) if _SANDBOX_ID.match(sandbox_id) else None
 
-    def _now(self) -> int:
-        return int(self._clock.now())
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)

@@ -1,20 +1,16 @@
 """A check of a whole pool against what must always hold, while traffic flows."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from sandyard.broker.model import HeldLease, Lease, Sandbox, Status, Tombstone
 from sandyard.broker.ports import PoolStore
+from sandyard.kit.transitions import Entity
+from sandyard.kit.verification import Problem, verify_history
 
 _LOOKS = 3
 _BETWEEN_LOOKS_SEC = 0.2
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Problem:
-    sandbox_id: str
-    message: str
 
 
 @dataclass(slots=True)
@@ -39,7 +35,7 @@ class _Seen:
 async def verify(
     store: PoolStore, *, progress: Callable[[int], None] = lambda _: None
 ) -> VerificationReport:
-    """Read everything once, and then again what looked wrong.
+    """Read everything, then again what looked wrong, and compare it with what its events fold into.
 
     The pool changes while it is read, so a lease and its row may be seen at different instants.
     Only what is wrong at several looks in a row is a problem.
@@ -55,7 +51,14 @@ async def verify(
         message = await _confirm(store, sandbox_id, seen.leased.get(sandbox_id))
         if message:
             report.problems.append(Problem(sandbox_id, message))
+    history = await verify_history(_entities(store), store.find, store.events)
+    report.problems += history.problems
     return report
+
+
+async def _entities(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
+    async for entries in store.audit():
+        yield [each for each in entries if isinstance(each, Sandbox | Tombstone)]
 
 
 def _meet(entry: Sandbox | HeldLease | Tombstone, seen: _Seen, report: VerificationReport) -> None:
@@ -121,8 +124,8 @@ async def _look(store: PoolStore, sandbox_id: str, leased_to: tuple[str, str] | 
             return f"is allocated to a track and key whose lease names {lease.sandbox_id}"
         if _disagree(row, lease):
             return "and its lease disagree on its window"
-    if await store.buried([sandbox_id]):
-        return "is in the pool and buried"
+    if await store.tombstoned([sandbox_id]):
+        return "is in the pool and has a tombstone"
     return _attributes(row)
 
 

@@ -14,8 +14,10 @@ from sandyard.broker.model import (
     loses_too_many,
 )
 from sandyard.kit import ids
+from sandyard.kit.transitions import Cause
 
 NOW = 1_000_000
+CAUSE = Cause("operator", NOW * 1000 + 7)
 
 
 def pending(retries: int = 0) -> Sandbox:
@@ -61,20 +63,20 @@ def test_waits_double_up_to_the_longest_and_jitter_shortens_them() -> None:
     waits = []
     row = pending()
     for _ in range(6):
-        row = decide_failed_deletion(row, policy, jitter=0, now=NOW).after
+        row = decide_failed_deletion(row, policy, jitter=0, cause=CAUSE).result
         assert row.next_attempt_at is not None
         waits.append(row.next_attempt_at - NOW)
     assert waits == [300, 600, 1200, 2400, 3600, 3600]
-    jittered = decide_failed_deletion(pending(), policy, jitter=1, now=NOW).after
+    jittered = decide_failed_deletion(pending(), policy, jitter=1, cause=CAUSE).result
     assert jittered.next_attempt_at == NOW + 150
 
 
 def test_the_last_failed_attempt_ends_the_trying() -> None:
     policy = DeletionPolicy(max_attempts=3, backoff_base_sec=1, backoff_max_sec=1)
-    assert decide_failed_deletion(pending(1), policy, jitter=0, now=NOW).after.status is (
+    assert decide_failed_deletion(pending(1), policy, jitter=0, cause=CAUSE).result.status is (
         Status.PENDING_DELETION
     )
-    ended = decide_failed_deletion(pending(2), policy, jitter=0, now=NOW).after
+    ended = decide_failed_deletion(pending(2), policy, jitter=0, cause=CAUSE).result
     assert ended.status is Status.DELETION_FAILED
     assert ended.deletion_retry_count == 3
     assert ended.next_attempt_at is None

@@ -1,1 +1,1 @@
-"""The Broker's doors: headers and bodies in, use cases called, JSON out."""
+"""The Broker's endpoints: headers and bodies in, use cases called, JSON out."""

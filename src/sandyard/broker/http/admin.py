@@ -1,27 +1,38 @@
 """Calls of operators: look at the pool, act on one sandbox, run a job now."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, Query, Request
 
+from sandyard.broker.bulk import BulkDeletion
+from sandyard.broker.http.bulk import add_bulk_routes
+from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
 from sandyard.broker.http.router import SandboxId
 from sandyard.broker.http.schemas import (
-    AdminSandboxAnswer,
-    CleanupAnswer,
-    ExpiryAnswer,
-    SandboxPage,
-    StatsAnswer,
-    SyncAnswer,
+    PoolCleanupAnswer,
+    PoolExpiryAnswer,
+    PoolSandboxAnswer,
+    PoolSandboxPage,
+    PoolStatsAnswer,
+    PoolStatus,
+    PoolSyncAnswer,
 )
 from sandyard.broker.jobs import CleanupReport, ExpiryReport, SyncReport
-from sandyard.broker.model import Action, Status
+from sandyard.broker.model import Action
 from sandyard.broker.service import Broker
-from sandyard.kit.http import BearerGuard, errors, opened_by
-from sandyard.kit.paging import CURSOR_PATTERN, DEFAULT_LIMIT, MAX_LIMIT
+from sandyard.kit.events import EventLog
+from sandyard.kit.events_http import EventAnswer, EventFilter, EventPage
+from sandyard.kit.http import BearerGuard, SecurityScheme, secured_by
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.routes import GuardedRoutes
+from sandyard.kit.schemas import Cursor, Limit
 
-ADMIN_TOKEN = "AdminToken"  # noqa: S105 - the name of a scheme
-_BY_ADMINS = opened_by(ADMIN_TOKEN)
+ADMIN_TOKEN = SecurityScheme(
+    "AdminToken",
+    "A value of the setting `BROKER_ADMIN_TOKEN`; if it is not set, the content of "
+    "`secrets/broker_admin_token` in the data directory (`data` by default).",
+)
 
 
 class RunJobs(Protocol):
@@ -35,116 +46,113 @@ class RunJobs(Protocol):
 
 
 def create_admin_router(
-    broker: Broker, jobs: RunJobs, guard: BearerGuard, *, prefix: str
+    broker: Broker,
+    jobs: RunJobs,
+    bulk: BulkDeletion,
+    log: EventLog,
+    guard: BearerGuard,
+    *,
+    prefix: str,
 ) -> APIRouter:
-    async def admin(request: Request) -> None:
-        guard.check(request)
-
-    router = APIRouter(
+    routes = GuardedRoutes(
         prefix=f"{prefix}/admin",
-        tags=["operators"],
-        dependencies=[Depends(admin)],
+        tag="operators",
+        check=guard.require,
+        security=secured_by(ADMIN_TOKEN),
     )
 
-    @router.get(
-        "/sandboxes",
-        summary="List sandboxes",
-        response_model=SandboxPage,
-        responses=errors(400, 401, 503),
-        openapi_extra=_BY_ADMINS,
-    )
-    async def list_sandboxes(
-        status: Status | None = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
-        cursor: Annotated[str | None, Query(pattern=CURSOR_PATTERN)] = None,
-    ) -> Any:
-        """Page by page; pass `next_cursor` back as `cursor` until it is null."""
-        page = await broker.list_sandboxes(status=status, limit=limit, cursor=cursor)
-        rows = [AdminSandboxAnswer.of(row) for row in page.items]
-        return SandboxPage(sandboxes=rows, next_cursor=page.next_cursor)
-
-    @router.get(
-        "/sandboxes/{sandbox_id}",
-        summary="Look at any sandbox",
-        response_model=AdminSandboxAnswer,
-        responses=errors(401, 404, 503),
-        openapi_extra=_BY_ADMINS,
-    )
-    async def get_sandbox(sandbox_id: SandboxId) -> Any:
-        """Every attribute of the row."""
-        return AdminSandboxAnswer.of(await broker.inspect_sandbox(sandbox_id))
-
-    @router.get(
-        "/stats",
-        summary="Count the pool",
-        response_model=StatsAnswer,
-        responses=errors(401, 503),
-        openapi_extra=_BY_ADMINS,
-    )
-    async def stats() -> Any:
-        """How many sandboxes are in each state."""
-        counts = await broker.stats()
-        return {**{str(k): v for k, v in counts.items()}, "total": sum(counts.values())}
-
-    @router.post(
-        "/sync",
-        summary="Sync with the provider now",
-        response_model=SyncAnswer,
-        responses=errors(400, 401, 503),
-        openapi_extra=_BY_ADMINS,
-    )
-    async def sync(force: Annotated[bool, Query()] = False) -> Any:  # noqa: FBT002
-        """Waits for a run that is under way. `force` also lets most of the pool go stale."""
-        return await jobs.sync(force=force)
-
-    @router.post(
-        "/cleanup",
-        summary="Delete what was given up now",
-        response_model=CleanupAnswer,
-        responses=errors(401, 503),
-        openapi_extra=_BY_ADMINS,
-    )
-    async def cleanup() -> Any:
-        """Waits for a run that is under way."""
-        return await jobs.cleanup()
-
-    @router.post(
-        "/expire",
-        summary="Reclaim what was forgotten now",
-        response_model=ExpiryAnswer,
-        responses=errors(401, 503),
-        openapi_extra=_BY_ADMINS,
-    )
-    async def expire() -> Any:
-        """Waits for a run that is under way."""
-        return await jobs.expire()
-
-    for action, text in _ACTIONS.items():
-        router.add_api_route(
-            f"/sandboxes/{{sandbox_id}}/{action}",
-            _act(broker, action),
-            methods=["POST"],
-            name=f"{action} sandbox",
-            summary=f"{action.capitalize()} a sandbox",
-            description=text,
-            response_model=AdminSandboxAnswer,
-            responses=errors(401, 404, 409, 503),
-            openapi_extra=_BY_ADMINS,
+    @routes.get("/sandboxes", "List sandboxes")
+    async def list_pool_sandboxes(
+        status: PoolStatus | None = None,
+        track: Annotated[str | None, Query(pattern=TRACK_ID)] = None,
+        name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
+    ) -> PoolSandboxPage:
+        """Page by page; pass `next_cursor` back as `cursor` until it is null. Filters combine."""
+        page = await broker.list_sandboxes(
+            status=status, track=track, name_prefix=name or "", limit=limit, cursor=cursor
         )
-    return router
+        return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
+
+    @routes.get("/sandboxes/{sandbox_id}", "Look at any sandbox", 404)
+    async def get_pool_sandbox(sandbox_id: SandboxId) -> PoolSandboxAnswer:
+        """Every attribute of the row."""
+        return PoolSandboxAnswer.of(await broker.inspect_sandbox(sandbox_id))
+
+    @routes.get("/stats", "Count the pool")
+    async def get_pool_stats() -> PoolStatsAnswer:
+        """How many sandboxes are in each state."""
+        return PoolStatsAnswer.of(await broker.stats())
+
+    @routes.post("/sync", "Sync with the provider now", 409)
+    async def sync_pool(force: Annotated[bool, Query()] = False) -> PoolSyncAnswer:  # noqa: FBT002
+        """Waits for a run that is under way. `force` also lets most of the pool go stale."""
+        report = await jobs.sync(force=force)
+        return PoolSyncAnswer.model_validate(report, from_attributes=True)
+
+    @routes.post("/cleanup", "Delete what was given up now", 409)
+    async def clean_up_pool() -> PoolCleanupAnswer:
+        """Waits for a run that is under way."""
+        return PoolCleanupAnswer.model_validate(await jobs.cleanup(), from_attributes=True)
+
+    @routes.post("/expire", "Reclaim what was forgotten now")
+    async def expire_leases() -> PoolExpiryAnswer:
+        """Waits for a run that is under way."""
+        return PoolExpiryAnswer.model_validate(await jobs.expire(), from_attributes=True)
+
+    _add_history(routes, broker, log)
+    add_bulk_routes(routes, bulk)
+    for action, (name, summary, text) in _ACTIONS.items():
+        path = f"/sandboxes/{{sandbox_id}}/{action}"
+        add = routes.post(path, summary, 404, 409, name=name, description=text)
+        add(_act(broker, action))
+    return routes.router
+
+
+def _add_history(routes: GuardedRoutes, broker: Broker, log: EventLog) -> None:
+    @routes.get("/sandboxes/{sandbox_id}/history", "A sandbox's history", 404)
+    async def get_pool_sandbox_history(
+        sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> EventPage:
+        """Its events, the newest first; also of one that is deleted."""
+        page = await broker.get_history(sandbox_id, limit=limit, cursor=cursor)
+        return EventPage.of(page, EventAnswer.of)
+
+    @routes.get("/events", "List events")
+    async def list_pool_events(wanted: Annotated[EventFilter, Depends()]) -> EventPage:
+        """What happened in the pool, the newest first."""
+        return await wanted.page(log)
 
 
 _ACTIONS = {
-    Action.QUARANTINE: "available → stale: out of the pool until it is restored",
-    Action.RESTORE: "stale → available: back into the pool",
-    Action.RELEASE: "allocated or stale → pending_deletion: taken from its track",
-    Action.RETRY_DELETION: "deletion_failed → pending_deletion: tried again from the start",
+    Action.QUARANTINE: (
+        "quarantine_pool_sandbox",
+        "Quarantine a sandbox",
+        "available → stale: out of the pool until it is restored",
+    ),
+    Action.RESTORE: (
+        "restore_pool_sandbox",
+        "Restore a sandbox",
+        "stale → available: back into the pool",
+    ),
+    Action.RELEASE: (
+        "release_pool_sandbox",
+        "Release a sandbox",
+        "allocated or stale → pending_deletion: taken from its track",
+    ),
+    Action.RETRY_DELETION: (
+        "retry_pool_sandbox_deletion",
+        "Retry the deletion of a sandbox",
+        "deletion_failed → pending_deletion: tried again from the start",
+    ),
 }
+"""Each action's operation id, summary and description."""
 
 
-def _act(broker: Broker, action: Action) -> Callable[..., Awaitable[AdminSandboxAnswer]]:
-    async def act(request: Request, sandbox_id: SandboxId) -> AdminSandboxAnswer:
+def _act(broker: Broker, action: Action) -> Callable[..., Awaitable[PoolSandboxAnswer]]:
+    async def act(request: Request, sandbox_id: SandboxId) -> PoolSandboxAnswer:
         request.state.log = {"sandbox_id": sandbox_id, "action": str(action)}
-        return AdminSandboxAnswer.of(await broker.act(action, sandbox_id=sandbox_id))
+        return PoolSandboxAnswer.of(await broker.act(action, sandbox_id=sandbox_id))
 
     return act

@@ -1,4 +1,4 @@
-"""The headers that tracks send, read and judged in one place."""
+"""The headers that tracks send, read and validated in one place."""
 
 import re
 from dataclasses import dataclass
@@ -11,10 +11,13 @@ from sandyard.broker.errors import (
 )
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http import RawHeaders, values_of
+from sandyard.kit.patterns import pattern
 
-TRACK_ID = r"^[A-Za-z0-9._:-]{1,128}$"
-IDEMPOTENCY_KEY = r"^[!-~]{1,128}$"
-PRINTABLE = r"^[!-~]([ -~]{0,126}[!-~])?$"
+TRACK_ID = pattern(r"^[A-Za-z0-9._:-]{1,128}$", "must be 1 to 128 letters, digits, ., _, : and -")
+IDEMPOTENCY_KEY = pattern(r"^[!-~]{1,128}$", "must be 1 to 128 ASCII characters, without spaces")
+PRINTABLE = pattern(
+    r"^[!-~]([ -~]{0,126}[!-~])?$", "must be 1 to 128 ASCII characters, with no space at its ends"
+)
 
 _track_id, _idempotency_key, _printable = (
     re.compile(form.replace("$", r"\Z").encode()) for form in (TRACK_ID, IDEMPOTENCY_KEY, PRINTABLE)

@@ -1,13 +1,25 @@
 """The Broker's answers, as the OpenAPI document describes them."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field
 
 from sandyard.broker.model import Sandbox, StaleReason, Status
+from sandyard.broker.ports import PoolCounts
+from sandyard.kit.schemas import PageAnswer, example, inline
+
+PoolStatus = Annotated[Status, inline(Status)]
+_IDENTITY = {
+    "sandbox_id": "0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f",
+    "name": "lab-042",
+    "external_id": "ext-42",
+}
+_LEASE = {"allocated_at": 1_793_350_800, "expires_at": 1_793_365_200}
 
 
 class LeaseAnswer(BaseModel):
+    model_config = example(**_IDENTITY, **_LEASE)
+
     sandbox_id: str
     name: str
     external_id: str
@@ -16,16 +28,24 @@ class LeaseAnswer(BaseModel):
 
 
 class MarkAnswer(BaseModel):
+    model_config = example(
+        sandbox_id=_IDENTITY["sandbox_id"],
+        status="pending_deletion",
+        deletion_requested_at=1_793_354_400,
+    )
+
     sandbox_id: str
     status: Literal["pending_deletion", "deletion_failed", "deleted"]
     deletion_requested_at: int = Field(description="Unix seconds of the first request")
 
 
-class SandboxAnswer(BaseModel):
+class LeasedSandboxAnswer(BaseModel):
+    model_config = example(**_IDENTITY, status="allocated", **_LEASE)
+
     sandbox_id: str
     name: str
     external_id: str
-    status: Status
+    status: PoolStatus
     allocated_at: int
     expires_at: int | None
 
@@ -41,13 +61,30 @@ class SandboxAnswer(BaseModel):
         )
 
 
-class AdminSandboxAnswer(BaseModel):
+class PoolSandboxAnswer(BaseModel):
     """Every attribute of a row."""
+
+    model_config = example(
+        **_IDENTITY,
+        **_LEASE,
+        status="allocated",
+        stale_reason=None,
+        lab_duration_hours=4.0,
+        allocated_to_track="track-7",
+        idempotency_key="track-7",
+        track_name="intro-to-kubernetes",
+        deletion_requested_at=None,
+        deletion_retry_count=0,
+        next_attempt_at=None,
+        last_synced=1_793_350_200,
+        created_at=1_793_264_400,
+        updated_at=1_793_350_800,
+    )
 
     sandbox_id: str
     name: str
     external_id: str
-    status: Status
+    status: PoolStatus
     stale_reason: StaleReason | None
     lab_duration_hours: float
     allocated_to_track: str | None
@@ -67,36 +104,71 @@ class AdminSandboxAnswer(BaseModel):
         return cls.model_validate(sandbox, from_attributes=True)
 
 
-class SandboxPage(BaseModel):
-    sandboxes: list[AdminSandboxAnswer]
+class PoolSandboxPage(PageAnswer):
+    sandboxes: list[PoolSandboxAnswer]
     next_cursor: str | None
 
 
-class StatsAnswer(BaseModel):
+class PoolStatsAnswer(BaseModel):
+    model_config = example(
+        available=120,
+        allocated=30,
+        pending_deletion=2,
+        stale=1,
+        deletion_failed=0,
+        total=153,
+        counted_at=1_793_350_800,
+    )
+
     available: int
     allocated: int
     pending_deletion: int
     stale: int
     deletion_failed: int
     total: int
+    counted_at: int = Field(
+        description="Unix seconds; on DynamoDB up to 15 seconds ago, else the time of the answer"
+    )
+
+    @classmethod
+    def of(cls, counts: PoolCounts) -> Self:
+        by_state = {str(status): count for status, count in counts.by_status.items()}
+        times = {"total": counts.total, "counted_at": counts.counted_at}
+        return cls.model_validate(by_state | times)
 
 
-class SyncAnswer(BaseModel):
+class PoolSyncAnswer(BaseModel):
+    model_config = example(
+        listed=153,
+        added=3,
+        unchanged=149,
+        made_stale=1,
+        restored=0,
+        renamed=0,
+        held_back=0,
+        tombstones_listed=0,
+    )
+
     listed: int = Field(description="Sandboxes in the provider's list")
     added: int = Field(description="New ones, now available")
     unchanged: int
     made_stale: int = Field(description="Free ones that the list lacks")
     restored: int = Field(description="Stale ones that are listed again")
+    renamed: int = Field(description="Free or stale ones that the provider has renamed")
     held_back: int = Field(description="Would have gone stale, but were too many at once")
     tombstones_listed: int = Field(description="Deleted ones that the provider still lists")
 
 
-class CleanupAnswer(BaseModel):
+class PoolCleanupAnswer(BaseModel):
+    model_config = example(deleted=2, retried=0, failed=0, postponed=0)
+
     deleted: int
     retried: int = Field(description="Failed, to be tried again later")
     failed: int = Field(description="Failed for good: `deletion_failed`")
     postponed: int = Field(description="Not tried, because the provider is being left alone")
 
 
-class ExpiryAnswer(BaseModel):
+class PoolExpiryAnswer(BaseModel):
+    model_config = example(expired=1)
+
     expired: int

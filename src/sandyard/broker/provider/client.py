@@ -14,6 +14,7 @@ from purgatory.domain.model import OpenedState
 
 from sandyard.broker.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.model import Listed
+from sandyard.kit.circuits import CircuitStore, StoredCircuits
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,14 @@ class _PassingFaultError(_FaultError):
 class Api:
     """Requests to the provider under its policy; what comes back is a 2xx or a wanted 404."""
 
-    def __init__(self, *, base_url: str, headers: dict[str, str], policy: ProviderPolicy) -> None:
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        headers: dict[str, str],
+        policy: ProviderPolicy,
+        circuits: CircuitStore | None,
+    ) -> None:
         self._policy = policy
         self._http = httpx.AsyncClient(
             base_url=base_url,
@@ -56,6 +64,7 @@ class Api:
             default_threshold=policy.circuit_threshold,
             default_ttl=policy.circuit_timeout_sec,
             exclude=[asyncio.CancelledError],  # a caller that went away says nothing about it
+            uow=None if circuits is None else _stored(circuits, policy),
         )
         self._breakers.add_listener(_log_circuit)
 
@@ -190,10 +199,19 @@ DIALECTS: dict[str, type[GenericDialect] | type[InfobloxDialect]] = {
 class HttpProvider:
     """`ports.Provider` over HTTP, in one of the dialects."""
 
-    def __init__(self, *, base_url: str, token: str, dialect: str, policy: ProviderPolicy) -> None:
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        token: str,
+        dialect: str,
+        policy: ProviderPolicy,
+        circuits: CircuitStore | None = None,
+    ) -> None:
+        """Without `circuits` the state of the circuit is this process's own."""
         kind = DIALECTS[dialect]
         headers = {"Authorization": f"{kind.scheme} {token}"} if token else {}
-        self._api = Api(base_url=base_url, headers=headers, policy=policy)
+        self._api = Api(base_url=base_url, headers=headers, policy=policy, circuits=circuits)
         self._dialect = kind(self._api)
 
     async def list_sandboxes(self) -> Sequence[Listed]:
@@ -236,6 +254,12 @@ def _storable(text: str) -> str:
 
 def _segment(text: str) -> str:
     return quote(text, safe="")
+
+
+def _stored(circuits: CircuitStore, policy: ProviderPolicy) -> StoredCircuits:
+    return StoredCircuits(
+        circuits, threshold=policy.circuit_threshold, timeout_sec=policy.circuit_timeout_sec
+    )
 
 
 def _log_circuit(_name: str, event: str, details: Any) -> None:

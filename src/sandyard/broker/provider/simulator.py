@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 _NAMESPACE = uuid.UUID("1b0b4b0e-8a2c-5d0e-9a55-0d4c0c0b7a11")
+_ACCOUNT = "identity/accounts/{}"
 _HANG_SEC = 3600
 _MOST_AT_ONCE = 1_000_000
 
@@ -31,15 +32,15 @@ class Faults:
     break_after_page: int = 0
     empty_list: bool = False
 
-    def changed(self, wishes: dict[str, Any]) -> "Faults":
-        """With the wishes applied; ValueError names the first that makes no sense."""
+    def changed(self, settings: dict[str, Any]) -> "Faults":
+        """With these settings applied; ValueError names the first that makes no sense."""
         types = {f.name: type(f.default) for f in fields(self)}
-        for name, value in wishes.items():
+        for name, value in settings.items():
             if name not in types:
                 raise ValueError(f"there is no fault called {name}; there are {', '.join(types)}")
             if not _fits(value, types[name]):
                 raise ValueError(f"{name} must be a {types[name].__name__}, zero or more")
-        changed = replace(self, **wishes)
+        changed = replace(self, **settings)
         if changed.outage not in ("none", "error", "hang"):
             raise ValueError("outage must be none, error or hang")
         if not 0 <= changed.error_rate <= 1:
@@ -71,7 +72,7 @@ class Simulator:
 
     def create(self, count: int) -> None:
         for number in range(self.made + 1, self.made + count + 1):
-            identity = str(uuid.uuid5(_NAMESPACE, str(number)))
+            identity = _identity(number)
             self.sandboxes[identity] = {
                 "id": identity,
                 "name": f"sandbox-{number:04}",
@@ -112,6 +113,16 @@ class Simulator:
         if self.token and credential.split(" ", 1)[-1] != self.token:
             return _error(401, "wrong token")
         return None
+
+
+def first_external_ids(count: int) -> list[str]:
+    """The ids of the first sandboxes of any simulator, as either dialect lists them."""
+    identities = [_identity(number) for number in range(1, count + 1)]
+    return [*identities, *map(_ACCOUNT.format, identities)]
+
+
+def _identity(number: int) -> str:
+    return str(uuid.uuid5(_NAMESPACE, str(number)))
 
 
 def _fits(value: Any, kind: type) -> bool:
@@ -173,7 +184,7 @@ async def _list_infoblox(request: Request) -> Response:
     accounts = [
         {
             **entry,
-            "id": f"identity/accounts/{entry['id']}",
+            "id": _ACCOUNT.format(entry["id"]),
             "csp_id": f"csp-{number}",
             "account_type": "sandbox",
             "state": "active",
@@ -206,10 +217,10 @@ async def _show(request: Request) -> Response:
 async def _change(request: Request) -> Response:
     simulator = _simulator(request)
     try:
-        wishes = await request.json()
-        if not isinstance(wishes, dict):
+        settings = await request.json()
+        if not isinstance(settings, dict):
             return _error(400, "send a JSON object of faults")
-        simulator.faults = simulator.faults.changed(wishes)
+        simulator.faults = simulator.faults.changed(settings)
     except ValueError as error:
         return _error(400, str(error))
     return await _show(request)

@@ -1,11 +1,20 @@
-"""Taking over a table that another program filled by the same layout, without leases."""
+"""Taking over a table that another program, or an earlier version, filled by the same layout."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sandyard.broker.model import Lease, Sandbox, Status
-from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key, sandbox_of
+from sandyard.broker.model import Lease, Sandbox, Status, Tombstone
+from sandyard.broker.stores.dynamo_items import entry_of, lease_item, sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo import TransactionRefusedError
+from sandyard.kit.dynamo_values import Item
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, created
+
+_PARALLEL = 8
 
 
 @dataclass(slots=True)
@@ -13,17 +22,21 @@ class AdoptionReport:
     allocations: int = 0
     leases_added: int = 0
     already_there: int = 0
+    baselines_added: int = 0
+    """Rows and tombstones that had no events and now have one with their whole state."""
     duplicates: list[str] = field(default_factory=list)
     """Sandboxes whose track and key already have another one; they keep their owner and expire."""
 
 
-async def adopt(pool: PoolTable) -> AdoptionReport:
-    """Give every running allocation its lease. Can be run twice, and while traffic flows.
+async def adopt(pool: PoolTable, *, clock: Clock) -> AdoptionReport:
+    """Give every running allocation its lease, and every row its sequence and first event.
 
-    The other program let a track and key have two sandboxes. The one that was allocated last is
-    the one that its retries would have answered: it gets the lease, and the others are reported.
+    Can be run twice, and while claims go on that leave older rows alone. The other program let a
+    track and key have two sandboxes. The one that was allocated last is the one that its retries
+    would have answered: it gets the lease, and the others are reported.
     """
     report = AdoptionReport()
+    await pool.create_events()
     rows: list[Sandbox] = []
     async for items in pool.table.pages(
         index=pool.status_index,
@@ -33,6 +46,11 @@ async def adopt(pool: PoolTable) -> AdoptionReport:
         rows += [sandbox_of(item) for item in items]
     for row in sorted(rows, key=lambda row: row.allocated_at, reverse=True):
         await _add_lease(pool, row, report)
+    cause = Cause(actor("system"), int(clock.now() * 1000))
+    async for items in pool.table.scan():
+        await _add_baselines(
+            pool, [item for item in items if "sequence" not in item], cause, report
+        )
     await pool.mark_layout()
     return report
 
@@ -65,3 +83,42 @@ async def _add_lease(pool: PoolTable, row: Sandbox, report: AdoptionReport) -> N
             report.duplicates.append(row.sandbox_id)
     else:
         report.leases_added += 1
+
+
+async def _add_baselines(
+    pool: PoolTable, items: Sequence[Item], cause: Cause, report: AdoptionReport
+) -> None:
+    slots = asyncio.Semaphore(_PARALLEL)
+
+    async def add(item: Item, entry: Sandbox | Tombstone) -> bool:
+        async with slots:
+            return await _add_baseline(pool, item, entry, cause)
+
+    entries = [(item, entry_of(item)) for item in items]
+    added = await asyncio.gather(
+        *(add(item, e) for item, e in entries if isinstance(e, Sandbox | Tombstone))
+    )
+    report.baselines_added += sum(added)
+
+
+async def _add_baseline(
+    pool: PoolTable, item: Item, entry: Sandbox | Tombstone, cause: Cause
+) -> bool:
+    """False if it changed while we looked, or another run was faster."""
+    [event] = created(entry, "baseline", cause).events
+    same = [name for name in ("status", "updated_at", "idempotency_key") if name in item]
+    values: dict[str, Any] = {name: item[name] for name in same}
+    is_same = "".join(f" AND {'#' if name == 'status' else ''}{name} = :{name}" for name in same)
+    try:
+        await pool.table.transact(
+            pool.table.update_action(
+                {"PK": item["PK"], "SK": item["SK"]},
+                "SET #sequence = :first",
+                values | {"first": event.sequence},
+                condition=f"attribute_exists(PK) AND attribute_not_exists(#sequence){is_same}",
+            ),
+            pool.events.put_action(event),
+        )
+    except TransactionRefusedError:
+        return False
+    return True

@@ -1,21 +1,38 @@
-"""Claims on DynamoDB: one transaction each, for a candidate of the reservoir."""
+"""Claims on DynamoDB: one transaction each, for a candidate of the prefetch."""
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
+from functools import partial
 
-from sandyard.broker.model import Claim, Claimed, Lease, Status, lab_seconds
-from sandyard.broker.stores.dynamo_items import lease_item, lease_key, lease_of, sandbox_key
+from sandyard.broker.model import (
+    Claim,
+    Claimed,
+    Lease,
+    Sandbox,
+    Status,
+    decide_claim,
+    decide_superseded,
+)
+from sandyard.broker.stores.dynamo_items import (
+    lease_item,
+    lease_key,
+    lease_of,
+    sandbox_key,
+    sandbox_of,
+)
 from sandyard.broker.stores.dynamo_table import PoolTable
-from sandyard.broker.stores.reservoir import Candidate, Reservoir
-from sandyard.broker.stores.walk import Places, Walk
+from sandyard.broker.stores.index_scan import IndexScan
+from sandyard.broker.stores.prefetch import CandidatePrefetch
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo import TransactionRefusedError, within
 from sandyard.kit.dynamo_values import Item
-from sandyard.kit.jobs_dynamo import DynamoJobLeases
+from sandyard.kit.replicas_dynamo import DynamoReplicas
+from sandyard.kit.transitions import Transition
 
 _DEADLINE_SEC = 10.0  # longer than one call may take, so that a call tells why it failed
-_RESERVOIRS = 256
+_MOST_PREFETCHES = 256
+REPLICAS_KEY = {"PK": "REPLICAS", "SK": "META"}
+_NO_LEASE = "attribute_not_exists(PK)"
 
 
 def new_write_id() -> str:
@@ -29,109 +46,92 @@ class DynamoClaims:
         pool: PoolTable,
         *,
         clock: Clock,
-        reservoir_size: int,
+        prefetch_size: int,
         on_conflict: Callable[[], None],
     ) -> None:
         self._pool = pool
         self._table = pool.table
-        self._reservoir_size = reservoir_size
+        self._prefetch_size = prefetch_size
         self._on_conflict = on_conflict
-        self._places = Places(DynamoJobLeases(pool.table), clock)
-        self._reservoirs: dict[str, Reservoir] = {}
+        self._replicas = DynamoReplicas(pool.table, key=REPLICAS_KEY, clock=clock)
+        self._place = (0, 1)
+        self._prefetches: dict[str, CandidatePrefetch] = {}
+
+    async def start(self) -> None:
+        """Take a share of the index, away from those of the other processes."""
+        await self._replicas.start()
+
+    async def stop(self) -> None:
+        await self._replicas.stop()
 
     async def claim(self, claim: Claim) -> Claimed | None:
         async with within(_DEADLINE_SEC):
-            reservoir = self._reservoir(claim.name_prefix)
-            if reservoir.was_empty and (repeat := await self._find_live(claim)):
+            prefetch = self._prefetch(claim.name_prefix)
+            if prefetch.was_empty and (repeat := await self._find_live(claim)):
                 return repeat
             write_id = new_write_id()
-            while (candidate := await reservoir.take()) is not None:
-                claimed = await self._try(claim, write_id, candidate, reservoir)
+            while (candidate := await prefetch.take()) is not None:
+                claimed = await self._try(claim, write_id, candidate, prefetch)
                 if claimed is not None:
                     return claimed
             return await self._find_live(claim)
 
     async def _try(
-        self, claim: Claim, write_id: str, candidate: Candidate, reservoir: Reservoir
+        self, claim: Claim, write_id: str, candidate: Sandbox, prefetch: CandidatePrefetch
     ) -> Claimed | None:
         """Lease this candidate, or find the lease that stands in the way; None if it was lost."""
         held: Item | None = None
+        row = candidate
         while True:
             try:
-                lease = await self._write_lease(claim, write_id, candidate, held)
+                lease = await self._write_lease(claim, write_id, row, held)
             except TransactionRefusedError as refused:
-                row, standing = refused.reasons[0], refused.reasons[1]
+                taken, standing = refused.reasons[0], refused.reasons[1]
                 held = standing.item if standing.is_condition else held
                 if held is not None and held.get("write_id") == write_id:
-                    reservoir.claimed(candidate)  # our own write, whose answer was lost
+                    prefetch.claimed(candidate)  # our own write, whose answer was lost
                     return Claimed(lease_of(held), is_new=True)
                 if held is not None and lease_of(held).is_live(claim.now):
-                    (reservoir.lost if row.is_condition else reservoir.unused)(candidate)
+                    (prefetch.lost if taken.is_condition else prefetch.unused)(candidate)
                     return Claimed(lease_of(held), is_new=False)
-                if row.is_condition:
-                    self._on_conflict()
-                    reservoir.lost(candidate)
-                    return None
-                if len(refused.reasons) > 2 and refused.reasons[2].is_condition:
-                    held = {**(held or {}), "ended": True}  # its row is no longer allocated
+                if taken.is_condition:
+                    newer = _newer_free(taken.item, row, claim.name_prefix)
+                    if newer is None:
+                        self._on_conflict()
+                        prefetch.lost(candidate)
+                        return None
+                    row = newer
             except BaseException:
-                reservoir.lost(candidate)  # it may or may not be ours now: a retry finds out
+                prefetch.lost(candidate)  # it may or may not be ours now: a retry finds out
                 raise
             else:
-                reservoir.claimed(candidate)
+                prefetch.claimed(candidate)
                 return Claimed(lease, is_new=True)
 
     async def _write_lease(
-        self, claim: Claim, write_id: str, candidate: Candidate, held: Item | None
+        self, claim: Claim, write_id: str, free: Sandbox, held: Item | None
     ) -> Lease:
         """The claim: one transaction, which also ends the expired lease `held`, if there is one."""
-        end = claim.now + lab_seconds(candidate.lab_duration_hours)
-        lease = Lease(candidate.sandbox_id, candidate.name, candidate.external_id, claim.now, end)
-        take = self._table.update_action(
-            sandbox_key(candidate.sandbox_id),
-            "SET #status = :allocated, allocated_to_track = :track, idempotency_key = :key, "
-            "allocated_at = :now, updated_at = :now"
-            + (", track_name = :label" if claim.track_name else ""),
-            {
-                "allocated": Status.ALLOCATED,
-                "available": Status.AVAILABLE,
-                "track": claim.track_id,
-                "key": claim.key,
-                "now": claim.now,
-                "label": claim.track_name,
-            },
-            condition="#status = :available",
-        )
+        claimed = decide_claim(free, claim)
+        lease = claimed.result.lease
         item = lease_item(claim.track_id, claim.key, lease) | {"write_id": write_id}
-        if held is None:
-            put = self._table.put_action(item, condition="attribute_not_exists(PK)")
-            await self._table.transact(take, put)
-            return lease
         put = self._table.put_action(
             item,
-            condition="attribute_not_exists(PK) OR write_id = :old",
-            values={"old": held["write_id"]},
+            condition=_NO_LEASE if held is None else f"{_NO_LEASE} OR write_id = :old",
+            values=None if held is None else {"old": held["write_id"]},
         )
-        ends = [] if "ended" in held else [self._end_expired(claim, held["sandbox_id"])]
-        await self._table.transact(take, put, *ends)
+        ended = None if held is None else await self._find_expired(claim, held)
+        actions = [self._pool.change_action(claimed, write_id), put]
+        if ended is not None:
+            actions.append(self._pool.change_action(ended, write_id))
+        events = [*claimed.events, *(ended.events if ended else ())]
+        await self._table.transact(*actions, *map(self._pool.events.put_action, events))
         return lease
 
-    def _end_expired(self, claim: Claim, sandbox_id: str) -> Mapping[str, Any]:
-        return self._table.update_action(
-            sandbox_key(sandbox_id),
-            "SET #status = :pending, deletion_requested_at = :now, next_attempt_at = :now, "
-            "updated_at = :now, deletion_retry_count = :zero",
-            {
-                "pending": Status.PENDING_DELETION,
-                "allocated": Status.ALLOCATED,
-                "track": claim.track_id,
-                "key": claim.key,
-                "now": claim.now,
-                "zero": 0,
-            },
-            condition="#status = :allocated AND allocated_to_track = :track "
-            "AND idempotency_key = :key",
-        )
+    async def _find_expired(self, claim: Claim, held: Item) -> Transition[Sandbox] | None:
+        """How the sandbox of the expired lease changes, as it is now."""
+        item = await self._table.get(sandbox_key(held["sandbox_id"]))
+        return None if item is None else decide_superseded(sandbox_of(item), claim)
 
     async def _find_live(self, claim: Claim) -> Claimed | None:
         item = await self._table.get(lease_key(claim.track_id, claim.key))
@@ -139,17 +139,35 @@ class DynamoClaims:
             return None
         return Claimed(lease, is_new=False)
 
-    def _reservoir(self, prefix: str) -> Reservoir:
-        if prefix not in self._reservoirs:
-            if len(self._reservoirs) > _RESERVOIRS:
-                self._reservoirs.clear()
-            self._reservoirs[prefix] = Reservoir(
-                Walk(self._pool, prefix, self._places),
-                still_free=self._still_free,
-                size=self._reservoir_size,
+    def _prefetch(self, prefix: str) -> CandidatePrefetch:
+        place = (self._replicas.rank, self._replicas.count)
+        if place != self._place:  # what was read ahead is another's share now
+            self._place = place
+            for each in self._prefetches.values():
+                each.forget_ready()
+        if prefix not in self._prefetches:
+            if len(self._prefetches) > _MOST_PREFETCHES:
+                self._prefetches.clear()
+            self._prefetches[prefix] = CandidatePrefetch(
+                IndexScan(self._pool, prefix, self._replicas),
+                still_free=partial(self._still_free, prefix),
+                size=self._prefetch_size,
             )
-        return self._reservoirs[prefix]
+        return self._prefetches[prefix]
 
-    async def _still_free(self, sandbox_ids: Collection[str]) -> set[str]:
+    async def _still_free(self, prefix: str, sandbox_ids: Collection[str]) -> set[str]:
         items = await self._table.get_many([sandbox_key(each) for each in sandbox_ids])
-        return {i["sandbox_id"] for i in items if i["status"] == Status.AVAILABLE}
+        return {item["sandbox_id"] for item in items if _is_free(item, prefix)}
+
+
+def _is_free(item: Item, prefix: str) -> bool:
+    """For claims of names with this prefix: the row may have got another name."""
+    return item["status"] == Status.AVAILABLE and str(item["name"]).startswith(prefix)
+
+
+def _newer_free(item: Item | None, row: Sandbox, prefix: str) -> Sandbox | None:
+    """The row as it is now, if it is still free and only was not what the index showed."""
+    if item is None or not _is_free(item, prefix):
+        return None
+    newer = sandbox_of(item)
+    return newer if newer.sequence != row.sequence else None

@@ -1,15 +1,14 @@
 """How the pool's things look as DynamoDB items."""
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields
 
-from sandyard.broker.model import GUARDED, HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
+from sandyard.broker.model import HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
 from sandyard.kit.dynamo_values import Item
 
-SANDBOX_FIELDS = tuple(Sandbox.__dataclass_fields__)
+SANDBOX_FIELDS = tuple(each.name for each in fields(Sandbox))
 
-_RESERVED = frozenset({"status", "name"})
-_LEASE_KEPT_SEC = 7 * 24 * 3600
+
+_RESERVED = frozenset({"status", "name", "sequence"})
 
 
 def sandbox_key(sandbox_id: str) -> Item:
@@ -27,8 +26,8 @@ def lease_key(track_id: str, key: str) -> Item:
 
 def index_key(sandbox: Sandbox, status: Status) -> Item:
     """Where the status index has this row, or had it while it was in that state."""
-    place = {"status": status, "allocated_at": sandbox.allocated_at}
-    return sandbox_key(sandbox.sandbox_id) | place
+    attributes = {"status": status, "allocated_at": sandbox.allocated_at}
+    return sandbox_key(sandbox.sandbox_id) | attributes
 
 
 def sandbox_item(sandbox: Sandbox) -> Item:
@@ -52,7 +51,7 @@ def lease_item(track_id: str, key: str, lease: Lease) -> Item:
         "external_id": lease.external_id,
         "leased_at": lease.allocated_at,
         "expires_at": lease.expires_at,
-        "ttl": lease.expires_at + _LEASE_KEPT_SEC,
+        "ttl": lease.collected_at,
     }
 
 
@@ -80,6 +79,7 @@ def tombstone_of(item: Item) -> Tombstone:
         deletion_requested_at=item.get("deletion_requested_at"),
         deleted_at=item["deleted_at"],
         kept_until=item["kept_until"],
+        sequence=item.get("sequence", 0),
     )
 
 
@@ -98,19 +98,26 @@ def entry_of(item: Item) -> Sandbox | HeldLease | Tombstone | None:
             return None
 
 
-def unchanged(before: Sandbox) -> tuple[str, dict[str, Any]]:
-    """The condition that a row still equals `before` in what decisions rest on, and its values."""
-    parts: list[str] = []
-    values: dict[str, Any] = {}
-    for name in GUARDED:
-        value = getattr(before, name)
-        if value is None:
-            parts.append(f"attribute_not_exists({named(name)})")
-        else:
-            parts.append(f"{named(name)} = :g_{name}")
-            values[f"g_{name}"] = value
-    return " AND ".join(parts), values
+def difference(before: Sandbox, after: Sandbox) -> tuple[str, Item]:
+    """The update that makes an item of the one that of the other, and its values."""
+    changes = {
+        name: value
+        for name in SANDBOX_FIELDS
+        if (value := getattr(after, name)) != getattr(before, name)
+    }
+    sets = [f"{named(name)} = :n_{name}" for name, value in changes.items() if value is not None]
+    removes = [named(name) for name, value in changes.items() if value is None]
+    expression = f"SET {', '.join([*sets, 'write_id = :write_id'])}"
+    if removes:
+        expression += f" REMOVE {', '.join(removes)}"
+    return expression, {f"n_{name}": value for name, value in changes.items()}
 
 
 def named(attribute: str) -> str:
     return f"#{attribute}" if attribute in _RESERVED else attribute
+
+
+def unchanged(sequence: int) -> str:
+    """The condition that an item still has this sequence, which is `:before`; 0 is that of an item
+    from before there were sequences."""
+    return "#sequence = :before" if sequence else "attribute_not_exists(#sequence)"

@@ -1,21 +1,29 @@
-"""The pool's table on DynamoDB: its definition, making it, and whether it is fit for use."""
+"""The pool's tables on DynamoDB: their definitions, making them, and whether they are fit."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sandyard.broker.model import Status
+from sandyard.broker.model import Sandbox, Status
+from sandyard.broker.stores.dynamo_items import difference, sandbox_key, unchanged
 from sandyard.kit.dynamo import Dynamo
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_tables import (
+    CREATED,
+    Billed,
     Definition,
     TableUnfitError,
     check_table,
     create_table,
+    on_demand,
     table_definition,
 )
 from sandyard.kit.dynamo_values import Item
+from sandyard.kit.event_items import EventItems, event_table_definition
+from sandyard.kit.transitions import Transition
 
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 TTL_ATTRIBUTE = "ttl"
 
 
@@ -25,6 +33,12 @@ class TableNames:
     status_index: str = "StatusIndex"
     track_index: str = "TrackIndex"
     idempotency_index: str = "IdempotencyIndex"
+    own_events: str | None = None
+
+    @property
+    def events(self) -> str:
+        """The table of the events; by its own name, or by the pool's."""
+        return self.own_events or f"{self.table}Events"
 
 
 def definition(names: TableNames) -> Definition:
@@ -42,30 +56,70 @@ def definition(names: TableNames) -> Definition:
 
 
 class PoolTable:
+    """The table of the pool and the one of its events."""
+
     def __init__(self, engine: Dynamo, names: TableNames) -> None:
         self.names = names
         self.table = Table(engine, names.table)
+        self.events = EventItems(engine, names.events)
         self.status_index = names.status_index
 
-    async def create(self) -> bool:
-        """Make the table if it is not there; False if it was."""
-        made = await create_table(self.table.engine, definition(self.names), ttl=TTL_ATTRIBUTE)
-        if made:
+    @property
+    def definitions(self) -> Sequence[Definition]:
+        return [definition(self.names), event_table_definition(self.names.events)]
+
+    async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
+        """Make the tables and indexes that are not there; by each table's name, what was made."""
+        pool, events = map(billed, self.definitions)
+        made = await create_table(self.table.engine, pool, ttl=TTL_ATTRIBUTE)
+        made_events = await create_table(self.table.engine, events, ttl=None)
+        if made == CREATED:
             await self.mark_layout()
-        return made
+        return {self.names.table: made, self.names.events: made_events}
+
+    async def create_events(self) -> None:
+        await create_table(self.table.engine, event_table_definition(self.names.events), ttl=None)
 
     async def check(self) -> None:
-        """Raise unless keys and indexes are as defined and every lease has its item."""
+        """Raise unless keys and indexes are as defined and every row has its lease and events."""
         await check_table(self.table.engine, definition(self.names))
         layout = await self.table.get(LAYOUT_KEY)
-        if layout is not None and layout.get("version") == LAYOUT_VERSION:
+        version = None if layout is None else layout.get("version")
+        if version != LAYOUT_VERSION:
+            await self._require_empty(version)
+        await check_table(self.table.engine, event_table_definition(self.names.events))
+        if version != LAYOUT_VERSION:
+            await self.mark_layout()
+
+    async def _require_empty(self, version: int | None) -> None:
+        if not await self._has_rows():
             return
-        if await self._has_rows():
+        name = self.names.table
+        if version is None:
             raise TableUnfitError(
-                f"The table {self.names.table} was filled by another program and has no leases "
+                f"The table {name} was filled by another program and has no leases "
                 "for its allocations. Run `sandyard tables adopt`."
             )
-        await self.mark_layout()
+        raise TableUnfitError(
+            f"The table {name} has layout {version}, and this version needs layout "
+            f"{LAYOUT_VERSION}. Stop the servers, then run `sandyard tables adopt`."
+        )
+
+    def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
+        """Change a sandbox, if it still is what the transition was decided from."""
+        before, after = transition.before, transition.result
+        if before is None:
+            raise ValueError("there is nothing to change")
+        expression, values = difference(before, after)
+        return self.table.update_action(
+            sandbox_key(after.sandbox_id),
+            expression,
+            values | {"before": before.sequence, "write_id": write_id},
+            condition=unchanged(before.sequence),
+        )
+
+    async def close(self) -> None:
+        await self.table.engine.close()
 
     async def mark_layout(self) -> None:
         await self.table.put({**LAYOUT_KEY, "version": LAYOUT_VERSION})

@@ -5,29 +5,28 @@ carry index keys. The indexes lag, so they are asked where to look; what is true
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from typing import Any, cast
 
 from sandyard.broker.model import (
-    Change,
     Claim,
     Claimed,
     HeldLease,
     Lease,
+    PoolTransition,
     Sandbox,
     Status,
     Tombstone,
 )
+from sandyard.broker.ports import PoolCounts
 from sandyard.broker.stores.dynamo_claims import DynamoClaims, new_write_id
 from sandyard.broker.stores.dynamo_items import (
-    SANDBOX_FIELDS,
     entry_of,
     gone_key,
     index_key,
     lease_key,
     lease_of,
-    named,
     sandbox_item,
     sandbox_key,
     sandbox_of,
@@ -35,15 +34,20 @@ from sandyard.broker.stores.dynamo_items import (
     tombstone_of,
     unchanged,
 )
+from sandyard.broker.stores.dynamo_pages import DynamoPages, Filter
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError
 from sandyard.kit.dynamo_values import Item
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.events_dynamo import DynamoEventLog
+from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Transition
 
 _PARALLEL = 32
 _COUNTS_KEY = {"PK": "COUNTS", "SK": "META"}
+_PROVIDER_KEY = {"PK": "PROVIDER", "SK": "META"}
 _IS_STATUS = "#status = :status"
+_NO_TOMBSTONE = "attribute_not_exists(PK) OR kept_until <= :now"
 
 
 class DynamoPoolStore:
@@ -52,19 +56,27 @@ class DynamoPoolStore:
         pool: PoolTable,
         *,
         clock: Clock,
-        reservoir_size: int,
+        prefetch_size: int,
         on_conflict: Callable[[], None] = lambda: None,
         counts_age_sec: float = 15,
+        event_retention: timedelta = timedelta(days=90),
     ) -> None:
         self._pool = pool
         self._table = pool.table
         self._clock = clock
+        self.events = DynamoEventLog(
+            pool.events, part="broker", alive=self._alive, clock=clock, retention=event_retention
+        )
         self._counts_age_sec = counts_age_sec
         self._claims = DynamoClaims(
-            pool, clock=clock, reservoir_size=reservoir_size, on_conflict=on_conflict
+            pool, clock=clock, prefetch_size=prefetch_size, on_conflict=on_conflict
         )
+        self._listing = DynamoPages(pool)
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._checked = False
+
+    async def start(self) -> None:
+        await self._claims.start()
 
     async def claim(self, claim: Claim) -> Claimed | None:
         return await self._claims.claim(claim)
@@ -74,62 +86,49 @@ class DynamoPoolStore:
         entries = {item["PK"]: item for item in items}
         if row := entries.get(f"SBX#{sandbox_id}"):
             return sandbox_of(row)
-        gone = entries.get(f"GONE#{sandbox_id}")
+        # The two are not read at one instant: a deletion in between leaves none of them.
+        gone = entries.get(f"GONE#{sandbox_id}") or await self._table.get(gone_key(sandbox_id))
         return tombstone_of(gone) if gone else None
 
     async def find_lease(self, track_id: str, key: str) -> Lease | None:
         item = await self._table.get(lease_key(track_id, key))
         return lease_of(item) if item else None
 
-    async def apply(self, changes: Sequence[Change]) -> Sequence[bool]:
-        return await self._in_parallel([self._apply(change) for change in changes])
+    async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
+        return await self._in_parallel([self._apply(each) for each in transitions])
 
-    async def _apply(self, change: Change) -> bool:
-        before, after = change.before, change.after
+    async def _apply(self, transition: PoolTransition) -> bool:
         write_id = new_write_id()
-        update = self._change_action(change, write_id)
+        actions = self._actions(transition, write_id)
+        events = [self._pool.events.put_action(each) for each in transition.events]
         try:
-            if before.status is Status.ALLOCATED and after.status is not Status.ALLOCATED:
-                await self._end_allocation(before, update)
-            else:
-                await self._table.engine.call("UpdateItem", update["Update"])
-        except ConditionFailedError as refused:
-            return _wrote(write_id, refused.item)
+            await self._table.transact(*actions, *events)
+        except TransactionRefusedError as refused:
+            if any(_wrote(write_id, each.item) for each in refused.reasons):
+                return True
+            if refused.reasons[0].is_condition or not _ends_lease(transition):
+                return False
+        else:
+            return True
+        # Its lease names another sandbox and stays: in an adopted table, its track and key may
+        # have a newer one.
+        try:
+            await self._table.transact(actions[0], *events)
         except TransactionRefusedError as refused:
             return _wrote(write_id, refused.reasons[0].item)
         return True
 
-    async def _end_allocation(self, before: Sandbox, update: Mapping[str, Any]) -> None:
-        """Change the row and remove its lease; one that names another sandbox stays.
+    def _actions(self, transition: PoolTransition, write_id: str) -> list[dict[str, Any]]:
+        before, after = transition.before, transition.result
+        if isinstance(after, Tombstone):
+            return self._delete(transition, after, write_id)
+        if before is None:
+            return self._add(after, write_id)
+        change = self._pool.change_action(cast("Transition[Sandbox]", transition), write_id)
+        return [change, self._end_lease(before)] if _ends_lease(transition) else [change]
 
-        Only an adopted table has such rows: their track and key have a newer sandbox.
-        """
-        try:
-            await self._table.transact(update, self._end_lease(before))
-        except TransactionRefusedError as refused:
-            if refused.reasons[0].is_condition:
-                raise
-            await self._table.engine.call("UpdateItem", update["Update"])
-
-    def _change_action(self, change: Change, write_id: str) -> dict[str, Any]:
-        old, new = asdict(change.before), asdict(change.after)
-        changed = {name: new[name] for name in SANDBOX_FIELDS if new[name] != old[name]}
-        sets = [f"{named(n)} = :n_{n}" for n, v in changed.items() if v is not None]
-        sets.append("write_id = :write_id")
-        removes = [named(n) for n, v in changed.items() if v is None]
-        expression = " ".join(
-            f"{verb} {', '.join(parts)}"
-            for verb, parts in (("SET", sets), ("REMOVE", removes))
-            if parts
-        )
-        condition, guards = unchanged(change.before)
-        values = {f"n_{name}": value for name, value in changed.items()} | guards
-        values["write_id"] = write_id
-        return self._table.update_action(
-            sandbox_key(change.before.sandbox_id), expression, values, condition=condition
-        )
-
-    def _end_lease(self, sandbox: Sandbox) -> dict[str, Any]:
+    def _end_lease(self, sandbox: Sandbox | Tombstone) -> dict[str, Any]:
+        assert isinstance(sandbox, Sandbox)  # noqa: S101 - nothing leads out of a tombstone
         key = lease_key(sandbox.allocated_to_track or "", sandbox.idempotency_key or "")
         return self._table.delete_action(
             key,
@@ -137,46 +136,41 @@ class DynamoPoolStore:
             values={"id": sandbox.sandbox_id},
         )
 
-    async def bury(self, sandbox: Sandbox, tombstone: Tombstone) -> bool:
-        condition, guards = unchanged(sandbox)
-        write_id = new_write_id()
-        try:
-            await self._table.transact(
-                self._table.delete_action(
-                    sandbox_key(sandbox.sandbox_id), condition=condition, values=guards
-                ),
-                self._table.put_action(
-                    tombstone_item(tombstone) | {"write_id": write_id},
-                    condition="attribute_not_exists(PK) OR kept_until <= :now",
-                    values={"now": tombstone.deleted_at},
-                ),
-            )
-        except TransactionRefusedError as refused:
-            return _wrote(write_id, refused.reasons[1].item)
-        return True
+    def _delete(
+        self, transition: PoolTransition, tombstone: Tombstone, write_id: str
+    ) -> list[dict[str, Any]]:
+        sequence = transition.before.sequence if transition.before else 0
+        return [
+            self._table.delete_action(
+                sandbox_key(tombstone.sandbox_id),
+                condition=unchanged(sequence),
+                values={"before": sequence},
+            ),
+            self._table.put_action(
+                tombstone_item(tombstone) | {"write_id": write_id},
+                condition=_NO_TOMBSTONE,
+                values={"now": tombstone.deleted_at},
+            ),
+        ]
 
-    async def add(self, new: Sequence[Sandbox]) -> int:
-        return sum(await self._in_parallel([self._add(sandbox) for sandbox in new]))
+    def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
+        return [
+            self._table.put_action(
+                sandbox_item(sandbox) | {"write_id": write_id},
+                condition="attribute_not_exists(PK)",
+            ),
+            self._table.check_action(
+                gone_key(sandbox.sandbox_id),
+                condition=_NO_TOMBSTONE,
+                values={"now": sandbox.created_at},
+            ),
+        ]
 
-    async def _add(self, sandbox: Sandbox) -> bool:
-        write_id = new_write_id()
-        try:
-            await self._table.transact(
-                self._table.put_action(
-                    sandbox_item(sandbox) | {"write_id": write_id},
-                    condition="attribute_not_exists(PK)",
-                ),
-                self._table.check_action(
-                    gone_key(sandbox.sandbox_id),
-                    condition="attribute_not_exists(PK) OR kept_until <= :now",
-                    values={"now": sandbox.created_at},
-                ),
-            )
-        except TransactionRefusedError as refused:
-            return _wrote(write_id, refused.reasons[0].item)
-        return True
+    async def _alive(self, sandbox_ids: Sequence[str]) -> set[str]:
+        keys = [key(each) for each in sandbox_ids for key in (sandbox_key, gone_key)]
+        return {item["sandbox_id"] for item in await self._table.get_many(keys)}
 
-    async def buried(self, sandbox_ids: Sequence[str]) -> set[str]:
+    async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         items = await self._table.get_many([gone_key(each) for each in sandbox_ids])
         return {item["sandbox_id"] for item in items}
 
@@ -220,32 +214,17 @@ class DynamoPoolStore:
         async for items in self._table.scan():
             yield [entry for item in items if (entry := entry_of(item)) is not None]
 
-    async def page(self, *, status: Status | None, limit: int, cursor: str | None) -> Page[Sandbox]:
-        listing = f"sandboxes {status or 'all'}"
-        states = [status] if status else list(Status)
-        place, start = 0, None
-        if cursor is not None:
-            place, start = _position(decode_cursor(listing, cursor), len(states))
-        found: list[Sandbox] = []
-        while place < len(states):
-            items, following, _ = await self._query(states[place], limit - len(found), start)
-            found += [sandbox_of(item) for item in items]
-            start = following
-            if following is None:
-                place += 1
-            if len(found) == limit:
-                break
-        if place == len(states) or not await self._has_more(states[place:], start):
-            return Page(found, None)
-        return Page(found, encode_cursor(listing, [place, start]))
-
-    async def _has_more(self, states: Sequence[Status], start: Item | None) -> bool:
-        for status in states:
-            items, _, _ = await self._query(status, 1, start)
-            if items:
-                return True
-            start = None
-        return False
+    async def page(
+        self,
+        *,
+        status: Status | None,
+        limit: int,
+        cursor: str | None,
+        track: str | None = None,
+        name_prefix: str = "",
+    ) -> Page[Sandbox]:
+        wanted = Filter(status, track, name_prefix)
+        return await self._listing.page(wanted, limit=limit, cursor=cursor)
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None
@@ -285,14 +264,16 @@ class DynamoPoolStore:
                 break
         return found[:limit]
 
-    async def counts(self) -> Mapping[Status, int]:
+    async def counts(self) -> PoolCounts:
         """As last taken, by whichever replica found them too old; at most a quarter minute ago."""
         now = self._clock.now()
         stored = await self._table.get(_COUNTS_KEY)
         if stored is None or stored.get("taken_at", 0) + self._counts_age_sec <= now:
             stored = await self._take_counts(now) or stored
-        counts = (stored or {}).get("counts", {})
-        return {status: int(counts.get(str(status), 0)) for status in Status}
+        stored = stored or {}
+        counts = stored.get("counts", {})
+        by_status = {status: int(counts.get(str(status), 0)) for status in Status}
+        return PoolCounts(by_status, counted_at=int(stored.get("taken_at", now)))
 
     async def _take_counts(self, now: float) -> Item | None:
         """Count by the index, unless another replica is just doing it."""
@@ -327,6 +308,20 @@ class DynamoPoolStore:
             if start is None:
                 return total
 
+    async def find_provider(self) -> str | None:
+        item = await self._table.get(_PROVIDER_KEY)
+        return item["provider"] if item else None
+
+    async def set_provider(self, name: str, *, before: str | None) -> bool:
+        is_before = "attribute_not_exists(PK)" if before is None else "provider = :before"
+        item = {**_PROVIDER_KEY, "provider": name}
+        try:
+            await self._table.put(item, condition=is_before, values={"before": before})
+        except ConditionFailedError as refused:
+            # Our own earlier try, whose answer was lost, looks just like this.
+            return refused.item == item
+        return True
+
     async def check(self) -> None:
         if self._checked:
             await self._table.get(_COUNTS_KEY)
@@ -335,18 +330,8 @@ class DynamoPoolStore:
         self._checked = True
 
     async def close(self) -> None:
+        await self._claims.stop()
         await self._table.engine.close()
-
-    async def _query(
-        self, status: Status, limit: int, start: Item | None
-    ) -> tuple[list[Item], Item | None, int]:
-        return await self._table.query(
-            index=self._pool.status_index,
-            condition=_IS_STATUS,
-            values={"status": status},
-            limit=limit,
-            start=start,
-        )
 
     def _pages(
         self, status: Status, *, start: Item | None = None, allocated_by: int | None = None
@@ -373,14 +358,11 @@ class DynamoPoolStore:
         return outcomes
 
 
-def _position(position: list[Any], states: int) -> tuple[int, Item | None]:
-    match position:
-        case [int() as place, dict() | None as start] if 0 <= place < states:
-            return place, start
-        case _:
-            raise InvalidCursorError
-
-
 def _wrote(write_id: str, item: Item | None) -> bool:
     """Whether what stands in the way of a write is that write, come before its answer was lost."""
     return item is not None and item.get("write_id") == write_id
+
+
+def _ends_lease(transition: PoolTransition) -> bool:
+    before = transition.before
+    return isinstance(before, Sandbox) and before.status is Status.ALLOCATED

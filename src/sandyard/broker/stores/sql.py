@@ -5,7 +5,8 @@ row and lease cannot come apart. Concurrent claims travel together: one transact
 leases, picks their sandboxes and commits once.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,32 +16,39 @@ from sqlalchemy.exc import IntegrityError
 
 from sandyard.broker.errors import RowBusyError
 from sandyard.broker.model import (
-    Change,
     Claim,
     Claimed,
     HeldLease,
     Lease,
+    PoolTransition,
     Sandbox,
     Status,
     Tombstone,
 )
+from sandyard.broker.ports import PoolCounts
 from sandyard.broker.stores.sql_claims import claim_batch
+from sandyard.broker.stores.sql_pages import SqlPages
 from sandyard.broker.stores.sql_rows import (
-    TALLY_LINES,
-    add_rows,
-    apply_changes,
-    count,
+    STATUS_COUNT_LINES,
+    apply_transitions,
     entry_of,
-    fold_tally,
+    fold_status_counts,
     lease_of,
     sandbox_of,
-    unchanged,
 )
-from sandyard.broker.stores.tables import DELETED, SCHEMA, sandboxes, tally
+from sandyard.broker.stores.tables import (
+    DELETED,
+    SCHEMA,
+    events,
+    properties,
+    sandboxes,
+    status_counts,
+)
 from sandyard.kit.batching import Batcher
+from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.migrations import Migrations
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-from sandyard.kit.sql import Database
+from sandyard.kit.paging import Page
+from sandyard.kit.sql import Database, insert_or_ignore
 
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
@@ -50,6 +58,7 @@ _LARGEST_BATCH = 64
 _PARALLEL_BATCHES = 8
 _PAUSE_SEC = 0.002
 _ATTEMPTS = 10
+_PROVIDER = "provider"
 
 _column = sandboxes.c
 
@@ -57,6 +66,8 @@ _column = sandboxes.c
 class SqlPoolStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.events = SqlEventLog(database, events, part=SCHEMA, subjects=[sandboxes.c.sandbox_id])
+        self._pages = SqlPages(database)
         self._schema_checked = False
         self._claims: Batcher[Claim, Claimed | None] = Batcher(
             self._claim_together,
@@ -66,10 +77,26 @@ class SqlPoolStore:
             pause_sec=0 if database.concurrent_writers else _PAUSE_SEC,
         )
 
+    async def start(self) -> None:
+        """Nothing to do: the engine keeps claims apart."""
+
     async def claim(self, claim: Claim) -> Claimed | None:
         return await self._claims.submit(claim)
 
     async def _claim_together(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
+        """A transaction for each name prefix, the longest first: one that looked for rows twice
+        could lease a row that another has added after it began, and tell of it before that one."""
+        by_prefix: dict[str, list[int]] = defaultdict(list)
+        for index, claim in enumerate(claims):
+            by_prefix[claim.name_prefix].append(index)
+        results: dict[int, Claimed | None] = {}
+        for prefix in sorted(by_prefix, key=len, reverse=True):
+            indexes = by_prefix[prefix]
+            claimed = await self._claim_of_prefix([claims[index] for index in indexes])
+            results |= zip(indexes, claimed, strict=True)
+        return [results[index] for index in range(len(claims))]
+
+    async def _claim_of_prefix(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
         results = list(await self._claim_once(claims, wait_for_locked=False))
         left = [index for index, result in enumerate(results) if result is None]
         if left and self._database.concurrent_writers:
@@ -104,42 +131,17 @@ class SqlPoolStore:
         rows = await self._rows(statement)
         return lease_of(rows[0]) if rows else None
 
-    async def apply(self, changes: Sequence[Change]) -> Sequence[bool]:
-        applied: dict[str, bool] = {}
-        in_lock_order = sorted(changes, key=lambda c: (c.before.name, c.before.sandbox_id))
-        for chunk in _chunks(in_lock_order):
-            applied |= await self._database.write(partial(apply_changes, changes=chunk))
-        return [applied[change.before.sandbox_id] for change in changes]
-
-    async def bury(self, sandbox: Sandbox, tombstone: Tombstone) -> bool:
-        statement = (
-            sandboxes.update()
-            .where(*unchanged(sandbox))
-            .values(
-                status=DELETED,
-                lease_track=None,
-                lease_key=None,
-                lease_ends_at=None,
-                next_attempt_at=None,
-                deleted_at=tombstone.deleted_at,
-                kept_until=tombstone.kept_until,
-                updated_at=tombstone.deleted_at,
-            )
+    async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
+        in_lock_order = sorted(
+            range(len(transitions)), key=lambda index: _lock_order(transitions[index])
         )
-
-        def work(connection: sa.Connection) -> bool:
-            buried = connection.execute(statement).rowcount == 1
-            if buried:
-                count(connection, {sandbox.status: -1})
-            return buried
-
-        return await self._database.write(work)
-
-    async def add(self, new: Sequence[Sandbox]) -> int:
-        added = 0
-        for chunk in _chunks(new):
-            added += await self._database.write(partial(add_rows, new=chunk))
-        return added
+        applied = [False] * len(transitions)
+        for chunk in _chunks(in_lock_order):
+            chosen = [transitions[index] for index in chunk]
+            outcomes = await self._database.write(partial(apply_transitions, transitions=chosen))
+            for index, outcome in zip(chunk, outcomes, strict=True):
+                applied[index] = outcome
+        return applied
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
         for chunk in _chunks(sandbox_ids):
@@ -165,7 +167,7 @@ class SqlPoolStore:
     async def drop_tombstones(self, *, now: int) -> None:
         await self._execute(sandboxes.delete().where(_column.kept_until <= now))
 
-    async def buried(self, sandbox_ids: Sequence[str]) -> set[str]:
+    async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
         for chunk in _chunks(sandbox_ids):
             statement = sa.select(_column.sandbox_id).where(
@@ -202,23 +204,18 @@ class SqlPoolStore:
             last = rows[-1].sandbox_id
             yield rows
 
-    async def page(self, *, status: Status | None, limit: int, cursor: str | None) -> Page[Sandbox]:
-        listing = f"sandboxes {status or 'all'}"
-        order = (_column.name, _column.sandbox_id) if status else (_column.sandbox_id,)
-        statement = sa.select(sandboxes).where(
-            _column.status == status if status else _column.status != DELETED
+    async def page(
+        self,
+        *,
+        status: Status | None,
+        limit: int,
+        cursor: str | None,
+        track: str | None = None,
+        name_prefix: str = "",
+    ) -> Page[Sandbox]:
+        return await self._pages.page(
+            status=status, track=track, name_prefix=name_prefix, limit=limit, cursor=cursor
         )
-        if cursor is not None:
-            position = decode_cursor(listing, cursor)
-            if len(position) != len(order) or not all(isinstance(p, str) for p in position):
-                raise InvalidCursorError
-            statement = statement.where(sa.tuple_(*order) > sa.tuple_(*position))
-        rows = await self._rows(statement.order_by(*order).limit(limit + 1))
-        found = [sandbox_of(row) for row in rows[:limit]]
-        if len(rows) <= limit:
-            return Page(found, None)
-        last = [getattr(found[-1], column.name) for column in order]
-        return Page(found, encode_cursor(listing, last))
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None
@@ -243,15 +240,30 @@ class SqlPoolStore:
         rows = await self._rows(statement.order_by(moment, _column.sandbox_id).limit(limit))
         return [sandbox_of(row) for row in rows]
 
-    async def counts(self) -> Mapping[Status, int]:
+    async def counts(self) -> PoolCounts:
         statement = sa.select(
-            tally.c.status, sa.func.sum(tally.c.change), sa.func.count()
-        ).group_by(tally.c.status)
+            status_counts.c.status, sa.func.sum(status_counts.c.change), sa.func.count()
+        ).group_by(status_counts.c.status)
         rows = await self._rows(statement)
-        if sum(lines for _, _, lines in rows) > TALLY_LINES:
-            await self._database.write(fold_tally)
+        if sum(lines for _, _, lines in rows) > STATUS_COUNT_LINES:
+            await self._database.write(fold_status_counts)
         sums = {status: int(total) for status, total, _ in rows}
-        return {status: sums.get(status, 0) for status in Status}
+        return PoolCounts({status: sums.get(status, 0) for status in Status}, counted_at=None)
+
+    async def find_provider(self) -> str | None:
+        statement = sa.select(properties.c.value).where(properties.c.name == _PROVIDER)
+        return await self._database.read(lambda connection: connection.scalar(statement))
+
+    async def set_provider(self, name: str, *, before: str | None) -> bool:
+        def work(connection: sa.Connection) -> bool:
+            if before is None:
+                new = insert_or_ignore(connection, properties).values(name=_PROVIDER, value=name)
+                return bool(connection.execute(new).rowcount == 1)
+            unchanged = (properties.c.name == _PROVIDER, properties.c.value == before)
+            change = properties.update().where(*unchanged).values(value=name)
+            return connection.execute(change).rowcount == 1
+
+        return await self._database.write(work)
 
     async def check(self) -> None:
         await self._database.check()
@@ -271,3 +283,8 @@ class SqlPoolStore:
 
 def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))
+
+
+def _lock_order(transition: PoolTransition) -> tuple[str, str]:
+    row = transition.before or transition.after
+    return (row.name if isinstance(row, Sandbox) else "", row.sandbox_id if row else "")

@@ -2,14 +2,31 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
-from sandyard.broker.model import Change, Claim, Claimed, Lease, Status, lab_seconds
-from sandyard.broker.stores.sql_rows import apply_changes, count, lease_of, sandbox_of
+from sandyard.broker.model import (
+    Claim,
+    Claimed,
+    Lease,
+    Sandbox,
+    Status,
+    decide_claim,
+    decide_superseded,
+)
+from sandyard.broker.stores.sql_pages import past
+from sandyard.broker.stores.sql_rows import (
+    EVENTS,
+    apply_transitions,
+    count,
+    lease_of,
+    sandbox_of,
+)
 from sandyard.broker.stores.tables import sandboxes
+from sandyard.kit.events import Event
 from sandyard.kit.sql import Prepared
 
 _column = sandboxes.c
@@ -62,21 +79,22 @@ def _lease_free_rows(
     for claim in claims:
         by_prefix[claim.name_prefix].append(claim)
     leases: dict[tuple[str, str], Lease] = {}
+    events: list[Event] = []
     for prefix in sorted(by_prefix, key=len, reverse=True):  # the choosier first
-        wishes = by_prefix[prefix]
+        alike = by_prefix[prefix]
         updates: list[dict[str, Any]] = []
-        rows = _free_rows(connection, prefix, len(wishes), wait_for_locked)
-        for claim, row in zip(wishes, rows, strict=False):
-            end = claim.now + lab_seconds(row.lab_duration_hours)
-            leases[claim.lease_key] = Lease(
-                row.sandbox_id, row.name, row.external_id, claim.now, end
-            )
-            updates.append(_claim_parameters(claim, row.sandbox_id, end))
-            _end_expired(connection, held.get(claim.lease_key), claim.now)
+        rows = _free_rows(connection, prefix, len(alike), wait_for_locked)
+        for claim, row in zip(alike, rows, strict=False):
+            _end_expired(connection, held.get(claim.lease_key), claim)
+            claimed = decide_claim(_free_sandbox(row), claim)
+            lease = leases[claim.lease_key] = claimed.result.lease
+            updates.append(_claim_parameters(claimed.result, lease))
+            events += claimed.events
         if updates:
             updates.sort(key=lambda update: (update["track"], update["key"]))  # one lock order
             _CLAIM.execute(connection, *updates)
     if leases:
+        EVENTS.write(connection, events)
         count(connection, {Status.AVAILABLE: -len(leases), Status.ALLOCATED: len(leases)})
     return leases
 
@@ -88,35 +106,37 @@ def _free_rows(
         statement = _FREE if wait_for_locked else _FREE_UNLOCKED
         return statement.execute(connection, {"limit": limit}).all()
     statement = _FREE_NAMED if wait_for_locked else _FREE_NAMED_UNLOCKED
-    names = {"prefix": prefix, "past": _after(prefix), "limit": limit}
+    names = {"prefix": prefix, "past": past(prefix), "limit": limit}
     return statement.execute(connection, names).all()
 
 
-def _after(prefix: str) -> str:
-    """The least string that is greater than all that begin with `prefix`."""
-    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+def _free_sandbox(row: Any) -> Sandbox:
+    """The row has the fields in their order; free ones have no other status and no stale reason."""
+    sandbox_id, name, external_id, _, *others = row
+    return Sandbox(sandbox_id, name, external_id, Status.AVAILABLE, *others)
 
 
-def _end_expired(connection: sa.Connection, row: Any, now: int) -> None:
-    if row is None:
-        return
-    expired = sandbox_of(row)
-    apply_changes(connection, [Change(expired, expired.sent_to_deletion(now))])
+def _end_expired(connection: sa.Connection, row: Any, claim: Claim) -> None:
+    ended = None if row is None else decide_superseded(sandbox_of(row), claim)
+    if ended is not None:
+        apply_transitions(connection, [ended])
 
 
-def _claim_parameters(claim: Claim, sandbox_id: str, expires_at: int) -> dict[str, Any]:
+def _claim_parameters(claimed: Sandbox, lease: Lease) -> dict[str, Any]:
     return {
-        "id": sandbox_id,
-        "track": claim.track_id,
-        "key": claim.key,
-        "label": claim.track_name,
-        "now": claim.now,
-        "end": expires_at,
+        "id": claimed.sandbox_id,
+        "track": claimed.allocated_to_track,
+        "key": claimed.idempotency_key,
+        "label": claimed.track_name,
+        "allocated_at": claimed.allocated_at,
+        "updated_at": claimed.updated_at,
+        "end": lease.expires_at,
+        "sequence": claimed.sequence,
     }
 
 
 _free = (
-    sa.select(_column.sandbox_id, _column.name, _column.external_id, _column.lab_duration_hours)
+    sa.select(*(_column[each.name] for each in fields(Sandbox)))
     .where(_column.status == sa.literal_column("'available'"))
     .order_by(_column.name, _column.sandbox_id)
     .limit(sa.bindparam("limit"))
@@ -140,9 +160,10 @@ _CLAIM = Prepared(
         lease_track=sa.bindparam("track"),
         lease_key=sa.bindparam("key"),
         track_name=sa.bindparam("label"),
-        allocated_at=sa.bindparam("now"),
-        updated_at=sa.bindparam("now"),
+        allocated_at=sa.bindparam("allocated_at"),
+        updated_at=sa.bindparam("updated_at"),
         lease_ends_at=sa.bindparam("end"),
+        sequence=sa.bindparam("sequence"),
     )
 )
 

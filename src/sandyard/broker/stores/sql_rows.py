@@ -1,55 +1,83 @@
-"""Rows of the pool in SQL: what they mean, and the writes that keep the tally right."""
+"""Rows of the pool in SQL: what they mean, and the writes that keep the status counts right."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.broker.model import GUARDED, Change, Lease, Sandbox, StaleReason, Status, Tombstone
-from sandyard.broker.stores.tables import DELETED, sandboxes, tally
+from sandyard.broker.model import (
+    Lease,
+    PoolTransition,
+    Sandbox,
+    StaleReason,
+    Status,
+    Tombstone,
+)
+from sandyard.broker.stores.tables import DELETED, events, sandboxes, status_counts
+from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.sql import Prepared, insert_or_ignore
 
-TALLY_LINES = 500
+EVENTS = EventWriter(events)
+
+STATUS_COUNT_LINES = 500
 """More than these are folded together when they are next counted."""
 
 _column = sandboxes.c
-_FIELDS = tuple(Sandbox.__dataclass_fields__)
+_FIELDS = tuple(each.name for each in fields(Sandbox))
+_read_fields = attrgetter(*_FIELDS)
 _ADD_LINE = Prepared(
-    tally.insert().values(status=sa.bindparam("status"), change=sa.bindparam("change")).inline()
+    status_counts.insert()
+    .values(status=sa.bindparam("status"), change=sa.bindparam("change"))
+    .inline()
 )
 
 
-def apply_changes(connection: sa.Connection, changes: Sequence[Change]) -> dict[str, bool]:
-    outcomes: dict[str, bool] = {}
-    moved: Counter[str] = Counter()
-    for change in changes:
-        before, after = change.before, change.after
-        done = connection.execute(
-            sandboxes.update().where(*unchanged(before)).values(values_of(after))
-        )
-        outcomes[before.sandbox_id] = done.rowcount == 1
-        if done.rowcount == 1 and before.status != after.status:
-            moved[before.status] -= 1
-            moved[after.status] += 1
-    count(connection, moved)
+def apply_transitions(
+    connection: sa.Connection, transitions: Sequence[PoolTransition]
+) -> list[bool]:
+    """Which of them were applied; their events and what they change in the counts go with them."""
+    added = _insert(connection, [each.after for each in transitions if each.before is None])
+    outcomes = [_is_applied(connection, each, added) for each in transitions]
+    applied = [each for each, done in zip(transitions, outcomes, strict=True) if done]
+    EVENTS.write(connection, [event for each in applied for event in each.events])
+    count(connection, _moves(applied))
     return outcomes
 
 
-def add_rows(connection: sa.Connection, new: Sequence[Sandbox]) -> int:
+def _is_applied(connection: sa.Connection, transition: PoolTransition, added: set[str]) -> bool:
+    before, after = transition.before, transition.result
+    if before is None:
+        is_new = after.sandbox_id in added
+        added.discard(after.sandbox_id)
+        return is_new
+    old, new = values_of(before), values_of(after)
+    changes = {name: value for name, value in new.items() if old.get(name) != value}
+    unchanged = (_column.sandbox_id == before.sandbox_id, _column.sequence == before.sequence)
+    return connection.execute(sandboxes.update().where(*unchanged).values(changes)).rowcount == 1
+
+
+def _insert(connection: sa.Connection, new: Sequence[Sandbox | Tombstone | None]) -> set[str]:
+    """Insert those whose ids are neither known nor tombstoned; which those were."""
+    if not new:
+        return set()
     inserted = connection.execute(
-        insert_or_ignore(connection, sandboxes).returning(_column.status),
-        [values_of(sandbox) for sandbox in new],
+        insert_or_ignore(connection, sandboxes).returning(_column.sandbox_id),
+        [values_of(each) for each in new if each is not None],
     )
-    added = Counter(row.status for row in inserted)
-    count(connection, added)
-    return added.total()
+    return {row.sandbox_id for row in inserted}
 
 
-def unchanged(before: Sandbox) -> list[sa.ColumnElement[bool]]:
-    guards = [_column[name].is_not_distinct_from(getattr(before, name)) for name in GUARDED]
-    return [_column.sandbox_id == before.sandbox_id, *guards]
+def _moves(applied: Sequence[PoolTransition]) -> Counter[str]:
+    moves: Counter[str] = Counter()
+    for each in applied:
+        if isinstance(each.before, Sandbox):
+            moves[each.before.status] -= 1
+        if isinstance(each.after, Sandbox):
+            moves[each.after.status] += 1
+    return moves
 
 
 def count(connection: sa.Connection, changes: Mapping[str, int]) -> None:
@@ -58,11 +86,15 @@ def count(connection: sa.Connection, changes: Mapping[str, int]) -> None:
         _ADD_LINE.execute(connection, *lines)
 
 
-def fold_tally(connection: sa.Connection) -> None:
+def fold_status_counts(connection: sa.Connection) -> None:
     """Replace the oldest lines by their sums; whoever deletes a line is the one who adds it up."""
-    oldest = sa.select(tally.c.id).order_by(tally.c.id).limit(20 * TALLY_LINES)
+    oldest = (
+        sa.select(status_counts.c.id).order_by(status_counts.c.id).limit(20 * STATUS_COUNT_LINES)
+    )
     lines = connection.execute(
-        tally.delete().where(tally.c.id.in_(oldest)).returning(tally.c.status, tally.c.change)
+        status_counts.delete()
+        .where(status_counts.c.id.in_(oldest))
+        .returning(status_counts.c.status, status_counts.c.change)
     )
     sums: Counter[str] = Counter()
     for status, change in lines:
@@ -80,11 +112,12 @@ def entry_of(row: Any) -> Sandbox | Tombstone:
         deletion_requested_at=row.deletion_requested_at,
         deleted_at=row.deleted_at,
         kept_until=row.kept_until,
+        sequence=row.sequence,
     )
 
 
 def sandbox_of(row: Any) -> Sandbox:
-    values = {name: getattr(row, name) for name in _FIELDS}
+    values = dict(zip(_FIELDS, _read_fields(row), strict=True))
     values["status"] = Status(row.status)
     values["stale_reason"] = StaleReason(row.stale_reason) if row.stale_reason else None
     return Sandbox(**values)
@@ -94,10 +127,22 @@ def lease_of(row: Any) -> Lease:
     return Lease(row.sandbox_id, row.name, row.external_id, row.allocated_at, row.lease_ends_at)
 
 
-def values_of(sandbox: Sandbox) -> dict[str, Any]:
-    held = sandbox.status is Status.ALLOCATED
-    return asdict(sandbox) | {
-        "lease_track": sandbox.allocated_to_track if held else None,
-        "lease_key": sandbox.idempotency_key if held else None,
-        "lease_ends_at": sandbox.expires_at if held else None,
+def values_of(entry: Sandbox | Tombstone) -> dict[str, Any]:
+    """The columns of a row; a tombstone leaves the others as they are."""
+    if isinstance(entry, Tombstone):
+        return asdict(entry) | _TOMBSTONE | {"updated_at": entry.deleted_at}
+    held = entry.status is Status.ALLOCATED
+    return {name: getattr(entry, name) for name in _FIELDS} | {
+        "lease_track": entry.allocated_to_track if held else None,
+        "lease_key": entry.idempotency_key if held else None,
+        "lease_ends_at": entry.expires_at if held else None,
     }
+
+
+_TOMBSTONE = {
+    "status": DELETED,
+    "lease_track": None,
+    "lease_key": None,
+    "lease_ends_at": None,
+    "next_attempt_at": None,
+}

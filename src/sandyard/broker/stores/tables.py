@@ -2,6 +2,8 @@
 
 import sqlalchemy as sa
 
+from sandyard.kit.circuits_sql import circuit_table
+from sandyard.kit.events_sql import event_table
 from sandyard.kit.jobs_sql import job_table
 
 SCHEMA = "broker"
@@ -35,6 +37,7 @@ sandboxes = sa.Table(
     sa.Column("updated_at", sa.BigInteger, nullable=False),
     sa.Column("deleted_at", sa.BigInteger),
     sa.Column("kept_until", sa.BigInteger),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
 )
 """The lease is `lease_track`, `lease_key` and `lease_ends_at`: there exactly while the row is
 `allocated`, which the database itself checks. Likewise only a row in `pending_deletion` has a
@@ -42,7 +45,7 @@ sandboxes = sa.Table(
 by these columns rather than by `status`: a planner that has seen no statistics takes any condition
 on `status` for a selective one and reads every lease."""
 
-tally = sa.Table(
+status_counts = sa.Table(
     "tally",
     metadata,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
@@ -52,4 +55,14 @@ tally = sa.Table(
 """How the number of rows in each state changed, a line per transaction: their sum is the count.
 Adding a line never waits for another transaction, as one counter for all would."""
 
+properties = sa.Table(
+    "properties",
+    metadata,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("value", sa.String, nullable=False),
+)
+"""What holds for the pool as a whole, such as whose sandboxes it has."""
+
 jobs = job_table(metadata)
+circuits = circuit_table(metadata)
+events = event_table(metadata)

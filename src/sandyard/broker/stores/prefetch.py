@@ -3,34 +3,27 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
+
+from sandyard.broker.model import Sandbox
+from sandyard.broker.stores.index_scan import Found
 
 _REMEMBER_SEC = 120.0
 _LOOK_AGAIN_SEC = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """All that a claim needs to know of a row that was free a moment ago."""
-
-    sandbox_id: str
-    name: str
-    external_id: str
-    lab_duration_hours: float
-
-
-Walk = Callable[[int], AsyncIterator[Sequence[Candidate]]]
-"""The index from where the last walk ended, once around, in pages of about so many."""
+Scan = Callable[[int], AsyncIterator[Found]]
+"""The index from where the last scan ended, once around, in pages of about so many."""
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
     asked: int
-    answer: asyncio.Future[Candidate | None]
+    answer: asyncio.Future[Sandbox | None]
 
 
-class Reservoir:
+class CandidatePrefetch:
     """Free rows that this process may try.
 
     A row is handed to one request at a time, in the order in which they asked. What this process
@@ -42,15 +35,15 @@ class Reservoir:
 
     def __init__(
         self,
-        walk: Walk,
+        scan: Scan,
         *,
         still_free: Callable[[Collection[str]], Awaitable[set[str]]],
         size: int,
     ) -> None:
-        self._walk = walk
+        self._scan = scan
         self._still_free = still_free
         self._size = size
-        self._ready: dict[str, Candidate] = {}
+        self._ready: dict[str, Sandbox] = {}
         self._waiters: deque[_Waiter] = deque()
         self._handed_out: set[str] = set()
         self._claimed: dict[str, float] = {}
@@ -61,7 +54,7 @@ class Reservoir:
         """What came before what; a clock may stand still within a step of the event loop."""
         self.was_empty = False
 
-    async def take(self) -> Candidate | None:
+    async def take(self) -> Sandbox | None:
         if self._ready and not self._waiters:
             return self._hand_out()
         waiter = _Waiter(next(self._turns), asyncio.get_running_loop().create_future())
@@ -77,25 +70,29 @@ class Reservoir:
                 self._waiters.remove(waiter)
             raise
 
-    def claimed(self, candidate: Candidate) -> None:
+    def claimed(self, candidate: Sandbox) -> None:
         _remember(self._claimed, candidate.sandbox_id)
         self._settle(candidate)
 
-    def lost(self, candidate: Candidate) -> None:
+    def lost(self, candidate: Sandbox) -> None:
         """Somebody else has it, or may have: it is not offered unchecked."""
         _remember(self._lost, candidate.sandbox_id)
         self._settle(candidate)
 
-    def unused(self, candidate: Candidate) -> None:
+    def unused(self, candidate: Sandbox) -> None:
         self._ready[candidate.sandbox_id] = candidate
         self._settle(candidate)
 
-    def _hand_out(self) -> Candidate:
+    def forget_ready(self) -> None:
+        """Drop what was read ahead; what is in requests' hands stays there."""
+        self._ready.clear()
+
+    def _hand_out(self) -> Sandbox:
         sandbox_id = next(iter(self._ready))
         self._handed_out.add(sandbox_id)
         return self._ready.pop(sandbox_id)
 
-    def _settle(self, candidate: Candidate) -> None:
+    def _settle(self, candidate: Sandbox) -> None:
         self._handed_out.discard(candidate.sandbox_id)
         self._serve()
         if self._waiters and (not self._handed_out or _now() - self._looked_at > _LOOK_AGAIN_SEC):
@@ -144,13 +141,15 @@ class Reservoir:
         _forget_old(self._claimed)
         _forget_old(self._lost)
         met: set[str] = set()
-        doubtful: dict[str, Candidate] = {}
+        doubtful: dict[str, Sandbox] = {}
         all_around = True
-        async for page in self._walk(max(self._size, len(self._waiters))):
-            for candidate in page:
+        async for found in self._scan(max(self._size, len(self._waiters))):
+            for candidate in found.rows:
+                if not found.is_own and len(self._ready) >= len(self._waiters):
+                    break
                 self._meet(candidate, met, doubtful)
             self._serve()
-            if not self._waiters and len(self._ready) >= self._size:
+            if not self._waiters and (len(self._ready) >= self._size or not found.is_own):
                 all_around = False
                 break
         if self._waiters and doubtful:
@@ -162,7 +161,7 @@ class Reservoir:
         self.was_empty = not self._ready and not met
         return met & self._handed_out, all_around
 
-    def _meet(self, candidate: Candidate, met: set[str], doubtful: dict[str, Candidate]) -> None:
+    def _meet(self, candidate: Sandbox, met: set[str], doubtful: dict[str, Sandbox]) -> None:
         sandbox_id = candidate.sandbox_id
         if sandbox_id in self._claimed:
             return

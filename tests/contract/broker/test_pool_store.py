@@ -6,18 +6,30 @@ import pytest
 
 from sandyard.broker.model import (
     TOMBSTONE_SECONDS,
-    Change,
     Claim,
     Claimed,
     Lease,
     Sandbox,
-    StaleReason,
     Status,
     Tombstone,
 )
 from sandyard.broker.ports import PoolStore
 from sandyard.kit.paging import InvalidCursorError
-from tests.pools import LAB_SEC, NOW, check_invariants, everything, fill, free_sandboxes, row
+from tests.pools import (
+    LAB_SEC,
+    NOW,
+    check_invariants,
+    delete,
+    deleted,
+    discoveries,
+    ended,
+    everything,
+    fill,
+    free_sandboxes,
+    quarantined,
+    restored,
+    row,
+)
 
 
 async def claim(store: PoolStore, track: str, *, now: int = NOW, prefix: str = "") -> Lease:
@@ -36,7 +48,7 @@ class TestClaim:
 
     async def test_takes_a_free_sandbox_and_says_all_about_it(self, store: PoolStore) -> None:
         [free] = free_sandboxes(1)
-        await store.add([free])
+        await fill(store, 1)
         claimed = await store.claim(Claim("track", "key", NOW, track_name="intro"))
         assert claimed == Claimed(
             Lease(free.sandbox_id, free.name, free.external_id, NOW, NOW + LAB_SEC), is_new=True
@@ -50,6 +62,7 @@ class TestClaim:
             track_name="intro",
             allocated_at=NOW,
             updated_at=NOW,
+            sequence=free.sequence + 1,
         )
         await check_invariants(store)
 
@@ -113,10 +126,10 @@ class TestClaim:
     async def test_only_available_rows_are_given_out(self, store: PoolStore) -> None:
         await fill(store, 1)
         [free] = await everything(store)
-        stale = free.made_stale(StaleReason.QUARANTINED, NOW)
-        assert await store.apply([Change(free, stale)]) == [True]
+        stale = quarantined(free)
+        assert await store.apply([stale]) == [True]
         assert await store.claim(Claim("track", "track", NOW)) is None
-        assert await store.apply([Change(stale, stale.made_available(NOW))]) == [True]
+        assert await store.apply([restored(stale.result)]) == [True]
         assert await store.claim(Claim("track", "track", NOW)) is not None
 
 
@@ -124,7 +137,7 @@ class TestApply:
     async def test_leaving_allocated_ends_the_lease(self, store: PoolStore) -> None:
         await fill(store, 2)
         sandbox = await allocated(store, "track")
-        assert await store.apply([Change(sandbox, sandbox.sent_to_deletion(NOW + 1))]) == [True]
+        assert await store.apply([ended(sandbox, NOW + 1)]) == [True]
         again = await store.claim(Claim("track", "track", NOW + 2))
         assert again is not None
         assert again.is_new
@@ -135,90 +148,93 @@ class TestApply:
         await fill(store, 1)
         [free] = await everything(store)
         lease = await claim(store, "track")
-        stale = Change(free, free.made_stale(StaleReason.MISSING, NOW))
-        assert await store.apply([stale]) == [False]
+        assert await store.apply([quarantined(free)]) == [False]
         assert (await row(store, lease.sandbox_id)).status is Status.ALLOCATED
         await check_invariants(store)
 
-    async def test_every_guarded_attribute_guards(self, store: PoolStore) -> None:
+    async def test_one_of_another_sequence_is_lost(self, store: PoolStore) -> None:
         await fill(store, 1)
         sandbox = await allocated(store, "track")
-        for outdated in (
-            replace(sandbox, status=Status.AVAILABLE),
-            replace(sandbox, stale_reason=StaleReason.MISSING),
-            replace(sandbox, allocated_to_track="other"),
-            replace(sandbox, allocated_at=NOW - 1),
-            replace(sandbox, deletion_requested_at=NOW),
-            replace(sandbox, deletion_retry_count=1),
-        ):
-            change = Change(outdated, sandbox.sent_to_deletion(NOW))
-            assert await store.apply([change]) == [False], outdated
+        for sequence in (0, sandbox.sequence - 1, sandbox.sequence + 1):
+            outdated = replace(sandbox, sequence=sequence)
+            assert await store.apply([ended(outdated)]) == [False], sequence
         assert await row(store, sandbox.sandbox_id) == sandbox
+        await check_invariants(store)
+
+    async def test_of_two_from_the_same_state_one_is_applied(self, store: PoolStore) -> None:
+        await fill(store, 1)
+        sandbox = await allocated(store, "track")
+        outcomes = await store.apply([ended(sandbox), ended(sandbox)])
+        assert sorted(outcomes) == [False, True]
+        await check_invariants(store)
 
     async def test_says_for_each_change_whether_it_was_made(self, store: PoolStore) -> None:
         await fill(store, 500)
         rows = await everything(store)
         lost = {(await claim(store, f"t{n}")).sandbox_id for n in range(7)}
-        changes = [Change(r, r.made_stale(StaleReason.MISSING, NOW)) for r in rows]
-        outcomes = await store.apply(changes)
+        outcomes = await store.apply([quarantined(each) for each in rows])
         assert [r.sandbox_id not in lost for r in rows] == list(outcomes)
         await check_invariants(store)
 
 
-class TestBurial:
+class TestDeletion:
     async def test_leaves_a_tombstone_and_no_row(self, store: PoolStore) -> None:
         await fill(store, 1)
-        sandbox = (await allocated(store, "track")).sent_to_deletion(NOW + 5)
-        before = await row(store, sandbox.sandbox_id)
-        await store.apply([Change(before, sandbox)])
-        tombstone = Tombstone.of(sandbox, NOW + 9)
-        assert await store.bury(sandbox, tombstone)
+        given_up = ended(await allocated(store, "track"), NOW + 5)
+        await store.apply([given_up])
+        sandbox = given_up.result
+        tombstone = deleted(sandbox, NOW + 9).after
+        assert isinstance(tombstone, Tombstone)
+        assert await delete(store, sandbox, NOW + 9)
         assert await store.find(sandbox.sandbox_id) == tombstone
         assert tombstone.allocated_to_track == "track"
         assert tombstone.deletion_requested_at == NOW + 5
-        assert not await store.bury(sandbox, tombstone)
+        assert not await delete(store, sandbox, NOW + 9)
         assert (await store.page(status=None, limit=10, cursor=None)).items == []
         await check_invariants(store)
 
-    async def test_the_buried_are_never_added_again_until_forgotten(self, store: PoolStore) -> None:
-        [free] = free_sandboxes(1)
-        await store.add([free])
-        tombstone = Tombstone.of(free, NOW)
-        assert await store.bury(free, tombstone)
-        assert await store.add([free]) == 0
+    async def test_the_tombstoned_are_never_added_again_until_forgotten(
+        self, store: PoolStore
+    ) -> None:
+        [found] = discoveries(1)
+        free = found.result
+        assert await store.apply([found]) == [True]
+        tombstone = deleted(free).after
+        assert isinstance(tombstone, Tombstone)
+        assert await delete(store, free)
+        assert await store.apply([found]) == [False]
         await store.drop_tombstones(now=NOW + TOMBSTONE_SECONDS - 1)
-        assert await store.add([free]) == 0
+        assert await store.apply([found]) == [False]
         renewed = NOW + 2 * TOMBSTONE_SECONDS
         await store.renew_tombstones([free.sandbox_id], kept_until=renewed)
         await store.drop_tombstones(now=NOW + TOMBSTONE_SECONDS)
         assert await store.find(free.sandbox_id) == replace(tombstone, kept_until=renewed)
-        assert await store.buried([free.sandbox_id, "another"]) == {free.sandbox_id}
+        assert await store.tombstoned([free.sandbox_id, "another"]) == {free.sandbox_id}
         await store.drop_tombstones(now=renewed)
-        again = replace(free, created_at=renewed, updated_at=renewed)
-        assert await store.add([again]) == 1
-        assert await store.find(free.sandbox_id) == again
-        assert await store.bury(again, Tombstone.of(again, renewed))
-        assert await store.find(free.sandbox_id) == Tombstone.of(again, renewed)
+        [again] = discoveries(1, now=renewed)
+        assert await store.apply([again]) == [True]
+        assert await store.find(free.sandbox_id) == again.result
+        assert await delete(store, again.result, renewed)
+        assert await store.find(free.sandbox_id) == deleted(again.result, renewed).after
         await check_invariants(store)
 
-    async def test_a_row_that_changed_is_not_buried(self, store: PoolStore) -> None:
+    async def test_a_row_that_changed_is_not_deleted(self, store: PoolStore) -> None:
         await fill(store, 1)
         [free] = await everything(store)
         await claim(store, "track")
-        assert not await store.bury(free, Tombstone.of(free, NOW))
+        assert not await delete(store, free)
 
 
 class TestAdd:
     async def test_twice_changes_nothing(self, store: PoolStore) -> None:
-        new = free_sandboxes(450)
-        assert await store.add(new) == 450
-        assert await store.add(free_sandboxes(460)) == 10
+        assert sum(await store.apply(discoveries(450))) == 450
+        assert sum(await store.apply(discoveries(460))) == 10
         await check_invariants(store)
 
     async def test_never_touches_a_row_in_use(self, store: PoolStore) -> None:
         await fill(store, 1)
         sandbox = await allocated(store, "track")
-        assert await store.add(free_sandboxes(1)) == 0
+        assert await store.apply(discoveries(1)) == [False]
         assert await row(store, sandbox.sandbox_id) == sandbox
 
     async def test_listed_rows_are_noted_unless_in_use(self, store: PoolStore) -> None:
@@ -244,7 +260,7 @@ class TestDue:
         await fill(store, 3)
         for number in range(3):
             sandbox = await allocated(store, f"t{number}")
-            await store.apply([Change(sandbox, sandbox.sent_to_deletion(NOW + number))])
+            await store.apply([ended(sandbox, NOW + number)])
         due = await store.deletable(now=NOW + 1, limit=10, after=None)
         assert {d.allocated_to_track for d in due} == {"t0", "t1"}
         assert await store.deletable(now=NOW - 1, limit=10, after=None) == []
@@ -260,13 +276,13 @@ class TestDue:
         while page := await store.overdue(ended_by=NOW + 2 * LAB_SEC, limit=5, after=last):
             last = page[-1]
             seen += [each.allocated_to_track for each in page]
-            await store.apply([Change(e, e.sent_to_deletion(NOW + LAB_SEC)) for e in page])
+            await store.apply([ended(each, NOW + LAB_SEC) for each in page])
         assert sorted(map(str, seen)) == sorted(f"t{n}" for n in range(12))
         last = None
         while page := await store.deletable(now=NOW + LAB_SEC, limit=5, after=last):
             last = page[-1]
             for each in page:
-                assert await store.bury(each, Tombstone.of(each, NOW + LAB_SEC))
+                assert await delete(store, each, NOW + LAB_SEC)
         assert await everything(store) == []
 
 
@@ -306,4 +322,4 @@ async def test_counts_stay_right_through_thousands_of_changes(store: PoolStore) 
         if number % 100 == 0:
             await check_invariants(store)
     await check_invariants(store)
-    assert (await store.counts())[Status.ALLOCATED] == 600
+    assert (await store.counts()).by_status[Status.ALLOCATED] == 600

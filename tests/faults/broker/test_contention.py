@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 
@@ -13,7 +12,6 @@ from sandyard.broker.jobs import Cleanup, Expiry, Sync
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import (
     Action,
-    Change,
     Claim,
     Claimed,
     DeletionPolicy,
@@ -23,29 +21,15 @@ from sandyard.broker.model import (
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.broker.stores.reservoir import Candidate, Reservoir
+from sandyard.broker.stores.index_scan import Found
+from sandyard.broker.stores.prefetch import CandidatePrefetch
 from tests.clocks import ManualClock
+from tests.engines import PATIENT
 from tests.fakes.provider import FakeProvider
+from tests.faults.claims import claim_all, sandboxes
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import PATIENT, in_state, store_at
-from tests.pools import LAB_SEC, NOW, check_invariants, everything, fill, row
-
-
-async def claim_all(
-    stores: list[DynamoPoolStore], tracks: int, *, prefix: str = "t"
-) -> list[Claimed | None]:
-    """So many tracks at once, spread over the stores."""
-    return await asyncio.gather(
-        *(
-            stores[n % len(stores)].claim(Claim(f"{prefix}{n}", f"{prefix}{n}", NOW))
-            for n in range(tracks)
-        )
-    )
-
-
-def sandboxes(claims: list[Claimed | None]) -> set[str]:
-    assert None not in claims, f"{claims.count(None)} callers were told that nothing is free"
-    return {claim.lease.sandbox_id for claim in claims if claim is not None}
+from tests.faults.stores import in_state, store_at
+from tests.pools import LAB_SEC, NOW, check_invariants, ended, everything, fill, free_sandboxes, row
 
 
 class TestLaggingIndex:
@@ -120,7 +104,7 @@ class TestLaggingIndex:
             proxy.set(index_lag_sec=60)
             [taken] = sandboxes(await claim_all([store], 1))
             before = await row(direct, taken)
-            await store.apply([Change(before, before.sent_to_deletion(NOW))])
+            await store.apply([ended(before)])
             proxy.set(index_lag_sec=0)
             assert (await cleanup(store, provider, clock).run()).deleted == 1
             proxy.set(index_lag_sec=60)
@@ -133,23 +117,24 @@ class TestCallersWhoGoAway:
     async def test_one_that_leaves_as_candidates_arrive_disturbs_nobody(self) -> None:
         arrived = asyncio.Event()
 
-        async def walk(_wanted: int) -> AsyncIterator[list[Candidate]]:
+        async def scan(_wanted: int) -> AsyncIterator[Found]:
             await arrived.wait()
-            yield [Candidate("s1", "lab-1", "e1", 4.0)]
+            yield Found(free_sandboxes(1), is_own=True)
 
         async def still_free(ids: Collection[str]) -> set[str]:
             return set(ids)
 
-        reservoir = Reservoir(walk, still_free=still_free, size=15)
-        leaving, staying = (asyncio.create_task(reservoir.take()) for _ in range(2))
-        await asyncio.sleep(0.01)
+        prefetch = CandidatePrefetch(scan, still_free=still_free, size=15)
+        leaving, staying = (asyncio.create_task(prefetch.take()) for _ in range(2))
+        for _ in range(10):  # until both wait
+            await asyncio.sleep(0)
         arrived.set()
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        candidate = await asyncio.wait_for(staying, 2)
+        candidate = await asyncio.wait_for(staying, 20)
         assert candidate is not None
-        assert candidate.sandbox_id == "s1"
+        assert [candidate] == free_sandboxes(1)
 
     async def test_all_that_are_free_are_still_given_out_after_many_gave_up(
         self, proxy: FaultProxy, store: DynamoPoolStore, direct: DynamoPoolStore
@@ -180,44 +165,6 @@ class TestLastOne:
         assert repeat == Claimed(first.lease, is_new=False)
         assert fresh is not None
         assert fresh.is_new
-
-
-class TestBursts:
-    """A thousand callers over four replicas, all at once."""
-
-    async def burst(
-        self, proxy: FaultProxy, pool: PoolTable, direct: DynamoPoolStore, *, free: int
-    ) -> Counter[str]:
-        await fill(direct, free)
-        counted: Counter[str] = Counter()
-
-        def on_conflict() -> None:
-            counted["conflicts"] += 1
-
-        async with AsyncExitStack() as stack:
-            stores = [
-                await stack.enter_async_context(
-                    store_at(proxy.url, pool, policy=PATIENT, on_conflict=on_conflict)
-                )
-                for _ in range(4)
-            ]
-            claims = await claim_all(stores, 1000)
-        counted["sandboxes"] = len(sandboxes(claims))
-        return counted
-
-    async def test_the_last_free_sandbox_finds_its_caller(
-        self, proxy: FaultProxy, pool: PoolTable, direct: DynamoPoolStore
-    ) -> None:
-        counted = await self.burst(proxy, pool, direct, free=1000)
-        assert counted["sandboxes"] == 1000
-        await check_invariants(direct)
-
-    async def test_replicas_seldom_reach_for_the_same_sandbox(
-        self, proxy: FaultProxy, pool: PoolTable, direct: DynamoPoolStore
-    ) -> None:
-        counted = await self.burst(proxy, pool, direct, free=1250)
-        assert counted["sandboxes"] == 1000
-        assert counted["conflicts"] < 20
 
 
 class TestCost:

@@ -9,11 +9,11 @@ from sandyard.broker.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.model import TOMBSTONE_SECONDS, Action, Sandbox, Status, Tombstone
+from sandyard.broker.model import TOMBSTONE_SECONDS, Action, Sandbox, Status
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker, Marked
 from tests.clocks import ManualClock
-from tests.pools import LAB_SEC, check_invariants, everything, fill, row
+from tests.pools import LAB_SEC, check_invariants, delete, everything, fill, operator, row
 
 UNKNOWN = "0b6cf0dc-9ad5-5c8e-8a2b-6d1f3f9fd2b1"
 
@@ -25,9 +25,9 @@ async def sandbox_id(broker: Broker, store: PoolStore) -> str:
     return (await broker.allocate(track_id="owner")).lease.sandbox_id
 
 
-async def bury(store: PoolStore, sandbox_id: str, clock: ManualClock) -> None:
+async def remove(store: PoolStore, sandbox_id: str, clock: ManualClock) -> None:
     sandbox = await row(store, sandbox_id)
-    assert await store.bury(sandbox, Tombstone.of(sandbox, int(clock.now())))
+    assert await delete(store, sandbox, int(clock.now()))
 
 
 async def fail_deletion(store: PoolStore, sandbox_id: str) -> None:
@@ -35,7 +35,7 @@ async def fail_deletion(store: PoolStore, sandbox_id: str) -> None:
 
     sandbox = await row(store, sandbox_id)
     policy = DeletionPolicy(max_attempts=1, backoff_base_sec=1, backoff_max_sec=1)
-    change = decide_failed_deletion(sandbox, policy, jitter=0, now=sandbox.updated_at)
+    change = decide_failed_deletion(sandbox, policy, jitter=0, cause=operator(sandbox.updated_at))
     assert await store.apply([change]) == [True]
 
 
@@ -72,7 +72,7 @@ async def test_mark_repeated_answers_the_same_whatever_happened_since(
     assert again == Marked(sandbox_id, "deletion_failed", first.deletion_requested_at)
     await broker.act(Action.RETRY_DELETION, sandbox_id=sandbox_id)
     assert await broker.mark_for_deletion(track_id="owner", sandbox_id=sandbox_id) == first
-    await bury(store, sandbox_id, clock)
+    await remove(store, sandbox_id, clock)
     gone = await broker.mark_for_deletion(track_id="owner", sandbox_id=sandbox_id)
     assert gone == Marked(sandbox_id, "deleted", first.deletion_requested_at)
     with pytest.raises(SandboxNotFoundError):
@@ -110,7 +110,7 @@ async def test_the_removed_and_the_unknown_are_not_found_by_others(
     broker: Broker, store: PoolStore, sandbox_id: str, clock: ManualClock
 ) -> None:
     await broker.mark_for_deletion(track_id="owner", sandbox_id=sandbox_id)
-    await bury(store, sandbox_id, clock)
+    await remove(store, sandbox_id, clock)
     for missing in (sandbox_id, UNKNOWN, "no-uuid", "nul\0", "x" * 500, "", "ü"):
         with pytest.raises(SandboxNotFoundError):
             await broker.mark_for_deletion(track_id="other", sandbox_id=missing)

@@ -1,0 +1,114 @@
+"""Operators' deletions of many sandboxes at once."""
+
+import logging
+from dataclasses import dataclass, field
+
+from sandyard.broker.bulk_model import (
+    AUTO_DELETE_STALE,
+    BULK_DELETE,
+    BulkFilter,
+    decide_bulk_delete,
+)
+from sandyard.broker.model import Sandbox, StaleReason, Status
+from sandyard.broker.ports import PoolStore
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause
+
+logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 1000
+_PAGE = 100
+_MOST_READ = 10_000
+
+
+@dataclass(slots=True)
+class BulkReport:
+    dry_run: bool
+    matched: int = 0
+    deleted: int = 0
+    skipped: int = 0
+    sandbox_ids: list[str] = field(default_factory=list)
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLimits:
+    """How much of it is done in one call: so many, from there on, or only told."""
+
+    limit: int = MOST_AT_ONCE
+    cursor: str | None = None
+    dry_run: bool = False
+
+
+class BulkDeletion:
+    def __init__(self, store: PoolStore, *, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def delete(
+        self,
+        *,
+        status: Status,
+        name_prefix: str,
+        track: str | None,
+        older_than_hours: float,
+        limits: BulkLimits,
+    ) -> BulkReport:
+        """Send those to deletion that match and did not change for so long. A row that changes
+        meanwhile is left alone and counted as skipped."""
+        cause = self._cause(BULK_DELETE)
+        since = _hours_before(cause, older_than_hours)
+        wanted = BulkFilter(status, name_prefix, track, since)
+        return await self._run(wanted, limits, cause)
+
+    async def delete_stale(self, *, grace_period_hours: float, limits: BulkLimits) -> BulkReport:
+        """The same for those that the provider has not listed for so long. Quarantined ones wait
+        for their operator."""
+        cause = self._cause(AUTO_DELETE_STALE)
+        since = _hours_before(cause, grace_period_hours)
+        wanted = BulkFilter(Status.STALE, unchanged_since=since, stale_reason=StaleReason.MISSING)
+        return await self._run(wanted, limits, cause)
+
+    async def _run(self, wanted: BulkFilter, limits: BulkLimits, cause: Cause) -> BulkReport:
+        """Page by page, as far as the limits go. What has matched and changed is not in the
+        listing any more, so the cursor stays right."""
+        report = BulkReport(limits.dry_run, next_cursor=limits.cursor)
+        for _ in range(_MOST_READ // _PAGE):
+            page = await self._store.page(
+                status=wanted.status,
+                track=wanted.track,
+                name_prefix=wanted.name_prefix,
+                limit=min(_PAGE, limits.limit - report.matched),
+                cursor=report.next_cursor,
+            )
+            await self._add([row for row in page.items if wanted.matches(row)], report, cause)
+            report.next_cursor = page.next_cursor
+            if page.next_cursor is None or report.matched >= limits.limit:
+                break
+        self._log(report, cause)
+        return report
+
+    async def _add(self, rows: list[Sandbox], report: BulkReport, cause: Cause) -> None:
+        report.matched += len(rows)
+        if report.dry_run:
+            report.sandbox_ids += [row.sandbox_id for row in rows]
+            return
+        applied = await self._store.apply([decide_bulk_delete(row, cause) for row in rows])
+        done = [row.sandbox_id for row, was in zip(rows, applied, strict=True) if was]
+        report.sandbox_ids += done
+        report.deleted += len(done)
+        report.skipped += len(rows) - len(done)
+
+    def _cause(self, reason: str) -> Cause:
+        return Cause(actor("operator"), int(self._clock.now() * 1000), reason)
+
+    def _log(self, report: BulkReport, cause: Cause) -> None:
+        logger.info(
+            cause.reason,
+            extra={"action": "bulk-delete", "matched": report.matched, "deleted": report.deleted},
+        )
+
+
+def _hours_before(cause: Cause, hours: float) -> int:
+    return cause.at_ms // 1000 - round(hours * 3600)

@@ -1,0 +1,42 @@
+"""Deleting many sandboxes at once: which ones, and how each changes. No I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandyard.broker.model import Action, Sandbox, StaleReason, Status, decide_action
+from sandyard.kit.transitions import Cause, Transition
+
+BULK_DELETE = "bulk-delete by an operator"
+AUTO_DELETE_STALE = "auto-delete-stale by an operator"
+STALE_GRACE_HOURS = 24.0
+
+BULK_ACTIONS: Mapping[Status, Action] = {
+    Status.ALLOCATED: Action.RELEASE,
+    Status.STALE: Action.RELEASE,
+    Status.DELETION_FAILED: Action.RETRY_DELETION,
+}
+"""What an operator does to one sandbox in this state to have it deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkFilter:
+    """Which sandboxes: all that is given must hold."""
+
+    status: Status
+    name_prefix: str = ""
+    track: str | None = None
+    unchanged_since: int | None = None
+    """Nothing of it changed after this time."""
+    stale_reason: StaleReason | None = None
+
+    def matches(self, row: Sandbox) -> bool:
+        return (
+            row.status is self.status
+            and (self.unchanged_since is None or row.updated_at <= self.unchanged_since)
+            and self.stale_reason in (None, row.stale_reason)
+        )
+
+
+def decide_bulk_delete(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+    """The same change, with the same event, as an operator's action on this sandbox alone."""
+    return decide_action(row, BULK_ACTIONS[row.status], cause)

@@ -1,0 +1,161 @@
+"""Scans of the status index for free rows, this process's own share of it first.
+
+Ids are UUIDs, so the index, which is in their order, is shared out evenly among the replicas by
+their count alone. The order only spares them each other: a look that finds nothing in the shares
+reads the whole index before it says so.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandyard.broker.model import Sandbox, Status
+from sandyard.broker.stores.dynamo_items import sandbox_key, sandbox_of
+from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.dynamo_values import Item
+
+_LARGEST_PAGE = 500
+_IDS = 2**128
+
+
+class Replicas(Protocol):
+    """Which of how many this process is."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+    async def refresh(self) -> None:
+        """Bring both up to date."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The ids from `first` on and before `past`; None is the end on that side."""
+
+    first: str | None
+    past: str | None
+
+    def __contains__(self, sandbox_id: str) -> bool:
+        return (self.first is None or sandbox_id >= self.first) and (
+            self.past is None or sandbox_id < self.past
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of free rows; those of another's share are for those who wait, not to read ahead."""
+
+    rows: Sequence[Sandbox]
+    is_own: bool
+
+
+def shares(count: int) -> list[Share]:
+    """The index in so many even shares, in order."""
+    borders = [str(uuid.UUID(int=_IDS * n // count)) for n in range(1, count)]
+    return [
+        Share(first, past) for first, past in zip([None, *borders], [*borders, None], strict=True)
+    ]
+
+
+class IndexScan:
+    """Free rows whose names begin with a prefix, each scan from where the last one ended."""
+
+    def __init__(self, pool: PoolTable, prefix: str, replicas: Replicas) -> None:
+        self._pool = pool
+        self._prefix = prefix
+        self._replicas = replicas
+        self._own = Share(None, None)
+        self._offset: Item | None = None
+        self._was_empty = False
+
+    async def __call__(self, wanted: int) -> AsyncIterator[Found]:
+        """The rest of the own share, all of it, the far ends of the others', and then everything:
+        a scan that comes to its end has seen every row that was there when it began."""
+        await self._replicas.refresh()
+        others = self._take_shares()
+        if not self._was_empty:
+            if self._offset is not None:
+                async for rows in self._own_rows(wanted):
+                    yield Found(rows, is_own=True)
+            async for rows in self._own_rows(wanted):
+                yield Found(rows, is_own=True)
+            for rows in await self._far_ends(others, wanted):
+                yield Found(rows, is_own=False)
+        if others or self._was_empty:
+            self._was_empty = True
+            async for rows in self._all_rows(wanted):
+                self._was_empty = self._was_empty and not rows
+                yield Found(rows, is_own=False)
+
+    def _take_shares(self) -> list[Share]:
+        """Take the share that is this process's now; those of the others."""
+        others = shares(self._replicas.count)
+        own = others.pop(self._replicas.rank)
+        if own != self._own:
+            self._own, self._offset = own, None
+        return others
+
+    async def _own_rows(self, wanted: int) -> AsyncIterator[Sequence[Sandbox]]:
+        start = self._offset or _before(self._own.first)
+        async for rows, following in self._pages(start, wanted):
+            own = [row for row in rows if row.sandbox_id in self._own]
+            is_past = any(self._own.past and row.sandbox_id >= self._own.past for row in rows)
+            self._offset = None if is_past else following
+            yield own
+            if is_past:
+                return
+
+    async def _far_ends(self, others: Sequence[Share], wanted: int) -> list[Sequence[Sandbox]]:
+        """The last free rows of the other shares, those of the largest first, in no order: their
+        owners come from the near end, and not all who are here must take the same one."""
+        ends = await asyncio.gather(*(self._far_end(share, wanted) for share in others))
+        return [random.sample(rows, len(rows)) for rows in sorted(ends, key=len, reverse=True)]
+
+    async def _far_end(self, share: Share, wanted: int) -> list[Sandbox]:
+        rows, _ = await self._page(_before(share.past), wanted, forward=False)
+        return [row for row in rows if row.sandbox_id in share]
+
+    async def _all_rows(self, wanted: int) -> AsyncIterator[Sequence[Sandbox]]:
+        async for rows, _ in self._pages(None, wanted):
+            yield rows
+
+    async def _pages(
+        self, start: Item | None, wanted: int
+    ) -> AsyncIterator[tuple[list[Sandbox], Item | None]]:
+        """Pages from here on to the end, each with where the next begins."""
+        limit = wanted
+        while True:
+            rows, start = await self._page(start, limit)
+            yield rows, start
+            if start is None:
+                return
+            if self._prefix:  # names are no key: where few match, ever larger pages are read
+                limit = min(2 * limit, max(wanted, _LARGEST_PAGE))
+
+    async def _page(
+        self, start: Item | None, limit: int, *, forward: bool = True
+    ) -> tuple[list[Sandbox], Item | None]:
+        items, following, _ = await self._pool.table.query(
+            index=self._pool.status_index,
+            condition="#status = :status",
+            values={"status": Status.AVAILABLE, "prefix": self._prefix or None},
+            where="begins_with(#name, :prefix)" if self._prefix else None,
+            limit=limit,
+            start=start,
+            forward=forward,
+        )
+        return [sandbox_of(item) for item in items], following
+
+
+def _before(sandbox_id: str | None) -> Item | None:
+    """The index key that this id's row would have; a page begins behind it."""
+    if sandbox_id is None:
+        return None
+    return sandbox_key(sandbox_id) | {"status": Status.AVAILABLE, "allocated_at": 0}

@@ -1,0 +1,24 @@
+"""The pool of these tests."""
+
+import pytest
+
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.ports import PoolStore
+from sandyard.broker.provider.simulator import Simulator
+from sandyard.broker.service import Broker
+from tests.clocks import ManualClock
+from tests.integration.broker.yard import Yard
+from tests.integration.conftest import Connect
+
+
+@pytest.fixture
+def yard(
+    simulator: Simulator,
+    simulator_url: str,
+    connect: Connect,
+    store: PoolStore,
+    broker: Broker,
+    clock: ManualClock,
+    metrics: BrokerMetrics,
+) -> Yard:
+    return Yard(simulator, simulator_url, connect, store, broker, clock, metrics)
