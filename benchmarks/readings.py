@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import orjson
 
 from sandyard.kit.clock import rfc3339
-from sandyard.telemetry.model import MARKER_SECONDS, Reading
+from sandyard.telemetry.model import Reading, marker_expires_at
 
 BATCH = 100
 DEVICES = 100
@@ -67,7 +67,7 @@ class Batches:
     def rows(self, number: int) -> tuple[list[MarkerRow], list[ReadingRow]]:
         """What a store writes for a batch; the hash is as long as a real one."""
         now = int(time.time())
-        received_at, expiration_time = rfc3339(now), now + MARKER_SECONDS
+        received_at, expiration_time = rfc3339(now), marker_expires_at(now)
         markers: list[MarkerRow] = []
         readings: list[ReadingRow] = []
         for place, reading in enumerate(self.readings(number)):

@@ -26,7 +26,7 @@ from sandyard.broker.stores.sql import MIGRATIONS as BROKER_MIGRATIONS
 from sandyard.kit.clock import rfc3339
 from sandyard.kit.dynamo import Dynamo
 from sandyard.kit.sql import PostgresDatabase, SqliteDatabase
-from sandyard.telemetry.model import MARKER_SECONDS, Device, Reading
+from sandyard.telemetry.model import Device, Reading, marker_expires_at
 from sandyard.telemetry.stores.dynamo_items import marker_item, reading_item
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 from sandyard.telemetry.stores.dynamodb import PARALLEL_TRANSACTIONS
@@ -335,7 +335,7 @@ def _open_tables(engine_url: str) -> TelemetryTables:
 
 def _transaction(tables: TelemetryTables, reading: Reading) -> Mapping[str, Any]:
     now = int(time.time())
-    expiration_time = now + MARKER_SECONDS
+    expiration_time = marker_expires_at(now)
     marker = marker_item(
         reading, intake_id="bare", received_at=rfc3339(now), expiration_time=expiration_time
     )

@@ -18,8 +18,9 @@ from benchmarks.report import Figure, Measured, Say
 from sandyard.kit import ids
 from sandyard.kit.clock import SystemClock, rfc3339
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.transitions import Cause
 from sandyard.telemetry.metrics import TelemetryMetrics
-from sandyard.telemetry.model import MARKER_SECONDS, Registration, Retention
+from sandyard.telemetry.model import Registration, Retention, decide_registration, marker_expires_at
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from tests.engines import create_database, postgres_server
@@ -212,7 +213,15 @@ async def _fill(database: Database, fleet: _Fleet) -> _Filled:
             capabilities={},
             friendly_name=None,
         )
-        await store.register(registration, confirmation_id=ids.uuid4(), now=rfc3339(now))
+        transition = decide_registration(
+            None,
+            registration,
+            confirmation_id=ids.uuid4(),
+            now=rfc3339(now),
+            cause=Cause("key:bench", now * 1000),
+        )
+        assert transition is not None  # noqa: S101 - the device is new
+        await store.apply(transition)
     values = {
         "devices": fleet.devices,
         "each": fleet.each,
@@ -228,7 +237,7 @@ async def _fill(database: Database, fleet: _Fleet) -> _Filled:
     of_markers = {
         "received_at": rfc3339(now),
         "content_hash": "0" * 32,
-        "expiration_time": now + MARKER_SECONDS,
+        "expiration_time": marker_expires_at(now),
     }
     made = _MADE_SQLITE if database.name == "sqlite" else _MADE_POSTGRES
 

@@ -1,10 +1,16 @@
 """What can go wrong with a call of a device or an operator, each with a stable code."""
 
-from sandyard.kit.errors import InvalidError, NotFoundError, UnauthorizedError
+from sandyard.kit.errors import (
+    InvalidError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
 
 
 class InvalidApiKeyError(UnauthorizedError):
-    """The API key is missing, unknown or revoked. Send a valid one once, as `X-API-Key`."""
+    """The API key is missing, unknown or revoked. Send a valid one as `X-API-Key` or as a bearer
+    token."""
 
     code = "INVALID_API_KEY"
     scheme = "ApiKey"
@@ -14,6 +20,12 @@ class DeviceNotFoundError(NotFoundError):
     """No device with this hardware id has registered. Let it call `register` first."""
 
     code = "DEVICE_NOT_FOUND"
+
+
+class DeviceBusyError(UnavailableError):
+    """The device or key changed again and again while this was decided. Try again shortly."""
+
+    code = "DEVICE_BUSY"
 
 
 class NoReadingsError(NotFoundError):

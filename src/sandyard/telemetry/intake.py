@@ -1,10 +1,11 @@
-"""Readings as devices send them, judged one by one: one bad reading never blocks the others."""
+"""Readings as devices send them, validated one by one: one bad reading never blocks the others."""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from sandyard.kit.patterns import pattern
 from sandyard.telemetry.model import (
     EARLIEST_MS,
     LATEST_MS,
@@ -14,11 +15,18 @@ from sandyard.telemetry.model import (
     RejectionCode,
 )
 
-HARDWARE_ID = r"^[0-9A-F]{2}(:[0-9A-F]{2}){5}$"
-UUID4 = r"^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-4[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}$"
-BATCH_ID = r"^[A-Za-z0-9_:.-]{1,256}$"
-NAME = r"^[a-z0-9_]{1,64}$"
-FIRMWARE_VERSION = r"^[!-~]([ -~]{0,62}[!-~])?$"
+HARDWARE_ID = pattern(
+    r"^[0-9A-F]{2}(:[0-9A-F]{2}){5}$", "must be a MAC in upper case, such as AA:BB:CC:DD:EE:FF"
+)
+UUID4 = pattern(
+    r"^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-4[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}$",
+    "must be a UUID v4",
+)
+BATCH_ID = pattern(r"^[A-Za-z0-9_:.-]{1,256}$", "must be 1 to 256 letters, digits, _, :, . and -")
+NAME = pattern(r"^[a-z0-9_]{1,64}$", "must be 1 to 64 lower-case letters, digits and _")
+FIRMWARE_VERSION = pattern(
+    r"^[!-~]([ -~]{0,62}[!-~])?$", "must be 1 to 64 ASCII characters, with no space at its ends"
+)
 STATUSES = ("ok", "error")
 MAX_SENSORS = 100
 
@@ -43,24 +51,24 @@ _is_name = _remembering(NAME)
 _is_firmware_version = _remembering(FIRMWARE_VERSION)
 
 
-def judge_all(
+def validate_all(
     raw: Sequence[object], *, oldest_ms: int
 ) -> tuple[list[tuple[int, Reading]], list[Rejection]]:
     """The readings that may be stored, each with its place in the request, and the others."""
     good: list[tuple[int, Reading]] = []
     rejected: list[Rejection] = []
     for index, each in enumerate(raw):
-        judged = judge(each, oldest_ms=oldest_ms)
-        if isinstance(judged, Reading):
-            good.append((index, judged))
+        validated = validate(each, oldest_ms=oldest_ms)
+        if isinstance(validated, Reading):
+            good.append((index, validated))
         else:
             batch_id = each.get("batch_id") if isinstance(each, dict) else None
             named = batch_id if isinstance(batch_id, str) and _is_batch_id(batch_id) else None
-            rejected.append(Rejection(index, named, judged))
+            rejected.append(Rejection(index, named, validated))
     return good, rejected
 
 
-def judge(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
+def validate(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
     """The reading, or why it is refused for good. Fields that it does not know are left out."""
     if not isinstance(raw, dict):
         return RejectionCode.INVALID_READING

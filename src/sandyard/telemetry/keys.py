@@ -7,11 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sandyard.kit.clock import Clock, rfc3339
+from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
-from sandyard.telemetry.errors import ApiKeyNotFoundError, InvalidApiKeyError
+from sandyard.kit.transitions import Cause, settle
+from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceBusyError, InvalidApiKeyError
 from sandyard.telemetry.intake import is_uuid4
-from sandyard.telemetry.model import LAST_USED_EVERY_SEC, ApiKey, hash_api_key
+from sandyard.telemetry.model import (
+    LAST_USED_EVERY_SEC,
+    ApiKey,
+    decide_revocation,
+    hash_api_key,
+    new_api_key,
+)
 from sandyard.telemetry.ports import KeyStore
 
 CACHED_SEC = 10
@@ -19,6 +28,7 @@ CACHED_SEC = 10
 stays under the 30 seconds in which a revocation must hold everywhere."""
 _MOST_CACHED = 10_000
 
+_OPERATOR = actor("operator")
 _API_KEY = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -51,6 +61,7 @@ class ApiKeys:
         self._store = store
         self._pepper = pepper
         self._clock = clock
+        self._locks = KeyedLocks()
         self._make_key_id = make_key_id
         self._make_api_key = make_api_key
         self._monotonic = monotonic
@@ -59,27 +70,40 @@ class ApiKeys:
 
     async def create(self, *, description: str | None) -> NewApiKey:
         api_key = self._make_api_key()
-        key = ApiKey(
+        now = self._clock.now()
+        transition = new_api_key(
             key_id=self._make_key_id(),
             api_key_hash=hash_api_key(self._pepper, api_key),
-            created_at=rfc3339(self._clock.now()),
-            is_active=True,
             description=description,
-            last_used_at=None,
+            now=rfc3339(now),
+            cause=Cause(_OPERATOR, int(now * 1000)),
         )
         asked_at = self._monotonic()
-        await self._store.add_key(key)
+        if not await self._store.apply(transition):
+            raise DeviceBusyError
+        key = transition.result
         self._remember(key, asked_at)
         return NewApiKey(key.key_id, api_key, key.created_at, description)
 
     async def list(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
         return await self._store.page_of_keys(limit=limit, cursor=cursor)
 
-    async def revoke(self, key_id: str) -> ApiKey:
-        """End a key: here at once, on every other replica within 30 seconds."""
-        key = await self._store.revoke_key(key_id) if is_uuid4(key_id) else None
+    async def get(self, key_id: str) -> ApiKey:
+        key = await self._find(key_id)
         if key is None:
             raise ApiKeyNotFoundError
+        return key
+
+    async def revoke(self, key_id: str) -> ApiKey:
+        """End a key: here at once, on every other replica within 30 seconds."""
+        cause = Cause(_OPERATOR, int(self._clock.now() * 1000))
+        key = await settle(
+            lambda: self._find(key_id),
+            lambda key: decide_revocation(key, cause),
+            self._store.apply,
+            turn=self._locks.of(key_id),
+            busy=DeviceBusyError,
+        )
         self._cache.pop(key.api_key_hash, None)
         self._revocations += 1
         return key
@@ -93,7 +117,7 @@ class ApiKeys:
         if cached is not None and self._monotonic() < cached.good_until:
             return await self._used(cached.key, cached.good_until)
         asked_at, revocations = self._monotonic(), self._revocations
-        key = await self._store.find_key(api_key_hash)
+        key = await self._store.find_key_by_hash(api_key_hash)
         is_right = hmac.compare_digest(key.api_key_hash if key else "", api_key_hash)
         if key is None or not is_right or not key.is_active:
             self._cache.pop(api_key_hash, None)
@@ -112,6 +136,9 @@ class ApiKeys:
                 self._cache[key.api_key_hash] = _Cached(key, good_until)
             await self._store.touch_key(key.key_id, now=rfc3339(now), unless_after=due)
         return key
+
+    async def _find(self, key_id: str) -> ApiKey | None:
+        return await self._store.find_key(key_id) if is_uuid4(key_id) else None
 
     def _remember(self, key: ApiKey, asked_at: float) -> None:
         if len(self._cache) >= _MOST_CACHED:

@@ -2,13 +2,16 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar
 
 import orjson
 
-MARKER_SECONDS = 30 * 24 * 3600
-"""How long the id of a reading is remembered, at the least."""
+from sandyard.kit.transitions import DATA, SECRET, Cause, Transition, changed, created
+from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceNotFoundError
+
+_MARKER_SECONDS = 30 * 24 * 3600
 LAST_USED_EVERY_SEC = 300
 
 EARLIEST_MS = 946_684_800_000
@@ -100,8 +103,8 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What stands under a batch id after an attempt to store a reading there."""
+class Stored:
+    """What is stored under a batch id after an attempt to store a reading there."""
 
     content_hash: str
     is_new: bool
@@ -116,8 +119,8 @@ class IntakeReport:
     rejected: list[Rejection] = field(default_factory=list)
 
 
-def claims_of(readings: Iterable[Reading]) -> list[Reading]:
-    """The first reading of each id; another with the same id may only agree or disagree with it."""
+def first_of_each_id(readings: Iterable[Reading]) -> list[Reading]:
+    """The first reading of each id; others with the same id are compared with it."""
     claims: dict[str, Reading] = {}
     for reading in readings:
         claims.setdefault(reading.batch_id, reading)
@@ -125,20 +128,26 @@ def claims_of(readings: Iterable[Reading]) -> list[Reading]:
 
 
 def account_for(
-    readings: Iterable[tuple[int, Reading]], kept: Mapping[str, Kept], report: IntakeReport
+    readings: Iterable[tuple[int, Reading]], stored: Mapping[str, Stored], report: IntakeReport
 ) -> None:
-    """Put each reading into the report, by what stands under its id now."""
+    """Put each reading into the report, by what is stored under its id now."""
     claimed: set[str] = set()
     for index, reading in readings:
-        stands = kept[reading.batch_id]
-        if stands.content_hash != reading.content_hash:
+        existing = stored[reading.batch_id]
+        if existing.content_hash != reading.content_hash:
             code = RejectionCode.BATCH_ID_CONFLICT
             report.rejected.append(Rejection(index, reading.batch_id, code))
-        elif stands.is_new and reading.batch_id not in claimed:
+        elif existing.is_new and reading.batch_id not in claimed:
             report.acknowledged.append(reading.batch_id)
         else:
             report.duplicates.append(reading.batch_id)
         claimed.add(reading.batch_id)
+
+
+def marker_expires_at(now: int) -> int:
+    """Until when the id of a reading that came in now is remembered at least, in epoch seconds. On
+    DynamoDB that is all; then a duplicate is found by the reading's own key."""
+    return now + _MARKER_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,11 @@ class Retention:
         """Epoch seconds, for the engine that collects what has expired."""
         return timestamp_ms // 1000 + self.seconds
 
+    def marker_expires_at(self, timestamp_ms: int, *, now: int) -> int:
+        """On SQL a reading's id is remembered as long as the reading, so that it is never taken for
+        another's."""
+        return max(marker_expires_at(now), self.expires_at(timestamp_ms) + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -170,14 +184,60 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Device:
+    SUBJECT: ClassVar[str] = "hardware_id"
+    OWNER: ClassVar[str | None] = None
+
     hardware_id: str
     confirmation_id: str
     capabilities: Mapping[str, object]
     first_registered_at: str
-    last_seen_at: str
+    last_seen_at: str = field(metadata=DATA)
     last_boot_id: str
     firmware_version: str
     friendly_name: str | None
+    sequence: int = 0
+
+
+def decide_registration(
+    device: Device | None,
+    said: Registration,
+    *,
+    confirmation_id: str,
+    now: str,
+    cause: Cause,
+) -> Transition[Device] | None:
+    """A new device with this confirmation id, or what is different about a known one; its own
+    confirmation id and name stay. None if nothing is different."""
+    if device is None:
+        new = Device(
+            hardware_id=said.hardware_id,
+            confirmation_id=confirmation_id,
+            capabilities=said.capabilities,
+            first_registered_at=now,
+            last_seen_at=now,
+            last_boot_id=said.boot_id,
+            firmware_version=said.firmware_version,
+            friendly_name=said.friendly_name,
+        )
+        return created(new, "device.registered", cause)
+    after = replace(
+        device,
+        capabilities=said.capabilities,
+        last_boot_id=said.boot_id,
+        firmware_version=said.firmware_version,
+        friendly_name=device.friendly_name or said.friendly_name,
+    )
+    return None if after == device else changed(device, after, "device.updated", cause)
+
+
+def decide_rename(
+    device: Device | None, friendly_name: str | None, cause: Cause
+) -> Transition[Device] | None:
+    if device is None:
+        raise DeviceNotFoundError
+    if device.friendly_name == friendly_name:
+        return None
+    return changed(device, replace(device, friendly_name=friendly_name), "device.renamed", cause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +264,39 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
+    SUBJECT: ClassVar[str] = "key_id"
+    OWNER: ClassVar[str | None] = None
+
     key_id: str
-    api_key_hash: str
+    api_key_hash: str = field(metadata=SECRET)
     created_at: str
     is_active: bool
     description: str | None
-    last_used_at: str | None
+    last_used_at: str | None = field(metadata=DATA)
+    sequence: int = 0
+
+
+def new_api_key(
+    *, key_id: str, api_key_hash: str, description: str | None, now: str, cause: Cause
+) -> Transition[ApiKey]:
+    key = ApiKey(
+        key_id=key_id,
+        api_key_hash=api_key_hash,
+        created_at=now,
+        is_active=True,
+        description=description,
+        last_used_at=None,
+    )
+    return created(key, "key.created", cause)
+
+
+def decide_revocation(key: ApiKey | None, cause: Cause) -> Transition[ApiKey] | None:
+    """None if it was revoked before."""
+    if key is None:
+        raise ApiKeyNotFoundError
+    if not key.is_active:
+        return None
+    return changed(key, replace(key, is_active=False), "key.revoked", cause)
 
 
 def hash_api_key(pepper: str, api_key: str) -> str:

@@ -4,26 +4,27 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 from sandyard.kit.paging import Page
-from sandyard.telemetry.model import ApiKey, Bucket, Device, Kept, Reading, Registration, TimeRange
+from sandyard.kit.transitions import Transition
+from sandyard.telemetry.model import (
+    ApiKey,
+    Bucket,
+    Device,
+    Reading,
+    Stored,
+    TimeRange,
+)
 
 
 class TelemetryStore(Protocol):
     """Devices and their readings. Times are given as texts that sort as they follow each other."""
 
-    async def register(
-        self, registration: Registration, *, confirmation_id: str, now: str
-    ) -> Device:
-        """The device as it stands then: made with this confirmation id, or, if it was there,
-        brought up to date under the one that it has."""
-        ...
-
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
         """Those of the devices that are registered, by their hardware id."""
         ...
 
-    async def keep(
+    async def insert_readings(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
-    ) -> Mapping[str, Kept]:
+    ) -> Mapping[str, Stored]:
         """Store each reading whose batch id has none yet, and tell what stands under each id.
 
         The batch ids differ; `devices` are the senders, as they were just found. A reading and
@@ -34,8 +35,13 @@ class TelemetryStore(Protocol):
         """
         ...
 
-    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device | None:
-        """The device with its new name; None if there is no such device."""
+    async def apply(self, transition: Transition[Device]) -> bool:
+        """Write the change and its events, if the device still has the sequence that it was
+        decided from; False, and nothing is written, if not. Leaves `last_seen_at` alone."""
+        ...
+
+    async def mark_seen(self, hardware_id: str, *, now: str) -> None:
+        """Note that the device was seen; `last_seen_at` never moves back."""
         ...
 
     async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
@@ -58,6 +64,10 @@ class TelemetryStore(Protocol):
     ) -> Sequence[Bucket]:
         """The buckets that hold a value, in order of time; they begin at multiples of their
         length. Readings without the metric do not count."""
+        ...
+
+    def all_devices(self) -> AsyncIterator[Sequence[Device]]:
+        """All of them, in batches. Only for verification."""
         ...
 
     async def check(self) -> None:
@@ -89,9 +99,14 @@ class ExpiredReadings(Protocol):
 class KeyStore(Protocol):
     """API keys, known by the hash of key and pepper."""
 
-    async def add_key(self, key: ApiKey) -> None: ...
+    async def apply(self, transition: Transition[ApiKey]) -> bool:
+        """Write the change and its events, if the key still has the sequence that it was decided
+        from; False, and nothing is written, if not."""
+        ...
 
-    async def find_key(self, api_key_hash: str) -> ApiKey | None:
+    async def find_key(self, key_id: str) -> ApiKey | None: ...
+
+    async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
         """The key as last written, never as it was a moment ago."""
         ...
 
@@ -99,10 +114,10 @@ class KeyStore(Protocol):
         """The newest first."""
         ...
 
-    async def revoke_key(self, key_id: str) -> ApiKey | None:
-        """The key, no longer active; None if there is no such key."""
-        ...
-
     async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
         """Note that the key was used at `now`, unless a use after the other time is noted."""
+        ...
+
+    def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
+        """All of them, in batches. Only for verification."""
         ...

@@ -1,20 +1,25 @@
 """Telemetry's use cases. Each reads the clock once; what has expired is never shown."""
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
 from sandyard.kit.clock import Clock, rfc3339
+from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, Transition, settle
 from sandyard.telemetry.errors import (
     BatchSizeExceededError,
+    DeviceBusyError,
     DeviceNotFoundError,
     EmptyBatchError,
     InvalidRangeError,
     NoReadingsError,
     TooManyBucketsError,
 )
-from sandyard.telemetry.intake import judge_all
+from sandyard.telemetry.intake import validate_all
 from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.model import (
     LATEST_MS,
@@ -28,7 +33,9 @@ from sandyard.telemetry.model import (
     Retention,
     TimeRange,
     account_for,
-    claims_of,
+    decide_registration,
+    decide_rename,
+    first_of_each_id,
 )
 from sandyard.telemetry.ports import TelemetryStore
 
@@ -48,19 +55,26 @@ class Telemetry:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._locks = KeyedLocks()
         self._make_confirmation_id = make_confirmation_id
         self._metrics = metrics
         self._retention = retention
 
-    async def register(self, registration: Registration) -> Device:
+    async def register(self, registration: Registration, *, key_id: str) -> Device:
         """Make the device known, or bring it up to date; its confirmation id never changes."""
-        device = await self._store.register(
-            registration,
-            confirmation_id=self._make_confirmation_id(),
-            now=rfc3339(self._clock.now()),
-        )
+        cause = self._cause(actor("key", key_id))
+        now = rfc3339(cause.at_ms / 1000)
+        confirmation_id = self._make_confirmation_id()
+
+        def decide(device: Device | None) -> Transition[Device] | None:
+            return decide_registration(
+                device, registration, confirmation_id=confirmation_id, now=now, cause=cause
+            )
+
+        device = await self._change(registration.hardware_id, decide)
+        await self._store.mark_seen(device.hardware_id, now=now)
         self._metrics.registrations.inc()
-        return device
+        return replace(device, last_seen_at=max(now, device.last_seen_at))
 
     async def ingest(self, raw: Sequence[object]) -> IntakeReport:
         """Store what is new of 1 to 100 readings, each once, and account for every one of them.
@@ -73,23 +87,25 @@ class Telemetry:
             raise BatchSizeExceededError(details={"readings": len(raw), "at_most": MAX_BATCH})
         started = time.perf_counter()
         now = self._clock.now()
-        good, rejected = judge_all(raw, oldest_ms=self._retention.oldest_ms(now))
+        good, rejected = validate_all(raw, oldest_ms=self._retention.oldest_ms(now))
         report = IntakeReport(rejected=rejected)
         if good:
-            await self._keep(good, report, now=int(now))
+            await self._insert(good, report, now=int(now))
         report.rejected.sort(key=lambda rejection: rejection.index)
         self._metrics.count(report)
         self._metrics.intake_latency.observe(time.perf_counter() - started)
         return report
 
-    async def _keep(
+    async def _insert(
         self, good: Sequence[tuple[int, Reading]], report: IntakeReport, *, now: int
     ) -> None:
         devices = await self._store.find_devices({reading.hardware_id for _, reading in good})
         known = [entry for entry in good if entry[1].hardware_id in devices]
         if known:
-            claims = claims_of(reading for _, reading in known)
-            account_for(known, await self._store.keep(claims, devices=devices, now=now), report)
+            claims = first_of_each_id(reading for _, reading in known)
+            account_for(
+                known, await self._store.insert_readings(claims, devices=devices, now=now), report
+            )
         report.rejected += [
             Rejection(index, reading.batch_id, RejectionCode.DEVICE_NOT_REGISTERED)
             for index, reading in good
@@ -107,10 +123,10 @@ class Telemetry:
         return devices[hardware_id]
 
     async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device:
-        device = await self._store.rename_device(hardware_id, friendly_name)
-        if device is None:
-            raise DeviceNotFoundError
-        return device
+        cause = self._cause(actor("operator"))
+        return await self._change(
+            hardware_id, lambda device: decide_rename(device, friendly_name, cause)
+        )
 
     async def list_readings(
         self,
@@ -149,6 +165,19 @@ class Telemetry:
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
         return self._store.readings(hardware_id, within)
+
+    async def _change(
+        self, hardware_id: str, decide: Callable[[Device | None], Transition[Device] | None]
+    ) -> Device:
+        async def find() -> Device | None:
+            return (await self._store.find_devices([hardware_id])).get(hardware_id)
+
+        return await settle(
+            find, decide, self._store.apply, turn=self._locks.of(hardware_id), busy=DeviceBusyError
+        )
+
+    def _cause(self, by: str) -> Cause:
+        return Cause(by, int(self._clock.now() * 1000))
 
     def _within(self, from_ms: int | None, to_ms: int | None) -> TimeRange:
         """The asked range, without what has expired."""

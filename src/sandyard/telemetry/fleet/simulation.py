@@ -13,7 +13,7 @@ from sandyard.kit.parallel import for_each
 from sandyard.telemetry.fleet.board import Batch, Board, Habits
 from sandyard.telemetry.fleet.checking import Difference, compare, compare_latest
 from sandyard.telemetry.fleet.measuring import Boot, Measured, Reading, measure, new_hardware_id
-from sandyard.telemetry.fleet.patience import Pace, Patience
+from sandyard.telemetry.fleet.stalls import Pace, StallTimeout
 from sandyard.telemetry.fleet.wire import (
     CONNECTIONS,
     Failed,
@@ -41,7 +41,7 @@ class FleetPlan:
     """Readings per second of all boards together; 0 is as fast as it goes."""
     lost_answers: float = 0.0
     """The share of requests whose answer the board never sees."""
-    patience_sec: float = 60.0
+    stall_timeout_sec: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,10 @@ class Summary:
 @asynccontextmanager
 async def open_fleet(plan: FleetPlan, *, url: str, admin_token: str) -> AsyncIterator["Fleet"]:
     """A fleet of boards that nobody has seen before, so that a server can be visited often."""
-    patience = Patience(plan.patience_sec, rng=_rng(plan, "patience"))
-    wire = Wire(url, lost_answers=plan.lost_answers, patience=patience, rng=_rng(plan, "wire"))
+    stall_timeout = StallTimeout(plan.stall_timeout_sec, rng=_rng(plan, "stall_timeout"))
+    wire = Wire(
+        url, lost_answers=plan.lost_answers, stall_timeout=stall_timeout, rng=_rng(plan, "wire")
+    )
     try:
         yield Fleet(plan, wire, admin_token=admin_token)
     finally:
@@ -84,7 +86,7 @@ class Fleet:
         """Send until every reading is settled, under an API key that lives as long.
 
         Raises ServerNotFoundError if there is no server at the start, ServerRefusedError if it
-        refuses a call, NoProgressError when patience ends.
+        refuses a call, NoProgressError when nothing progresses for too long.
         """
         started = time.monotonic()
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from sandyard.kit.errors import SandyardError
-from sandyard.telemetry.fleet.patience import Patience, Trouble
+from sandyard.telemetry.fleet.stalls import StallTimeout, Trouble
 
 CONNECTIONS = 50
 _TIMEOUT_SEC = 10
@@ -50,10 +50,12 @@ class Failed:
 class Wire:
     """Calls to one server; at most `CONNECTIONS` at a time."""
 
-    def __init__(self, url: str, *, lost_answers: float, patience: Patience, rng: Random) -> None:
+    def __init__(
+        self, url: str, *, lost_answers: float, stall_timeout: StallTimeout, rng: Random
+    ) -> None:
         self.tally = Tally()
         self.url = url
-        self._patience = patience
+        self._stall_timeout = stall_timeout
         self._lost_answers = lost_answers
         self._rng = rng
         # A client for each connection: the cost of a call in a shared pool grows with its size.
@@ -76,11 +78,11 @@ class Wire:
             await client.aclose()
 
     def trouble(self) -> Trouble:
-        return Trouble(self._patience)
+        return Trouble(self._stall_timeout)
 
     @property
     def last_failure(self) -> str:
-        return self._patience.last_failure
+        return self._stall_timeout.last_failure
 
     async def call(self, method: str, path: str, **options: Any) -> Any:
         """Call until there is an answer, and give its JSON; None for a 404."""
@@ -148,7 +150,7 @@ class Wire:
         return self._failed("an answer got lost")
 
     def _failed(self, why: str, retry_after_sec: float = 0) -> Failed:
-        self._patience.last_failure = why
+        self._stall_timeout.last_failure = why
         return Failed(retry_after_sec)
 
 

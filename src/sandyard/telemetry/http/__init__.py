@@ -1,1 +1,1 @@
-"""Telemetry's doors: keys, bodies and parameters in, use cases called, JSON and files out."""
+"""Telemetry's endpoints: keys, bodies and parameters in, use cases called, JSON and files out."""

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Body, Request, Response
 
+from sandyard.kit.direct import JsonResponse
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http import DEVICE_KEY, checked_first, errors, opened_by, values_of
+from sandyard.kit.http import SecurityScheme, find_credential, secured_by
+from sandyard.kit.routes import GuardedRoutes
 from sandyard.telemetry.errors import InvalidApiKeyError
 from sandyard.telemetry.http.schemas import (
     INTAKE_BODY,
@@ -20,20 +22,44 @@ from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import IntakeReport
 from sandyard.telemetry.service import Telemetry
 
+DEVICE_KEY = SecurityScheme(
+    "DeviceKey",
+    "The `api_key` that `POST /telemetry/v1/api-keys` answers, once; operators make it.",
+    header="X-API-Key",
+)
+DEVICE_BEARER = SecurityScheme(
+    "DeviceBearer", "The `api_key` that `POST /telemetry/v1/api-keys` answers, as a bearer token."
+)
+_INGEST = """1 to 100 readings as `readings`, or one bare reading. Every reading is acknowledged, a
+duplicate or rejected; one that is rejected never blocks the others and may be dropped. After a
+5xx, or no answer, send all of them again."""
 _NO_NUMBER = re.compile(rb"(?<=[:,\[])\s*[-+]?(nan|inf(inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 
 
 def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) -> APIRouter:
     async def device_key(request: Request) -> None:
-        sent = values_of(request.scope["headers"], b"x-api-key")
-        if len(sent) != 1:
+        sent = find_credential(request.scope["headers"], key_wins=True)
+        if sent is None:
             raise InvalidApiKeyError
-        key = await keys.authenticate(sent[0].decode("latin-1"))
+        key = await keys.authenticate(sent.text)
         request.state.log = {"key_id": key.key_id}
 
-    router = APIRouter(prefix=prefix, tags=["devices"], route_class=checked_first(device_key))
+    routes = GuardedRoutes(
+        prefix=prefix,
+        tag="devices",
+        check=device_key,
+        security=secured_by(DEVICE_KEY, DEVICE_BEARER),
+    )
 
-    async def ingest(request: Request) -> Response:
+    @routes.post(
+        "/data",
+        "Send readings",
+        description=_INGEST,
+        is_direct=True,
+        answers={200: {"model": IntakeAnswer, "description": "Where each reading went"}},
+        described={"requestBody": INTAKE_BODY},
+    )
+    async def send_readings(request: Request) -> Response:
         report = await telemetry.ingest(_readings_in(await request.body()))
         request.state.log |= {
             "action": "ingest",
@@ -41,40 +67,18 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
             "duplicates": len(report.duplicates),
             "rejected": len(report.rejected),
         }
-        return Response(_answer(report), media_type="application/json")
+        return JsonResponse(_answer(report))
 
-    router.add_api_route(
-        "/data",
-        ingest,
-        methods=["POST"],
-        summary="Send readings",
-        description=(
-            "1 to 100 readings as `readings`, or one bare reading. Every reading is acknowledged, "
-            "a duplicate or rejected; one that is rejected never blocks the others and may be "
-            "dropped. After a 5xx, or no answer, send all of them again."
-        ),
-        response_class=Response,
-        responses={
-            200: {"model": IntakeAnswer, "description": "Where each reading went"},
-            **errors(400, 401, 503),
-        },
-        openapi_extra={**opened_by(DEVICE_KEY), "requestBody": INTAKE_BODY},
-    )
-
-    @router.post(
-        "/register",
-        summary="Register a device",
-        response_model=RegisteredAnswer,
-        responses=errors(400, 401, 503),
-        openapi_extra=opened_by(DEVICE_KEY),
-    )
-    async def register(request: Request, body: Annotated[RegistrationBody, Body()]) -> Any:
+    @routes.post("/register", "Register a device")
+    async def register_device(
+        request: Request, body: Annotated[RegistrationBody, Body()]
+    ) -> RegisteredAnswer:
         """At each boot. The confirmation id stays the same however often it is called."""
-        device = await telemetry.register(body.registration())
+        device = await telemetry.register(body.registration(), key_id=request.state.log["key_id"])
         request.state.log |= {"action": "register", "hardware_id": device.hardware_id}
         return RegisteredAnswer.of(device)
 
-    return router
+    return routes.router
 
 
 def _readings_in(body: bytes) -> list[Any]:

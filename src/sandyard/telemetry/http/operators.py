@@ -1,116 +1,86 @@
 """Calls of operators: keys and devices."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Request
+from fastapi import APIRouter, Body, Path
 
-from sandyard.kit.http import BearerGuard, checked_first, errors, opened_by
-from sandyard.kit.paging import CURSOR_PATTERN, DEFAULT_LIMIT, MAX_LIMIT
+from sandyard.kit.http import BearerGuard, SecurityScheme, secured_by
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.routes import GuardedRoutes
+from sandyard.kit.schemas import Cursor, Limit, example_of
 from sandyard.telemetry.http.schemas import (
-    ApiKeyAnswer,
-    ApiKeyBody,
-    ApiKeyPage,
     DeviceAnswer,
+    DeviceKeyAnswer,
+    DeviceKeyBody,
+    DeviceKeyPage,
     DevicePage,
-    NewApiKeyAnswer,
-    RenameBody,
+    NewDeviceKeyAnswer,
+    RenameDeviceBody,
 )
 from sandyard.telemetry.intake import HARDWARE_ID
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.service import Telemetry
 
-OPERATOR_TOKEN = "TelemetryToken"  # noqa: S105 - the name of a scheme
-_BY_OPERATORS = opened_by(OPERATOR_TOKEN)
+OPERATOR_TOKEN = SecurityScheme(
+    "TelemetryToken",
+    "A value of the setting `TELEMETRY_ADMIN_TOKEN`; if it is not set, the content of "
+    "`secrets/telemetry_admin_token` in the data directory (`data` by default).",
+)
 
 HardwareId = Annotated[str, Path(pattern=HARDWARE_ID, description="MAC in upper case")]
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
-Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN)]
 
 
-def operators_router(guard: BearerGuard, *, prefix: str) -> APIRouter:
-    """A router whose every door a token of an operator opens."""
-
-    async def operator(request: Request) -> None:
-        guard.check(request)
-
-    return APIRouter(prefix=prefix, tags=["telemetry"], route_class=checked_first(operator))
+def operator_routes(guard: BearerGuard, *, prefix: str) -> GuardedRoutes:
+    """Endpoints that require the token of an operator."""
+    return GuardedRoutes(
+        prefix=prefix,
+        tag="telemetry",
+        check=guard.require,
+        security=secured_by(OPERATOR_TOKEN),
+    )
 
 
 def create_operators_router(
     telemetry: Telemetry, keys: ApiKeys, guard: BearerGuard, *, prefix: str
 ) -> APIRouter:
-    router = operators_router(guard, prefix=prefix)
+    routes = operator_routes(guard, prefix=prefix)
 
-    @router.post(
-        "/api-keys",
-        summary="Make an API key",
-        status_code=201,
-        response_model=NewApiKeyAnswer,
-        responses=errors(400, 401, 503),
-        openapi_extra=_BY_OPERATORS,
-    )
-    async def create_key(body: Annotated[ApiKeyBody | None, Body()] = None) -> Any:
+    @routes.post("/api-keys", "Make an API key", status_code=201)
+    async def create_device_key(
+        body: Annotated[DeviceKeyBody | None, Body(examples=[example_of(DeviceKeyBody)])] = None,
+    ) -> NewDeviceKeyAnswer:
         """Shown this once; only its hash is kept."""
         made = await keys.create(description=body.description if body else None)
-        return NewApiKeyAnswer.of(made)
+        return NewDeviceKeyAnswer.of(made)
 
-    @router.get(
-        "/api-keys",
-        summary="List API keys",
-        response_model=ApiKeyPage,
-        responses=errors(400, 401, 503),
-        openapi_extra=_BY_OPERATORS,
-    )
-    async def list_keys(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> Any:
+    @routes.get("/api-keys", "List API keys")
+    async def list_device_keys(
+        limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> DeviceKeyPage:
         """The newest first, revoked ones too."""
-        page = await keys.list(limit=limit, cursor=cursor)
-        shown = [ApiKeyAnswer.of(key) for key in page.items]
-        return ApiKeyPage(api_keys=shown, next_cursor=page.next_cursor)
+        return DeviceKeyPage.of(await keys.list(limit=limit, cursor=cursor), DeviceKeyAnswer.of)
 
-    @router.delete(
-        "/api-keys/{key_id}",
-        summary="Revoke an API key",
-        response_model=ApiKeyAnswer,
-        responses=errors(401, 404, 503),
-        openapi_extra=_BY_OPERATORS,
-    )
-    async def revoke_key(key_id: str) -> Any:
+    @routes.delete("/api-keys/{key_id}", "Revoke an API key", 404)
+    async def revoke_device_key(key_id: str) -> DeviceKeyAnswer:
         """In force within 30 seconds on every replica. Repeating it changes nothing."""
-        return ApiKeyAnswer.of(await keys.revoke(key_id))
+        return DeviceKeyAnswer.of(await keys.revoke(key_id))
 
-    @router.get(
-        "/devices",
-        summary="List devices",
-        response_model=DevicePage,
-        responses=errors(400, 401, 503),
-        openapi_extra=_BY_OPERATORS,
-    )
-    async def list_devices(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> Any:
+    @routes.get("/devices", "List devices")
+    async def list_devices(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> DevicePage:
         """The most recently seen first."""
         page = await telemetry.list_devices(limit=limit, cursor=cursor)
-        shown = [DeviceAnswer.of(device) for device in page.items]
-        return DevicePage(devices=shown, next_cursor=page.next_cursor)
+        return DevicePage.of(page, DeviceAnswer.of)
 
-    @router.get(
-        "/devices/{hardware_id}",
-        summary="Look at a device",
-        response_model=DeviceAnswer,
-        responses=errors(400, 401, 404, 503),
-        openapi_extra=_BY_OPERATORS,
-    )
-    async def get_device(hardware_id: HardwareId) -> Any:
+    @routes.get("/devices/{hardware_id}", "Look at a device", 404)
+    async def get_device(hardware_id: HardwareId) -> DeviceAnswer:
         """What it said at its last registration, and when it was last seen."""
         return DeviceAnswer.of(await telemetry.get_device(hardware_id))
 
-    @router.put(
-        "/devices/{hardware_id}",
-        summary="Name a device",
-        response_model=DeviceAnswer,
-        responses=errors(400, 401, 404, 503),
-        openapi_extra=_BY_OPERATORS,
-    )
-    async def rename_device(hardware_id: HardwareId, body: Annotated[RenameBody, Body()]) -> Any:
+    @routes.put("/devices/{hardware_id}", "Name a device", 404)
+    async def rename_device(
+        hardware_id: HardwareId, body: Annotated[RenameDeviceBody, Body()]
+    ) -> DeviceAnswer:
         """Readings that come in from now on carry the name."""
         return DeviceAnswer.of(await telemetry.rename_device(hardware_id, body.friendly_name))
 
-    return router
+    return routes.router

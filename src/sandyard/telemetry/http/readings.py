@@ -8,48 +8,55 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.http import BearerGuard, errors, opened_by
+from sandyard.kit.http import BearerGuard
 from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import pattern
+from sandyard.kit.schemas import Cursor
 from sandyard.telemetry.http.export import FORMATS, require_format
-from sandyard.telemetry.http.operators import (
-    OPERATOR_TOKEN,
-    Cursor,
-    HardwareId,
-    operators_router,
-)
+from sandyard.telemetry.http.operators import HardwareId, operator_routes
 from sandyard.telemetry.http.schemas import (
-    BucketAnswer,
     ReadingAnswer,
     ReadingPage,
     SeriesAnswer,
+    SeriesBucketAnswer,
     reading_answer,
 )
 from sandyard.telemetry.intake import NAME
 from sandyard.telemetry.service import Telemetry
 
-_BY_OPERATORS = opened_by(OPERATOR_TOKEN)
-
 _LONGEST_MS = 9_999_999_999_999
 _DAY_MS = 86_400_000
-_BUCKET = r"^[1-9][0-9]{0,9}(ms|s|m|h|d)?$"
+_BUCKET = pattern(
+    r"^[1-9][0-9]{0,9}(ms|s|m|h|d)?$", "must be a number and a unit, such as 30s, 5m, 1h or 1d"
+)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS}
 
 _MILLISECONDS = "Epoch milliseconds, included"
 From = Annotated[int | None, Query(alias="from", ge=0, le=_LONGEST_MS, description=_MILLISECONDS)]
 To = Annotated[int | None, Query(alias="to", ge=0, le=_LONGEST_MS, description=_MILLISECONDS)]
 
+_FILE_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A row per reading, the oldest first",
+        "content": {
+            each.media_type: {"schema": {"type": "string", "format": "binary"}}
+            for each in FORMATS.values()
+        },
+    }
+}
+
 
 def create_readings_router(
     telemetry: Telemetry, guard: BearerGuard, *, clock: Clock, prefix: str
 ) -> APIRouter:
-    router = operators_router(guard, prefix=prefix)
+    routes = operator_routes(guard, prefix=prefix)
 
-    @router.get(
+    @routes.get(
         "/devices/{hardware_id}/readings",
-        summary="List readings",
+        "List readings",
+        404,
         response_class=Response,
-        responses={200: {"model": ReadingPage}, **errors(400, 401, 404, 503)},
-        openapi_extra=_BY_OPERATORS,
+        answers={200: {"model": ReadingPage}},
     )
     async def list_readings(
         hardware_id: HardwareId,
@@ -57,7 +64,7 @@ def create_readings_router(
         to_ms: To = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = DEFAULT_LIMIT,
         cursor: Cursor = None,
-    ) -> Any:
+    ) -> Response:
         """The newest first, by their own time. Readings that arrive meanwhile move no others."""
         page = await telemetry.list_readings(
             hardware_id, from_ms=from_ms, to_ms=to_ms, limit=limit, cursor=cursor
@@ -65,25 +72,19 @@ def create_readings_router(
         readings = [reading_answer(reading) for reading in page.items]
         return _json({"readings": readings, "next_cursor": page.next_cursor})
 
-    @router.get(
+    @routes.get(
         "/devices/{hardware_id}/latest",
-        summary="The latest reading",
+        "The latest reading",
+        404,
         response_class=Response,
-        responses={200: {"model": ReadingAnswer}, **errors(400, 401, 404, 503)},
-        openapi_extra=_BY_OPERATORS,
+        answers={200: {"model": ReadingAnswer}},
     )
-    async def latest(hardware_id: HardwareId) -> Any:
+    async def get_latest_reading(hardware_id: HardwareId) -> Response:
         """The one with the greatest `timestamp_ms`, whenever it came in."""
         return _json(reading_answer(await telemetry.latest(hardware_id)))
 
-    @router.get(
-        "/devices/{hardware_id}/series",
-        summary="One metric over time",
-        response_model=SeriesAnswer,
-        responses=errors(400, 401, 404, 503),
-        openapi_extra=_BY_OPERATORS,
-    )
-    async def series(
+    @routes.get("/devices/{hardware_id}/series", "One metric over time", 404)
+    async def get_series(
         hardware_id: HardwareId,
         metric: Annotated[str, Query(pattern=NAME, description="A sensor's name")],
         from_ms: From = None,
@@ -91,7 +92,7 @@ def create_readings_router(
         bucket: Annotated[
             str, Query(pattern=_BUCKET, description="Such as 30s, 5m, 1h, 1d; or milliseconds")
         ] = "1h",
-    ) -> Any:
+    ) -> SeriesAnswer:
         """Least, mean, greatest value and their number, by bucket; by default of the last day."""
         to_ms = int(clock.now() * 1000) if to_ms is None else to_ms
         from_ms = max(0, to_ms - _DAY_MS) if from_ms is None else from_ms
@@ -103,31 +104,22 @@ def create_readings_router(
             hardware_id=hardware_id,
             metric=metric,
             bucket_ms=bucket_ms,
-            series=[BucketAnswer.of(each) for each in found],
+            series=[SeriesBucketAnswer.of(each) for each in found],
         )
 
-    @router.get(
+    @routes.get(
         "/devices/{hardware_id}/export",
-        summary="All readings as a file",
+        "All readings as a file",
+        404,
         response_class=Response,
-        responses={
-            200: {
-                "description": "A row per reading, the oldest first",
-                "content": {
-                    each.media_type: {"schema": {"type": "string", "format": "binary"}}
-                    for each in FORMATS.values()
-                },
-            },
-            **errors(400, 401, 404, 503),
-        },
-        openapi_extra=_BY_OPERATORS,
+        answers=_FILE_ANSWER,
     )
-    async def export(
+    async def export_readings(
         hardware_id: HardwareId,
         file_format: Annotated[Literal["csv", "parquet"], Query(alias="format")] = "csv",
         from_ms: From = None,
         to_ms: To = None,
-    ) -> Any:
+    ) -> StreamingResponse:
         """Streamed, however many there are. One that broke off ends without its last chunk."""
         chosen = require_format(file_format)
         portions = await telemetry.export(hardware_id, from_ms=from_ms, to_ms=to_ms)
@@ -138,7 +130,7 @@ def create_readings_router(
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
 
-    return router
+    return routes.router
 
 
 def _json(body: object) -> Response:

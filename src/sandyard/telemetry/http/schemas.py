@@ -4,6 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
+from sandyard.kit.patterns import pattern
+from sandyard.kit.schemas import PageAnswer, example
 from sandyard.telemetry.intake import (
     BATCH_ID,
     FIRMWARE_VERSION,
@@ -25,12 +27,30 @@ from sandyard.telemetry.model import (
     RejectionCode,
 )
 
-FRIENDLY_NAME = r"^[^\x00-\x1f\x7f]+$"
+FRIENDLY_NAME = pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters")
 """Anything that can be seen."""
 
 HardwareId = Annotated[StrictStr, Field(pattern=HARDWARE_ID, description="MAC in upper case")]
 FriendlyName = Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=FRIENDLY_NAME)]
 Name = Annotated[StrictStr, Field(pattern=NAME)]
+
+
+_DEVICE = {"hardware_id": "AA:BB:CC:DD:EE:FF"}
+_BOOT = {"boot_id": "550e8400-e29b-41d4-a716-446655440000", "firmware_version": "1.0.16"}
+_CAPABILITIES = {"sensors": ["temp"], "features": {"ota": True}}
+_READING = {
+    **_DEVICE,
+    **_BOOT,
+    "timestamp_ms": 1_793_350_800_000,
+    "batch_id": "AABBCCDDEEFF-550e8400-1",
+    "sensors": {"temp": 21.5},
+    "sensor_status": {"temp": "ok"},
+}
+_KEY = {
+    "key_id": "9b2f6d3e-4c81-4a57-8e0d-7f1a2b3c4d5e",
+    "created_at": "2026-10-30T09:00:00Z",
+    "description": "Greenhouse",
+}
 
 
 class Capabilities(BaseModel):
@@ -46,6 +66,10 @@ class Capabilities(BaseModel):
 
 class RegistrationBody(BaseModel):
     """What newer firmware may add is left out."""
+
+    model_config = example(
+        **_DEVICE, **_BOOT, capabilities=_CAPABILITIES, friendly_name="Greenhouse 1"
+    )
 
     hardware_id: HardwareId
     boot_id: Annotated[StrictStr, Field(pattern=UUID4, description="UUID v4, new at each boot")]
@@ -66,6 +90,13 @@ class RegistrationBody(BaseModel):
 
 
 class RegisteredAnswer(BaseModel):
+    model_config = example(
+        **_DEVICE,
+        status="registered",
+        confirmation_id="3f0c9a52-6b1d-4e87-9c2f-5d8e7a6b4c3d",
+        registered_at="2026-10-30T09:00:00Z",
+    )
+
     status: Literal["registered"] = "registered"
     confirmation_id: str = Field(description="The same at every registration of this device")
     hardware_id: str
@@ -90,12 +121,27 @@ class RejectionAnswer(BaseModel):
 class IntakeAnswer(BaseModel):
     """Every reading of the request is in one of the three; a rejection is final."""
 
+    model_config = example(
+        acknowledged_batch_ids=["AABBCCDDEEFF-550e8400-1"], duplicate_batch_ids=[], rejected=[]
+    )
+
     acknowledged_batch_ids: list[str] = Field(description="Stored now, durably")
     duplicate_batch_ids: list[str] = Field(description="Were stored before, with this content")
     rejected: list[RejectionAnswer]
 
 
 class DeviceAnswer(BaseModel):
+    model_config = example(
+        **_DEVICE,
+        confirmation_id="3f0c9a52-6b1d-4e87-9c2f-5d8e7a6b4c3d",
+        friendly_name="Greenhouse 1",
+        firmware_version="1.0.16",
+        capabilities=_CAPABILITIES,
+        first_registered_at="2026-10-30T09:00:00Z",
+        last_seen_at="2026-10-30T09:18:00Z",
+        last_boot_id="550e8400-e29b-41d4-a716-446655440000",
+    )
+
     hardware_id: str
     confirmation_id: str
     friendly_name: str | None
@@ -110,18 +156,20 @@ class DeviceAnswer(BaseModel):
         return cls.model_validate(device, from_attributes=True)
 
 
-class DevicePage(BaseModel):
+class DevicePage(PageAnswer):
     devices: list[DeviceAnswer]
     next_cursor: str | None
 
 
-class RenameBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class RenameDeviceBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", **example(friendly_name="Greenhouse 1"))
 
     friendly_name: FriendlyName | None = Field(description="Null takes the name away")
 
 
 class ReadingAnswer(BaseModel):
+    model_config = example(**_READING, friendly_name="Greenhouse 1")
+
     hardware_id: str
     timestamp_ms: int
     batch_id: str
@@ -146,12 +194,12 @@ def reading_answer(reading: Reading) -> dict[str, object]:
     }
 
 
-class ReadingPage(BaseModel):
+class ReadingPage(PageAnswer):
     readings: list[ReadingAnswer]
     next_cursor: str | None
 
 
-class BucketAnswer(BaseModel):
+class SeriesBucketAnswer(BaseModel):
     start_ms: int = Field(description="Epoch milliseconds; a multiple of the bucket's length")
     min: float
     mean: float
@@ -164,21 +212,34 @@ class BucketAnswer(BaseModel):
 
 
 class SeriesAnswer(BaseModel):
+    model_config = example(
+        **_DEVICE,
+        metric="temp",
+        bucket_ms=3_600_000,
+        series=[
+            {"start_ms": 1_793_350_800_000, "min": 20.5, "mean": 21.5, "max": 22.5, "count": 60}
+        ],
+    )
+
     hardware_id: str
     metric: str
     bucket_ms: int
-    series: list[BucketAnswer] = Field(description="The buckets that hold a value")
+    series: list[SeriesBucketAnswer] = Field(description="The buckets that hold a value")
 
 
-class ApiKeyBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class DeviceKeyBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", **example(description="Greenhouse"))
 
     description: (
         Annotated[StrictStr, Field(min_length=1, max_length=256, pattern=FRIENDLY_NAME)] | None
     ) = None
 
 
-class NewApiKeyAnswer(BaseModel):
+class NewDeviceKeyAnswer(BaseModel):
+    model_config = example(
+        **_KEY, api_key="8f14e45fceea167a5a36dedd4bea2543c9f0f895fb98ab9159f51fd0297e236d"
+    )
+
     key_id: str
     api_key: str = Field(description="Shown this once")
     created_at: str
@@ -189,7 +250,9 @@ class NewApiKeyAnswer(BaseModel):
         return cls.model_validate(key, from_attributes=True)
 
 
-class ApiKeyAnswer(BaseModel):
+class DeviceKeyAnswer(BaseModel):
+    model_config = example(**_KEY, last_used_at=None, is_active=True)
+
     key_id: str
     created_at: str
     last_used_at: str | None = Field(description="To within five minutes")
@@ -201,8 +264,8 @@ class ApiKeyAnswer(BaseModel):
         return cls.model_validate(key, from_attributes=True)
 
 
-class ApiKeyPage(BaseModel):
-    api_keys: list[ApiKeyAnswer]
+class DeviceKeyPage(PageAnswer):
+    api_keys: list[DeviceKeyAnswer]
     next_cursor: str | None
 
 
@@ -242,6 +305,7 @@ INTAKE_BODY: dict[str, object] = {
     "content": {
         "application/json": {
             "schema": {
+                "examples": [{"readings": [_READING]}],
                 "oneOf": [
                     {
                         "type": "object",
@@ -256,7 +320,7 @@ INTAKE_BODY: dict[str, object] = {
                         },
                     },
                     {**READING_SCHEMA, "not": {"required": ["readings"]}},
-                ]
+                ],
             }
         }
     },

@@ -1,5 +1,7 @@
 """Devices, readings, markers and keys as items."""
 
+from dataclasses import asdict
+
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item
 from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
@@ -59,6 +61,10 @@ def sensors_of(item: Item) -> dict[str, Number]:
     return {name: number for name, number in numbers if number is not None}
 
 
+def device_item(device: Device) -> Item:
+    return asdict(device) | {"gsi1pk": "devices", "gsi1sk": device.last_seen_at}
+
+
 def device_of(item: Item) -> Device:
     return Device(
         hardware_id=item["hardware_id"],
@@ -69,20 +75,12 @@ def device_of(item: Item) -> Device:
         last_boot_id=item["last_boot_id"],
         firmware_version=item["firmware_version"],
         friendly_name=item.get("friendly_name"),
+        sequence=item.get("sequence", 0),
     )
 
 
 def key_item(key: ApiKey) -> Item:
-    return {
-        "key_id": key.key_id,
-        "api_key_hash": key.api_key_hash,
-        "created_at": key.created_at,
-        "last_used_at": key.last_used_at,
-        "is_active": key.is_active,
-        "description": key.description,
-        "gsi1pk": "api_keys",
-        "gsi1sk": key.created_at,
-    }
+    return asdict(key) | {"gsi1pk": "api_keys", "gsi1sk": key.created_at}
 
 
 def key_of(item: Item) -> ApiKey:
@@ -93,6 +91,7 @@ def key_of(item: Item) -> ApiKey:
         is_active=item["is_active"],
         description=item.get("description"),
         last_used_at=item.get("last_used_at"),
+        sequence=item.get("sequence", 0),
     )
 
 

@@ -1,7 +1,11 @@
 """API keys on DynamoDB."""
 
+from collections.abc import AsyncIterator, Sequence
+
 from sandyard.kit.dynamo import ConditionFailedError
+from sandyard.kit.dynamo_transitions import DynamoTransitions
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import ApiKey
 from sandyard.telemetry.stores.dynamo_items import key_item, key_of, page_by_gsi1
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
@@ -10,16 +14,24 @@ from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 class DynamoKeyStore:
     def __init__(self, tables: TelemetryTables) -> None:
         self._keys = tables.keys
+        self._transitions = DynamoTransitions(
+            tables.keys, tables.events, key="key_id", item_of=key_item
+        )
 
-    async def add_key(self, key: ApiKey) -> None:
-        try:
-            await self._keys.put(key_item(key), condition="attribute_not_exists(key_id)")
-        except ConditionFailedError as refused:
-            # Our own earlier try, whose answer was lost, looks just like this.
-            if (refused.item or {}).get("api_key_hash") != key.api_key_hash:
-                raise
+    async def apply(self, transition: Transition[ApiKey]) -> bool:
+        if await self._transitions.apply(transition):
+            return True
+        if transition.before is not None:
+            return False
+        # Our own earlier try, whose answer was lost, is refused like another's.
+        stored = await self.find_key(transition.result.key_id)
+        return stored is not None and stored.api_key_hash == transition.result.api_key_hash
 
-    async def find_key(self, api_key_hash: str) -> ApiKey | None:
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        item = await self._keys.get({"key_id": key_id})
+        return None if item is None else key_of(item)
+
+    async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
         """The index says which key it may be; the table, read as last written, whether it is."""
         candidates, _, _ = await self._keys.query(
             index="api_key_hash_index",
@@ -38,17 +50,9 @@ class DynamoKeyStore:
         )
         return Page([key_of(item) for item in items], next_cursor)
 
-    async def revoke_key(self, key_id: str) -> ApiKey | None:
-        try:
-            item = await self._keys.update(
-                {"key_id": key_id},
-                "SET is_active = :no",
-                {"no": False},
-                condition="attribute_exists(key_id)",
-            )
-        except ConditionFailedError:
-            return None
-        return key_of(item)
+    async def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
+        async for items in self._keys.scan():
+            yield [key_of(item) for item in items]
 
     async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
         is_due = "(attribute_not_exists(last_used_at) OR last_used_at <= :due)"

@@ -1,10 +1,18 @@
-"""Telemetry's four tables on DynamoDB."""
+"""Telemetry's tables on DynamoDB: the four for its data, and the event log."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandyard.kit.dynamo import Dynamo
 from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_tables import Definition, check_table, create_table, table_definition
+from sandyard.kit.dynamo_tables import (
+    Billed,
+    Definition,
+    check_table,
+    create_table,
+    on_demand,
+    table_definition,
+)
+from sandyard.kit.event_items import EventItems, event_table_definition
 
 TTL_ATTRIBUTE = "expiration_time"
 
@@ -23,6 +31,7 @@ def definitions(prefix: str = "") -> Mapping[str, Definition]:
             ("key_id",),
             {"api_key_hash_index": ("api_key_hash",), **by_activity},
         ),
+        "events": event_table_definition(f"{prefix}telemetry_events"),
     }
 
 
@@ -33,19 +42,24 @@ class TelemetryTables:
     def __init__(self, engine: Dynamo, *, prefix: str = "") -> None:
         self.engine = engine
         self._definitions = definitions(prefix)
-        self.devices, self.readings, self.markers, self.keys = (
-            Table(engine, definition["TableName"]) for definition in self._definitions.values()
+        self.devices, self.readings, self.markers, self.keys, _ = (
+            Table(engine, name) for name in self.table_names
         )
+        self.events = EventItems(engine, self.table_names[-1])
 
     @property
-    def names(self) -> list[str]:
+    def table_names(self) -> list[str]:
         return [definition["TableName"] for definition in self._definitions.values()]
 
-    async def create(self) -> Mapping[str, bool]:
-        """Make the tables that are not there; by each one's name, whether it was made now."""
+    @property
+    def definitions(self) -> Sequence[Definition]:
+        return list(self._definitions.values())
+
+    async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
+        """Make the tables and indexes that are not there; by each table's name, what was made."""
         return {
             definition["TableName"]: await create_table(
-                self.engine, definition, ttl=TTL_ATTRIBUTE if name in _WITH_TTL else None
+                self.engine, billed(definition), ttl=TTL_ATTRIBUTE if name in _WITH_TTL else None
             )
             for name, definition in self._definitions.items()
         }
@@ -53,3 +67,6 @@ class TelemetryTables:
     async def check(self) -> None:
         for definition in self._definitions.values():
             await check_table(self.engine, definition)
+
+    async def close(self) -> None:
+        await self.engine.close()

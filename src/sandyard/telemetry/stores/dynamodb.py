@@ -10,22 +10,24 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from sandyard.kit.clock import rfc3339
 from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError
+from sandyard.kit.dynamo_transitions import DynamoTransitions
 from sandyard.kit.dynamo_values import Item
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.parallel import for_each
+from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
-    MARKER_SECONDS,
     Bucket,
     Device,
-    Kept,
     Reading,
-    Registration,
     Retention,
+    Stored,
     TimeRange,
+    marker_expires_at,
 )
 from sandyard.telemetry.stores.buckets import Buckets
 from sandyard.telemetry.stores.dynamo_items import (
+    device_item,
     device_of,
     marker_item,
     page_by_gsi1,
@@ -48,38 +50,9 @@ class DynamoTelemetryStore:
         self._retention = retention
         self._make_intake_id = make_intake_id
         self._slots = asyncio.Semaphore(PARALLEL_TRANSACTIONS)
-
-    async def register(
-        self, registration: Registration, *, confirmation_id: str, now: str
-    ) -> Device:
-        values = {
-            "confirmation": confirmation_id,
-            "capabilities": registration.capabilities,
-            "boot": registration.boot_id,
-            "firmware": registration.firmware_version,
-            "now": now,
-            "devices": "devices",
-            "name": registration.friendly_name,
-        }
-        known = (
-            "SET confirmation_id = if_not_exists(confirmation_id, :confirmation), "
-            "first_registered_at = if_not_exists(first_registered_at, :now), "
-            "capabilities = :capabilities, last_boot_id = :boot, firmware_version = :firmware, "
-            "gsi1pk = :devices"
+        self._transitions = DynamoTransitions(
+            tables.devices, tables.events, key="hardware_id", item_of=device_item
         )
-        if registration.friendly_name is not None:
-            known += ", friendly_name = if_not_exists(friendly_name, :name)"
-        key = {"hardware_id": registration.hardware_id}
-        try:
-            item = await self._tables.devices.update(
-                key,
-                f"{known}, last_seen_at = :now, gsi1sk = :now",
-                values,
-                condition="attribute_not_exists(last_seen_at) OR last_seen_at <= :now",
-            )
-        except ConditionFailedError:  # seen later already, by a replica whose clock is ahead
-            item = await self._tables.devices.update(key, known, values)
-        return device_of(item)
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
         items = await self._tables.devices.get_many(
@@ -87,29 +60,29 @@ class DynamoTelemetryStore:
         )
         return {item["hardware_id"]: device_of(item) for item in items}
 
-    async def keep(
+    async def insert_readings(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
-    ) -> Mapping[str, Kept]:
+    ) -> Mapping[str, Stored]:
         intake_id, received_at = self._make_intake_id(), rfc3339(now)
 
-        async def keep_one(reading: Reading) -> Kept:
+        async def insert_one(reading: Reading) -> Stored:
             marker = marker_item(
                 reading,
                 intake_id=intake_id,
                 received_at=received_at,
-                expiration_time=now + MARKER_SECONDS,
+                expiration_time=marker_expires_at(now),
             )
-            return await self._keep_one(reading, devices[reading.hardware_id], marker)
+            return await self._insert_one(reading, devices[reading.hardware_id], marker)
 
         async def see(hardware_id: str) -> None:
-            await self._see(hardware_id, received_at)
+            await self.mark_seen(hardware_id, now=received_at)
 
-        kept = await for_each(readings, keep_one, slots=self._slots)
+        stored = await for_each(readings, insert_one, slots=self._slots)
         seen = [each for each, device in devices.items() if device.last_seen_at < received_at]
         await for_each(seen, see, slots=self._slots)
-        return {reading.batch_id: each for reading, each in zip(readings, kept, strict=True)}
+        return {reading.batch_id: each for reading, each in zip(readings, stored, strict=True)}
 
-    async def _keep_one(self, reading: Reading, device: Device, marker: Item) -> Kept:
+    async def _insert_one(self, reading: Reading, device: Device, marker: Item) -> Stored:
         item = reading_item(
             reading, device, expiration_time=self._retention.expires_at(reading.timestamp_ms)
         )
@@ -120,10 +93,10 @@ class DynamoTelemetryStore:
             )
         except TransactionRefusedError as refused:
             stored_marker, stored_reading = (reason.item for reason in refused.reasons)
-            return _what_stands(stored_marker or {}, stored_reading, marker["intake_id"])
-        return Kept(reading.content_hash, is_new=True)
+            return _existing(stored_marker or {}, stored_reading, marker["intake_id"])
+        return Stored(reading.content_hash, is_new=True)
 
-    async def _see(self, hardware_id: str, now: str) -> None:
+    async def mark_seen(self, hardware_id: str, *, now: str) -> None:
         try:
             await self._tables.devices.update(
                 {"hardware_id": hardware_id},
@@ -134,19 +107,12 @@ class DynamoTelemetryStore:
         except ConditionFailedError:
             return
 
-    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device | None:
-        expression = "REMOVE" if friendly_name is None else "SET"
-        expression += " friendly_name" + ("" if friendly_name is None else " = :name")
-        try:
-            item = await self._tables.devices.update(
-                {"hardware_id": hardware_id},
-                expression,
-                {"name": friendly_name},
-                condition="attribute_exists(hardware_id)",
-            )
-        except ConditionFailedError:
-            return None
-        return device_of(item)
+    async def apply(self, transition: Transition[Device]) -> bool:
+        return await self._transitions.apply(transition)
+
+    async def all_devices(self) -> AsyncIterator[Sequence[Device]]:
+        async for items in self._tables.devices.scan():
+            yield [device_of(item) for item in items]
 
     async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
         items, next_cursor = await page_by_gsi1(
@@ -225,10 +191,10 @@ class DynamoTelemetryStore:
         await self._tables.engine.close()
 
 
-def _what_stands(marker: Item, reading: Item | None, intake_id: str) -> Kept:
+def _existing(marker: Item, reading: Item | None, intake_id: str) -> Stored:
     """What refused a reading: its marker, or, after that has expired, the reading itself."""
     content_hash = marker.get("content_hash")
     if content_hash is None:  # written by another program, or expired
         content_hash = reading_of(reading).content_hash if reading else ""
     # Our own earlier try, whose answer was lost, looks just like a duplicate but for this id.
-    return Kept(content_hash, is_new=marker.get("intake_id") == intake_id)
+    return Stored(content_hash, is_new=marker.get("intake_id") == intake_id)

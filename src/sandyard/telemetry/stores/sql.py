@@ -13,31 +13,36 @@ from typing import Any
 
 import orjson
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from sandyard.kit.clock import rfc3339
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database, Prepared, upsert
+from sandyard.kit.sql import Database, Prepared
 from sandyard.kit.sql_batches import BatchInsert, KeyLookup
+from sandyard.kit.sql_entities import all_entities
 from sandyard.kit.sql_paging import page_of
+from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
+from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
-    MARKER_SECONDS,
     Bucket,
     Device,
-    Kept,
     Reading,
-    Registration,
     Retention,
+    Stored,
     TimeRange,
 )
 from sandyard.telemetry.stores.tables import (
     SCHEMA,
     device_readings,
     devices,
+    events,
     processed_batches,
 )
 
+DEVICES = EntityTable(Device, devices)
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
 _PORTION = 1000
@@ -80,47 +85,19 @@ class SqlTelemetryStore:
     def __init__(self, database: Database, *, retention: Retention) -> None:
         self._database = database
         self._retention = retention
+        self._transitions = SqlTransitions(database, [DEVICES], EventWriter(events))
         self._schema_checked = False
-
-    async def register(
-        self, registration: Registration, *, confirmation_id: str, now: str
-    ) -> Device:
-        values = {
-            "capabilities": orjson.dumps(registration.capabilities).decode(),
-            "last_boot_id": registration.boot_id,
-            "firmware_version": registration.firmware_version,
-        }
-
-        def work(connection: sa.Connection) -> Device:
-            statement = upsert(connection, devices).values(
-                hardware_id=registration.hardware_id,
-                confirmation_id=confirmation_id,
-                first_registered_at=now,
-                last_seen_at=now,
-                friendly_name=registration.friendly_name,
-                **values,
-            )
-            known = devices.c
-            seen = sa.case((known.last_seen_at < now, now), else_=known.last_seen_at)
-            named = sa.func.coalesce(known.friendly_name, registration.friendly_name)
-            statement = statement.on_conflict_do_update(
-                index_elements=[known.hardware_id],
-                set_={**values, "last_seen_at": seen, "friendly_name": named},
-            )
-            return _device(connection.execute(statement.returning(*known)).one())
-
-        return await self._database.write(work)
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
         def work(connection: sa.Connection) -> Mapping[str, Device]:
             rows = _find_devices.execute(connection, list(hardware_ids))
-            return {row.hardware_id: _device(row) for row in rows}
+            return {row.hardware_id: _device(row, orjson.loads(row.capabilities)) for row in rows}
 
         return await self._database.read(work)
 
-    async def keep(
+    async def insert_readings(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
-    ) -> Mapping[str, Kept]:
+    ) -> Mapping[str, Stored]:
         received_at = rfc3339(now)
         # In one order everywhere, so that two requests never wait for each other's ids.
         in_order = sorted(readings, key=lambda reading: reading.batch_id)
@@ -130,13 +107,13 @@ class SqlTelemetryStore:
                 reading.hardware_id,
                 received_at,
                 reading.content_hash,
-                max(now + MARKER_SECONDS, self._retention.expires_at(reading.timestamp_ms) + 1),
+                self._retention.marker_expires_at(reading.timestamp_ms, now=now),
             )
             for reading in in_order
         ]
         rows = [_row(reading, devices[reading.hardware_id]) for reading in in_order]
         seen = sorted(each for each, device in devices.items() if device.last_seen_at < received_at)
-        work = partial(_keep, markers=markers, rows=rows, seen=seen, now=received_at)
+        work = partial(_insert, markers=markers, rows=rows, seen=seen, now=received_at)
         for _ in range(_ATTEMPTS):
             try:
                 return await self._database.write(work)
@@ -146,15 +123,18 @@ class SqlTelemetryStore:
                 work = partial(work, look_for_readings=True)
         raise UnavailableError("Others send the same readings over and over. Try again shortly.")
 
-    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device | None:
-        statement = (
-            devices.update()
-            .where(devices.c.hardware_id == hardware_id)
-            .values(friendly_name=friendly_name)
-            .returning(*devices.c)
-        )
-        row = await self._database.write(lambda connection: connection.execute(statement).first())
-        return None if row is None else _device(row)
+    async def apply(self, transition: Transition[Device]) -> bool:
+        try:
+            return await self._transitions.apply(transition)
+        except IntegrityError:  # another caller registered it first
+            return False
+
+    async def mark_seen(self, hardware_id: str, *, now: str) -> None:
+        seen = {"device": hardware_id, "now": now}
+        await self._database.write(lambda connection: _see.execute(connection, seen))
+
+    def all_devices(self) -> AsyncIterator[Sequence[Device]]:
+        return all_entities(self._database, DEVICES)
 
     async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
         order = (devices.c.last_seen_at, devices.c.hardware_id)
@@ -277,14 +257,14 @@ class SqlTelemetryStore:
 
 
 class _OvertakenError(Exception):
-    """Another caller inserted one of the ids meanwhile; nothing of this transaction is kept."""
+    """Another caller inserted one of the ids meanwhile; nothing of this transaction is stored."""
 
 
 class _ReadingIsThereError(Exception):
-    """A reading has outlived its marker; nothing of this transaction is kept."""
+    """A reading has outlived its marker; nothing of this transaction is stored."""
 
 
-def _keep(
+def _insert(
     connection: sa.Connection,
     *,
     markers: Sequence[tuple[Any, ...]],
@@ -292,30 +272,32 @@ def _keep(
     seen: Sequence[str],
     now: str,
     look_for_readings: bool = False,
-) -> Mapping[str, Kept]:
+) -> Mapping[str, Stored]:
     found = _find_markers.execute(connection, [marker[0] for marker in markers])
-    kept = {row.batch_id: Kept(row.content_hash, is_new=False) for row in found}
+    stored = {row.batch_id: Stored(row.content_hash, is_new=False) for row in found}
     if look_for_readings:
-        kept |= _readings_there(connection, [row for row in rows if row[2] not in kept])
-    new = [marker for marker in markers if marker[0] not in kept]
+        stored |= _readings_there(connection, [row for row in rows if row[2] not in stored])
+    new = [marker for marker in markers if marker[0] not in stored]
     if new:
         if _insert_markers.execute(connection, new).rowcount != len(new):
             raise _OvertakenError
-        new_rows = [row for row in rows if row[2] not in kept]
+        new_rows = [row for row in rows if row[2] not in stored]
         if _insert_readings.execute(connection, new_rows).rowcount != len(new_rows):
             raise _ReadingIsThereError
-        kept |= {marker[0]: Kept(marker[3], is_new=True) for marker in new}
+        stored |= {marker[0]: Stored(marker[3], is_new=True) for marker in new}
     if seen:
         _see.execute(connection, *({"device": device, "now": now} for device in seen))
-    return kept
+    return stored
 
 
-def _readings_there(connection: sa.Connection, rows: Sequence[tuple[Any, ...]]) -> dict[str, Kept]:
+def _readings_there(
+    connection: sa.Connection, rows: Sequence[tuple[Any, ...]]
+) -> dict[str, Stored]:
     """What stands under the very keys of these readings."""
     keys = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
     statement = sa.select(device_readings).where(keys.in_([row[:3] for row in rows]))
     return {
-        row.batch_id: Kept(_reading_of(row).content_hash, is_new=False)
+        row.batch_id: Stored(_reading_of(row).content_hash, is_new=False)
         for row in connection.execute(statement)
     }
 
@@ -371,14 +353,16 @@ def _reading_of(row: Any) -> Reading:
     )
 
 
-def _device(row: Any) -> Device:
+def _device(row: Any, capabilities: Mapping[str, object] | None = None) -> Device:
+    """`capabilities` are given where the row comes straight from the driver."""
     return Device(
         hardware_id=row.hardware_id,
         confirmation_id=row.confirmation_id,
-        capabilities=orjson.loads(row.capabilities),
+        capabilities=row.capabilities if capabilities is None else capabilities,
         first_registered_at=row.first_registered_at,
         last_seen_at=row.last_seen_at,
         last_boot_id=row.last_boot_id,
         firmware_version=row.firmware_version,
         friendly_name=row.friendly_name,
+        sequence=row.sequence,
     )

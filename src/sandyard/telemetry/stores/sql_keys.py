@@ -1,31 +1,37 @@
 """API keys on SQLite or PostgreSQL."""
 
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
+from sandyard.kit.sql_entities import all_entities
 from sandyard.kit.sql_paging import page_of
+from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
+from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import ApiKey
-from sandyard.telemetry.stores.tables import api_keys
+from sandyard.telemetry.stores.tables import api_keys, events
 
+KEYS = EntityTable(ApiKey, api_keys)
 _column = api_keys.c
 
 
 class SqlKeyStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._transitions = SqlTransitions(database, [KEYS], EventWriter(events))
 
-    async def add_key(self, key: ApiKey) -> None:
-        statement = api_keys.insert().values(asdict(key))
-        await self._database.write(lambda connection: connection.execute(statement))
+    async def apply(self, transition: Transition[ApiKey]) -> bool:
+        return await self._transitions.apply(transition)
 
-    async def find_key(self, api_key_hash: str) -> ApiKey | None:
-        statement = sa.select(api_keys).where(_column.api_key_hash == api_key_hash)
-        row = await self._database.read(lambda connection: connection.execute(statement).first())
-        return None if row is None else _key(row)
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        return await self._find(_column.key_id == key_id)
+
+    async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
+        return await self._find(_column.api_key_hash == api_key_hash)
 
     async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
         rows, next_cursor = await page_of(
@@ -38,22 +44,20 @@ class SqlKeyStore:
         )
         return Page([_key(row) for row in rows], next_cursor)
 
-    async def revoke_key(self, key_id: str) -> ApiKey | None:
-        statement = (
-            api_keys.update()
-            .where(_column.key_id == key_id)
-            .values(is_active=False)
-            .returning(*_column)
-        )
-        row = await self._database.write(lambda connection: connection.execute(statement).first())
-        return None if row is None else _key(row)
-
     async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
         is_due = sa.or_(_column.last_used_at.is_(None), _column.last_used_at <= unless_after)
         statement = (
             api_keys.update().where(_column.key_id == key_id, is_due).values(last_used_at=now)
         )
         await self._database.write(lambda connection: connection.execute(statement))
+
+    def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
+        return all_entities(self._database, KEYS)
+
+    async def _find(self, condition: sa.ColumnElement[bool]) -> ApiKey | None:
+        statement = sa.select(api_keys).where(condition)
+        row = await self._database.read(lambda connection: connection.execute(statement).first())
+        return None if row is None else _key(row)
 
 
 def _key(row: Any) -> ApiKey:
@@ -64,4 +68,5 @@ def _key(row: Any) -> ApiKey:
         is_active=row.is_active,
         description=row.description,
         last_used_at=row.last_used_at,
+        sequence=row.sequence,
     )

@@ -2,7 +2,9 @@
 
 import sqlalchemy as sa
 
+from sandyard.kit.events_sql import event_table
 from sandyard.kit.jobs_sql import job_table
+from sandyard.kit.sql_types import JsonText
 
 SCHEMA = "telemetry"
 
@@ -13,12 +15,13 @@ devices = sa.Table(
     metadata,
     sa.Column("hardware_id", sa.String(17), primary_key=True),
     sa.Column("confirmation_id", sa.String(36), nullable=False),
-    sa.Column("capabilities", sa.Text, nullable=False),
+    sa.Column("capabilities", JsonText, nullable=False),
     sa.Column("first_registered_at", sa.String(20), nullable=False),
     sa.Column("last_seen_at", sa.String(20), nullable=False),
     sa.Column("last_boot_id", sa.String(36), nullable=False),
     sa.Column("firmware_version", sa.String(64), nullable=False),
     sa.Column("friendly_name", sa.String(64)),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
 )
 
 device_readings = sa.Table(
@@ -45,7 +48,7 @@ processed_batches = sa.Table(
     sa.Column("content_hash", sa.String(32), nullable=False),
     sa.Column("expiration_time", sa.BigInteger, nullable=False),
 )
-"""The markers. Each stays at least as long as its reading."""
+"""The markers, by which duplicates are told."""
 
 api_keys = sa.Table(
     "api_keys",
@@ -56,6 +59,10 @@ api_keys = sa.Table(
     sa.Column("last_used_at", sa.String(20)),
     sa.Column("is_active", sa.Boolean, nullable=False),
     sa.Column("description", sa.String(256)),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
 )
 
 jobs = job_table(metadata)
+events = event_table(metadata)
+SUBJECTS = (devices.c.hardware_id, api_keys.c.key_id)
+"""What events are about."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from sandyard.kit import ids
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.paging import InvalidCursorError, Page
+from sandyard.kit.transitions import Transition
 from sandyard.telemetry.errors import ApiKeyNotFoundError, InvalidApiKeyError
 from sandyard.telemetry.keys import CACHED_SEC, ApiKeys
 from sandyard.telemetry.model import ApiKey
@@ -46,7 +47,7 @@ def hash_of(api_key: str, pepper: str = PEPPER) -> str:
 
 
 async def found(store: KeyStore, api_key: str) -> ApiKey:
-    key = await store.find_key(hash_of(api_key))
+    key = await store.find_key_by_hash(hash_of(api_key))
     assert key is not None
     return key
 
@@ -74,6 +75,7 @@ class TestCreate:
             is_active=True,
             description="greenhouse cluster",
             last_used_at=None,
+            sequence=1,
         )
 
     async def test_opens_here_and_on_every_replica(self, keys: ApiKeys, elsewhere: ApiKeys) -> None:
@@ -235,21 +237,24 @@ class InterruptedKeyStore:
         self._store = store
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def find_key(self, api_key_hash: str) -> ApiKey | None:
-        key = await self._store.find_key(api_key_hash)
+    async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
+        key = await self._store.find_key_by_hash(api_key_hash)
         if self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             await meanwhile()
         return key
 
-    async def add_key(self, key: ApiKey) -> None:
-        await self._store.add_key(key)
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        return await self._store.find_key(key_id)
+
+    async def apply(self, transition: Transition[ApiKey]) -> bool:
+        return await self._store.apply(transition)
 
     async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
         return await self._store.page_of_keys(limit=limit, cursor=cursor)
 
-    async def revoke_key(self, key_id: str) -> ApiKey | None:
-        return await self._store.revoke_key(key_id)
+    def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
+        return self._store.all_keys()
 
     async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
         await self._store.touch_key(key_id, now=now, unless_after=unless_after)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from random import Random
 
 from sandyard.kit.errors import SandyardError
@@ -12,12 +13,12 @@ _LONGEST_OBEYED_SEC = 10.0
 
 
 class NoProgressError(SandyardError):
-    """The server gave no useful answer for too long. Look at its log, or allow more --patience."""
+    """The server gave no useful answer for too long. Look at its log, or raise --stall-timeout."""
 
     code = "NO_PROGRESS"
 
 
-class Patience:
+class StallTimeout:
     """The whole fleet's: it ends when no board has got anywhere for so long."""
 
     def __init__(self, seconds: float, *, rng: Random) -> None:
@@ -33,27 +34,27 @@ class Patience:
 class Trouble:
     """One board's failures in a row."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, stall_timeout: StallTimeout) -> None:
+        self._stall_timeout = stall_timeout
         self._failures = 0
         self._since = 0.0
 
     def over(self) -> None:
         self._failures = 0
-        self._patience.progress()
+        self._stall_timeout.progress()
 
     async def wait(self, *, retry_after_sec: float = 0) -> None:
         """Wait before the next try, longer each time; raises NoProgressError in the end."""
         now = time.monotonic()
         if not self._failures:
             self._since = now
-        stuck_sec = now - max(self._since, self._patience.last_progress_at)
-        if stuck_sec > self._patience.seconds:
+        stuck_sec = now - max(self._since, self._stall_timeout.last_progress_at)
+        if stuck_sec > self._stall_timeout.seconds:
             raise NoProgressError(
                 f"No progress for {stuck_sec:.0f} seconds, the last failure was: "
-                f"{self._patience.last_failure}. Look at the server's log."
+                f"{self._stall_timeout.last_failure}. Look at the server's log."
             )
-        wait_sec = wait_before_retry(self._failures, self._patience.rng)
+        wait_sec = wait_before_retry(self._failures, self._stall_timeout.rng)
         self._failures += 1
         await asyncio.sleep(max(wait_sec, min(retry_after_sec, _LONGEST_OBEYED_SEC)))
 
@@ -67,14 +68,23 @@ def wait_before_retry(failures: int, rng: Random) -> float:
 class Pace:
     """Lets readings through at a rate, or at once if the rate is 0."""
 
-    def __init__(self, readings_per_sec: float) -> None:
+    def __init__(
+        self,
+        readings_per_sec: float,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`now` and `sleep` are in seconds of one clock."""
         self._rate = readings_per_sec
+        self._now = now
+        self._sleep = sleep
         self._next_at = 0.0
 
     async def wait(self, readings: int) -> None:
         if not self._rate:
             return
-        now = time.monotonic()
+        now = self._now()
         starts_at = max(now, self._next_at)
         self._next_at = starts_at + readings / self._rate
-        await asyncio.sleep(starts_at - now)
+        await self._sleep(starts_at - now)

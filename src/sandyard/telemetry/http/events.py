@@ -1,0 +1,43 @@
+"""Calls of operators for what happened to devices and keys."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from sandyard.kit.events import EventLog
+from sandyard.kit.events_http import EventFilter, EventPage, history_of
+from sandyard.kit.http import BearerGuard
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.schemas import Cursor, Limit
+from sandyard.telemetry.http.operators import HardwareId, operator_routes
+from sandyard.telemetry.keys import ApiKeys
+from sandyard.telemetry.service import Telemetry
+
+
+def create_events_router(
+    telemetry: Telemetry, keys: ApiKeys, log: EventLog, guard: BearerGuard, *, prefix: str
+) -> APIRouter:
+    routes = operator_routes(guard, prefix=prefix)
+
+    @routes.get("/events", "List events")
+    async def list_telemetry_events(asked: Annotated[EventFilter, Depends()]) -> EventPage:
+        """What happened to devices and keys, the newest first."""
+        return await asked.page(log)
+
+    @routes.get("/devices/{hardware_id}/history", "A device's history", 404)
+    async def get_device_history(
+        hardware_id: HardwareId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> EventPage:
+        """Its registrations and names, the newest first."""
+        await telemetry.get_device(hardware_id)
+        return await history_of(log, hardware_id, limit=limit, cursor=cursor)
+
+    @routes.get("/api-keys/{key_id}/history", "An API key's history", 404)
+    async def get_device_key_history(
+        key_id: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> EventPage:
+        """When it was made and revoked, the newest first."""
+        await keys.get(key_id)
+        return await history_of(log, key_id, limit=limit, cursor=cursor)
+
+    return routes.router

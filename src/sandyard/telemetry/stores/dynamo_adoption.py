@@ -1,0 +1,41 @@
+"""Taking over devices and keys that were written before there were events."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sandyard.kit.dynamo import TransactionRefusedError
+from sandyard.kit.dynamo_items import Table
+from sandyard.kit.dynamo_values import Item
+from sandyard.kit.transitions import Cause, created, subject_of
+from sandyard.telemetry.stores.dynamo_items import device_of, key_of
+from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
+
+
+async def adopt(tables: TelemetryTables, *, at_ms: int) -> int:
+    """Give each of them a sequence and a baseline event with its whole state; how many there were.
+    Can be run twice, and while traffic flows."""
+    cause = Cause("system", at_ms)
+    return await _adopt(tables, tables.devices, device_of, cause) + await _adopt(
+        tables, tables.keys, key_of, cause
+    )
+
+
+async def _adopt(
+    tables: TelemetryTables, table: Table, entity_of: Callable[[Item], Any], cause: Cause
+) -> int:
+    adopted = 0
+    async for items in table.scan():
+        for entity in [entity_of(item) for item in items if "sequence" not in item]:
+            [event] = created(entity, "baseline", cause).events
+            numbered = table.update_action(
+                {entity.SUBJECT: subject_of(entity)},
+                "SET #sequence = :one",
+                {"one": 1},
+                condition="attribute_not_exists(#sequence)",
+            )
+            try:
+                await table.transact(numbered, tables.events.put_action(event))
+            except TransactionRefusedError:
+                continue  # it was changed, and so adopted, meanwhile
+            adopted += 1
+    return adopted

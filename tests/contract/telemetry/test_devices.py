@@ -1,0 +1,177 @@
+"""What every TelemetryStore promises of devices."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+from sandyard.kit import ids
+from sandyard.kit.clock import rfc3339
+from sandyard.telemetry.model import Device
+from sandyard.telemetry.ports import TelemetryStore
+from tests.contract.telemetry.readings import OTHER_BOOT_ID, keep
+from tests.telemetry_engines import (
+    BOOT_ID,
+    DEVICE,
+    NOW,
+    OTHER_DEVICE,
+    Stores,
+    hardware,
+    reading,
+    register,
+    register_on,
+    registration,
+    rename_on,
+)
+
+
+class TestRegister:
+    async def test_says_all_about_a_new_device(self, telemetry_store: TelemetryStore) -> None:
+        device = await register_on(
+            telemetry_store,
+            registration(name="greenhouse"),
+            confirmation_id=OTHER_BOOT_ID,
+            now=rfc3339(NOW),
+        )
+        assert device.hardware_id == DEVICE
+        assert device.confirmation_id == OTHER_BOOT_ID
+        assert device.capabilities == registration().capabilities
+        assert device.first_registered_at == device.last_seen_at == "2027-01-15T08:00:00Z"
+        assert (device.last_boot_id, device.firmware_version) == (BOOT_ID, "1.0.16")
+        assert device.friendly_name == "greenhouse"
+        assert await telemetry_store.find_devices([DEVICE, OTHER_DEVICE]) == {DEVICE: device}
+
+    async def test_a_second_time_changes_what_is_new_and_keeps_the_confirmation(
+        self, telemetry_store: TelemetryStore
+    ) -> None:
+        first = await register_on(
+            telemetry_store,
+            registration(name="greenhouse"),
+            confirmation_id=ids.uuid4(),
+            now=rfc3339(NOW),
+        )
+        again = replace(
+            registration(name="attic"),
+            boot_id=OTHER_BOOT_ID,
+            firmware_version="2.0",
+            capabilities={"sensors": [], "features": {}},
+        )
+        second = await register_on(
+            telemetry_store, again, confirmation_id=ids.uuid4(), now=rfc3339(NOW + 5)
+        )
+        assert second == replace(
+            first,
+            last_boot_id=OTHER_BOOT_ID,
+            firmware_version="2.0",
+            capabilities={"sensors": [], "features": {}},
+            last_seen_at=rfc3339(NOW + 5),
+            sequence=2,
+        )
+        assert await telemetry_store.find_devices([DEVICE]) == {DEVICE: second}
+
+    async def test_fifty_at_once_get_one_confirmation(
+        self, telemetry_store: TelemetryStore
+    ) -> None:
+        devices = await asyncio.gather(
+            *(
+                register_on(
+                    telemetry_store, registration(), confirmation_id=ids.uuid4(), now=rfc3339(NOW)
+                )
+                for _ in range(50)
+            )
+        )
+        [confirmation_id] = {device.confirmation_id for device in devices}
+        found = await telemetry_store.find_devices([DEVICE])
+        assert found[DEVICE].confirmation_id == confirmation_id
+
+    async def test_a_name_is_taken_only_while_there_is_none(self, stores: Stores) -> None:
+        await register(stores)
+        names = []
+        for name in ("first", "second", None):
+            device = await register_on(
+                stores.telemetry,
+                registration(name=name),
+                confirmation_id=ids.uuid4(),
+                now=rfc3339(NOW),
+            )
+            names.append(device.friendly_name)
+        assert names == ["first", "first", "first"]
+
+    async def test_a_clock_that_is_behind_moves_nothing_back(self, stores: Stores) -> None:
+        for now, seen in ((NOW, NOW), (NOW - 60, NOW), (NOW + 1, NOW + 1)):
+            device = await register_on(
+                stores.telemetry,
+                replace(registration(), firmware_version=f"at {now}"),
+                confirmation_id=ids.uuid4(),
+                now=rfc3339(now),
+            )
+            assert device.last_seen_at == rfc3339(seen)
+            assert device.first_registered_at == rfc3339(NOW)
+            assert device.firmware_version == f"at {now}"
+            page = await stores.telemetry.page_of_devices(limit=10, cursor=None)
+            assert page.items == [device]
+
+
+class TestDevices:
+    async def test_a_device_gets_and_loses_its_name(self, stores: Stores) -> None:
+        [device] = (await register(stores)).values()
+        for name in ("greenhouse", "Gewächshaus 🌱", None, None, "again"):
+            renamed = await rename_on(stores.telemetry, DEVICE, name)
+            assert renamed is not None
+            assert renamed == replace(device, friendly_name=name, sequence=renamed.sequence)
+            assert await stores.telemetry.find_devices([DEVICE]) == {DEVICE: renamed}
+
+    async def test_nobody_is_renamed_who_is_not_there(self, stores: Stores) -> None:
+        assert await rename_on(stores.telemetry, DEVICE, "name") is None
+        assert await stores.telemetry.find_devices([DEVICE]) == {}
+
+    async def test_a_name_that_was_taken_away_may_come_from_the_device_again(
+        self, stores: Stores
+    ) -> None:
+        await register(stores)
+        await rename_on(stores.telemetry, DEVICE, "by hand")
+        await rename_on(stores.telemetry, DEVICE, None)
+        device = await register_on(
+            stores.telemetry,
+            registration(name="by itself"),
+            confirmation_id=ids.uuid4(),
+            now=rfc3339(NOW),
+        )
+        assert device.friendly_name == "by itself"
+
+    async def test_the_most_recently_seen_come_first_page_by_page(self, stores: Stores) -> None:
+        seen = random.Random(3).sample(range(25), 25)
+        for number, at in enumerate(seen):
+            # Pairs of devices share their second.
+            await register_on(
+                stores.telemetry,
+                registration(hardware(number)),
+                confirmation_id=ids.uuid4(),
+                now=rfc3339(NOW + at // 2),
+            )
+        listed: list[Device] = []
+        cursor = None
+        while True:
+            page = await stores.telemetry.page_of_devices(limit=4, cursor=cursor)
+            listed += page.items
+            if (cursor := page.next_cursor) is None:
+                break
+            assert len(page.items) == 4
+        assert {device.hardware_id for device in listed} == {hardware(n) for n in range(25)}
+        assert len(listed) == 25
+        assert [each.last_seen_at for each in listed] == sorted(
+            (each.last_seen_at for each in listed), reverse=True
+        )
+
+    async def test_a_device_that_sends_moves_to_the_front(self, stores: Stores) -> None:
+        await register(stores, DEVICE, OTHER_DEVICE)
+        await keep(stores, reading(1))
+        await keep(stores, reading(1, hardware_id=OTHER_DEVICE), now=NOW + 1)
+        await keep(stores, reading(2), now=NOW + 2)
+        page = await stores.telemetry.page_of_devices(limit=10, cursor=None)
+        assert [each.hardware_id for each in page.items] == [DEVICE, OTHER_DEVICE]
+
+    async def test_a_full_last_page_has_no_next(self, stores: Stores) -> None:
+        await register(stores, *(hardware(n) for n in range(4)))
+        page = await stores.telemetry.page_of_devices(limit=4, cursor=None)
+        assert (len(page.items), page.next_cursor) == (4, None)
+        assert await stores.telemetry.page_of_devices(limit=5, cursor=None) == page

@@ -1,0 +1,136 @@
+"""The account of a whole request, and times at their edges."""
+
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandyard.telemetry.model import (
+    EARLIEST_MS,
+    LATEST_MS,
+    IntakeReport,
+    Reading,
+    RejectionCode,
+    Retention,
+    Stored,
+    TimeRange,
+    account_for,
+    first_of_each_id,
+    hash_api_key,
+)
+from tests.telemetry_engines import BOOT_ID, NOW, NOW_MS, reading
+
+
+def sequentially(before: dict[str, int], sent: list[tuple[str, int]]) -> list[str]:
+    """What becomes of each reading if they come one by one."""
+    there = dict(before)
+    outcomes = []
+    for batch_id, content in sent:
+        if batch_id not in there:
+            there[batch_id] = content
+            outcomes.append("acknowledged")
+        else:
+            outcomes.append("duplicate" if there[batch_id] == content else "conflict")
+    return outcomes
+
+
+def of_content(batch_id: str, content: int) -> Reading:
+    return reading(batch_id=batch_id, sensors={"t": content})
+
+
+IDS, CONTENTS = st.sampled_from("abcd"), st.integers(0, 2)
+
+
+class TestAccount:
+    @given(
+        st.dictionaries(IDS, CONTENTS, max_size=4),
+        st.lists(st.tuples(IDS, CONTENTS), max_size=12),
+    )
+    def test_is_as_if_they_had_come_one_by_one(
+        self, before: dict[str, int], sent: list[tuple[str, int]]
+    ) -> None:
+        # Other readings of the request were refused before, so the places have gaps.
+        entries = [(3 * n + 1, of_content(*each)) for n, each in enumerate(sent)]
+        claims = first_of_each_id(each for _, each in entries)
+        assert len({each.batch_id for each in claims}) == len(claims)
+        kept = {
+            each.batch_id: Stored(
+                of_content(each.batch_id, before[each.batch_id]).content_hash, is_new=False
+            )
+            if each.batch_id in before
+            else Stored(each.content_hash, is_new=True)
+            for each in claims
+        }
+        report = IntakeReport()
+        account_for(entries, kept, report)
+        expected: dict[str, list[int]] = {"acknowledged": [], "duplicate": [], "conflict": []}
+        for place, outcome in enumerate(sequentially(before, sent)):
+            expected[outcome].append(place)
+        assert report.acknowledged == [sent[place][0] for place in expected["acknowledged"]]
+        assert report.duplicates == [sent[place][0] for place in expected["duplicate"]]
+        assert [(each.index, each.batch_id) for each in report.rejected] == [
+            (3 * place + 1, sent[place][0]) for place in expected["conflict"]
+        ]
+        assert {each.code for each in report.rejected} <= {RejectionCode.BATCH_ID_CONFLICT}
+
+    def test_a_claim_that_another_caller_won_is_a_conflict(self) -> None:
+        mine, theirs = of_content("a", 1), of_content("a", 2)
+        report = IntakeReport()
+        kept = {"a": Stored(theirs.content_hash, is_new=False)}
+        account_for([(0, mine), (1, theirs)], kept, report)
+        assert (report.acknowledged, report.duplicates) == ([], ["a"])
+        assert [each.index for each in report.rejected] == [0]
+
+
+class TestRetention:
+    def test_a_reading_lives_until_its_window_is_over(self) -> None:
+        retention = Retention(100)
+        assert retention.oldest_ms(NOW) == NOW_MS - 100_000 + 1
+        assert retention.oldest_ms(NOW + 0.5) == NOW_MS + 500 - 100_000 + 1
+
+    @given(st.integers(EARLIEST_MS, LATEST_MS - 1), st.integers(1, 10**9))
+    def test_the_engine_collects_in_the_second_of_its_end(self, at_ms: int, seconds: int) -> None:
+        retention = Retention(seconds)
+        assert retention.expires_at(at_ms) == at_ms // 1000 + seconds
+        assert retention.oldest_ms(retention.expires_at(at_ms) + 1) > at_ms
+
+    def test_at_the_edges_of_a_millisecond(self) -> None:
+        retention = Retention(100)
+        assert retention.oldest_ms(NOW + 0.001) - retention.oldest_ms(NOW) == 1
+        assert retention.expires_at(NOW_MS + 999) == retention.expires_at(NOW_MS) == NOW + 100
+        assert retention.expires_at(NOW_MS + 1000) == NOW + 101
+
+    def test_what_expires_now_is_not_shown_any_more(self) -> None:
+        retention = Retention(100)
+        assert retention.oldest_ms(NOW + 100) == NOW_MS + 1
+        assert retention.oldest_ms(NOW + 99.999) == NOW_MS
+
+
+@pytest.mark.parametrize(("oldest_ms", "from_ms"), [(9, 10), (10, 10), (11, 11), (21, 21)])
+def test_a_range_begins_no_earlier_than_the_oldest(oldest_ms: int, from_ms: int) -> None:
+    assert TimeRange(10, 20).since(oldest_ms) == TimeRange(from_ms, 20)
+
+
+def test_content_is_what_was_measured_and_neither_its_id_nor_a_name() -> None:
+    one = reading(1)
+    same = replace(one, batch_id="another", friendly_name="greenhouse")
+    assert same.content_hash == one.content_hash
+    changes: tuple[dict[str, Any], ...] = (
+        {"hardware_id": "00:11:22:33:44:55"},
+        {"timestamp_ms": one.timestamp_ms + 1},
+        {"boot_id": BOOT_ID.upper()},
+        {"firmware_version": one.firmware_version + "1"},
+        {"sensors": {}},
+        {"sensor_status": {}},
+    )
+    for changed in changes:
+        assert replace(one, **changed).content_hash != one.content_hash, changed
+
+
+def test_a_key_is_hashed_with_the_pepper() -> None:
+    hashed = hash_api_key("pepper", "key")
+    assert hashed == sha256(b"pepperkey").hexdigest()
+    assert hashed != hash_api_key("", "key")
