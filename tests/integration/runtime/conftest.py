@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.platform.runtime.local.runtime import LocalRuntime
-from sandyard.platform.runtime.local.specs import LocalPolicy
+from sandyard.runtime.local.runtime import LocalRuntime
+from sandyard.runtime.local.specs import LocalPolicy
 from tests.integration.runtime.programs import end_all
 
 
@@ -18,7 +18,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
 
 
 @pytest.fixture
-async def without_walls(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
+async def not_isolated(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
     runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(isolation="none"))
     yield runtime
     await end_all(runtime)

@@ -9,8 +9,8 @@ from http.client import HTTPException
 from itertools import count
 from time import time_ns
 
-from sandyard.platform.runtime.model import Ended, Files, Kind, Limits, Owner, Program, Running
-from sandyard.platform.runtime.ports import Runtime
+from sandyard.runtime.model import Ended, Files, Kind, Limits, Program, RunId, Running
+from sandyard.runtime.ports import Runtime
 
 MEGABYTE = 1 << 20
 KINDS: tuple[Kind, ...] = ("sandbox", "preview")
@@ -19,7 +19,7 @@ LIMITS = Limits(
     memory_bytes=256 * MEGABYTE,
     processes=32,
     storage_bytes=256 * MEGABYTE,
-    max_running_sec=60,
+    max_running_sec=600,
 )
 STATIC = Program(Files({"index.html": b"<h1>hello</h1>"}))
 
@@ -57,8 +57,8 @@ OBEDIENT = Program(Files({"Procfile": b"web: exec python3 app.py\n", "app.py": O
 _numbers = count()
 
 
-def new_owner(name: str = "box") -> Owner:
-    return Owner("sandbox", name, f"a{time_ns()}-{next(_numbers)}")
+def new_run_id(name: str = "box") -> RunId:
+    return RunId("sandbox", name, f"a{time_ns()}-{next(_numbers)}")
 
 
 def shell(command: str) -> Program:
@@ -71,17 +71,17 @@ async def started(
     runtime: Runtime, program: Program = OBEDIENT, limits: Limits = LIMITS
 ) -> AsyncIterator[Running]:
     """A running program, and nothing left of it afterwards."""
-    owner = new_owner()
+    run_id = new_run_id()
     try:
-        yield await runtime.start(owner, program, limits)
+        yield await runtime.start(run_id, program, limits)
     finally:
-        await clear(runtime, owner)
+        await clear(runtime, run_id)
 
 
-async def clear(runtime: Runtime, owner: Owner) -> None:
-    if await runtime.find(owner) is not None:
-        await runtime.stop(owner)
-        await runtime.forget(owner)
+async def clear(runtime: Runtime, run_id: RunId) -> None:
+    if await runtime.find(run_id) is not None:
+        await runtime.stop(run_id)
+        await runtime.forget(run_id)
 
 
 async def fetch(url: str, body: bytes | None = None) -> bytes:
@@ -109,12 +109,12 @@ async def send(running: Running, code: str) -> None:
 async def end_all(runtime: Runtime) -> None:
     """Leave nothing behind, whatever a test started."""
     for kind in KINDS:
-        for held in await runtime.list_held(kind):
-            await clear(runtime, held.owner)
+        for held in await runtime.list_runs(kind):
+            await clear(runtime, held.run_id)
 
 
-async def until_ended(runtime: Runtime, owner: Owner, *, within_sec: float = 15) -> Ended:
+async def until_ended(runtime: Runtime, run_id: RunId, *, within_sec: float = 60) -> Ended:
     async with asyncio.timeout(within_sec):
-        while not isinstance(held := await runtime.find(owner), Ended):
+        while not isinstance(held := await runtime.find(run_id), Ended):
             await asyncio.sleep(0.02)
     return held

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import sandyard
-from sandyard.platform.runtime.local.runtime import LocalRuntime
-from tests.integration.runtime.attacks import ATTACKS
+from sandyard.runtime.local.runtime import LocalRuntime
+from tests.integration.runtime.attacks.all import ATTACKS
 
 _SOURCES = Path(sandyard.__file__).parent.parent
 _TESTS = Path(__file__).parent
@@ -31,12 +31,12 @@ def public_folder() -> Iterator[Path]:
     """What the attacks need, where an ordinary user can read it, and a folder to write to."""
     folder = Path(tempfile.mkdtemp(prefix="sandyard-"))
     folder.chmod(0o755)
-    for package in ("platform", "kit"):
+    for package in ("runtime", "kit"):
         shutil.copytree(_SOURCES / "sandyard" / package, folder / "sandyard" / package)
     shutil.copy(_SOURCES / "sandyard/__init__.py", folder / "sandyard")
     (folder / "tests/integration/runtime").mkdir(parents=True)
-    for name in ("attacks.py", "programs.py"):
-        shutil.copy(_TESTS / name, folder / "tests/integration/runtime")
+    shutil.copy(_TESTS / "programs.py", folder / "tests/integration/runtime")
+    shutil.copytree(_TESTS / "attacks", folder / "tests/integration/runtime/attacks")
     (folder / "data").mkdir()
     yield folder
     shutil.rmtree(folder)

@@ -1,24 +1,24 @@
 """Clones over https: from a real git server on loopback, which is allowed only here, and refused
 where it is not."""
 
+import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandyard.platform.runtime.errors import (
+from sandyard.runtime.errors import (
     AddressRefusedError,
     CloneFailedError,
     InvalidRepositoryError,
     OverLimitError,
     ProcfileMissingError,
 )
-from sandyard.platform.runtime.local.runtime import LocalRuntime
-from sandyard.platform.runtime.local.specs import LocalPolicy
-from sandyard.platform.runtime.model import Program, Repository
+from sandyard.runtime.local.runtime import LocalRuntime
+from sandyard.runtime.local.specs import LocalPolicy
+from sandyard.runtime.model import Program, Repository
 from tests.integration.runtime.git_server import GitServer, git_server
 from tests.integration.runtime.programs import (
     LIMITS,
@@ -27,7 +27,7 @@ from tests.integration.runtime.programs import (
     end_all,
     fetch,
     inside,
-    new_owner,
+    new_run_id,
     started,
 )
 
@@ -71,7 +71,7 @@ async def test_without_walls_it_is_cloned_through_the_same_gate(
         tmp_path / "strict", replace(policy, isolation="none", allowed_networks=())
     )
     with pytest.raises(AddressRefusedError):
-        await strict.start(new_owner(), Program(Repository(url)), LIMITS)
+        await strict.start(new_run_id(), Program(Repository(url)), LIMITS)
 
 
 async def test_what_a_hostile_repository_brings_is_not_run(
@@ -113,7 +113,7 @@ async def test_a_repository_may_not_bring_its_procfile_by_a_link(
 ) -> None:
     url = server.add("linked", {"real": _PROCFILE}, "ln -s real Procfile")
     with pytest.raises(ProcfileMissingError):
-        await cloning.start(new_owner(), Program(Repository(url)), LIMITS)
+        await cloning.start(new_run_id(), Program(Repository(url)), LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ async def test_a_repository_may_not_bring_its_procfile_by_a_link(
 )
 async def test_another_kind_of_address_is_not_even_tried(runtime: LocalRuntime, url: str) -> None:
     with pytest.raises(InvalidRepositoryError):
-        await runtime.start(new_owner(), Program(Repository(url)), LIMITS)
-    assert await runtime.list_held("sandbox") == []
+        await runtime.start(new_run_id(), Program(Repository(url)), LIMITS)
+    assert await runtime.list_runs("sandbox") == []
 
 
 @pytest.mark.parametrize(
@@ -158,17 +158,18 @@ async def test_another_kind_of_address_is_not_even_tried(runtime: LocalRuntime, 
 )
 async def test_a_private_address_is_refused(runtime: LocalRuntime, host: str) -> None:
     """Refused before a packet is sent, so that no link-local address is really asked."""
-    begun = time.monotonic()
-    with pytest.raises(AddressRefusedError, match="private"):
-        await runtime.start(new_owner(), Program(Repository(f"https://{host}/x.git")), LIMITS)
-    assert time.monotonic() - begun < 10
+    async with asyncio.timeout(60):
+        with pytest.raises(AddressRefusedError, match="private"):
+            await runtime.start(new_run_id(), Program(Repository(f"https://{host}/x.git")), LIMITS)
 
 
 async def test_a_redirect_leads_to_no_private_address(
     cloning: LocalRuntime, server: GitServer
 ) -> None:
     with pytest.raises(AddressRefusedError, match=r"10\.255\.255\.1"):
-        await cloning.start(new_owner(), Program(Repository(f"{server.url}/private/x.git")), LIMITS)
+        await cloning.start(
+            new_run_id(), Program(Repository(f"{server.url}/private/x.git")), LIMITS
+        )
 
 
 @pytest.mark.parametrize("name", ["missing", "locked", "plain"])
@@ -176,7 +177,7 @@ async def test_what_can_not_be_cloned_is_told(
     cloning: LocalRuntime, server: GitServer, name: str
 ) -> None:
     with pytest.raises(CloneFailedError) as caught:
-        await cloning.start(new_owner(), Program(Repository(f"{server.url}/{name}/x.git")), LIMITS)
+        await cloning.start(new_run_id(), Program(Repository(f"{server.url}/{name}/x.git")), LIMITS)
     assert "could not be cloned" in caught.value.message
 
 
@@ -185,7 +186,7 @@ async def test_a_clone_that_takes_too_long_is_given_up(
 ) -> None:
     runtime = LocalRuntime(tmp_path / "runtime", replace(policy, prepare_timeout_sec=1))
     with pytest.raises(CloneFailedError, match="within 1 s"):
-        await runtime.start(new_owner(), Program(Repository(f"{server.url}/slow/x.git")), LIMITS)
+        await runtime.start(new_run_id(), Program(Repository(f"{server.url}/slow/x.git")), LIMITS)
 
 
 async def test_a_clone_that_is_too_large_is_given_up(
@@ -194,4 +195,4 @@ async def test_a_clone_that_is_too_large_is_given_up(
     url = server.add("large", {"Procfile": _PROCFILE, "large": os.urandom(30 * MEGABYTE)})
     limits = replace(LIMITS, storage_bytes=20 * MEGABYTE)
     with pytest.raises((OverLimitError, CloneFailedError)):
-        await cloning.start(new_owner(), Program(Repository(url)), limits)
+        await cloning.start(new_run_id(), Program(Repository(url)), limits)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.platform.runtime.e2b.runtime import E2bRuntime
+from sandyard.runtime.e2b.runtime import E2bRuntime
 from tests.e2b_machines import E2bMachines, e2b_machines
 from tests.integration.runtime.git_server import GitServer, git_server
 from tests.integration.runtime_e2b.runtimes import connect_to

@@ -7,20 +7,21 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from sandyard.kit.e2b_backoff import Backoff
 from sandyard.kit.errors import SandyardError
-from sandyard.platform.runtime.e2b.control import E2bControl, E2bTimeouts
-from sandyard.platform.runtime.e2b.runtime import E2bRuntime
-from sandyard.platform.runtime.e2b.starts import E2bPolicy
-from sandyard.platform.runtime.model import Ended, Limits, Owner, Program, Running
+from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
+from sandyard.runtime.e2b.runtime import E2bRuntime
+from sandyard.runtime.e2b.starts import E2bPolicy
+from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
 from tests.e2b_double import API_KEY
 from tests.e2b_machines import E2bMachines
-from tests.integration.runtime.programs import LIMITS, new_owner, shell
+from tests.integration.runtime.programs import LIMITS, new_run_id, shell
 
 COUNTING = shell(
     "echo run >>runs; echo this is run $(wc -l <runs); exec python3 -m http.server $PORT"
 )
 """Writes a line into its workspace at each start, and shows the workspace."""
-IMPATIENT = E2bTimeouts(request_sec=0.5, create_sec=0.5, inside_sec=5, snapshot_sec=5)
+IMPATIENT = E2bTimeouts(request_sec=2, create_sec=2, command_sec=5, snapshot_sec=5)
 
 
 def connect_to(
@@ -32,7 +33,13 @@ def connect_to(
     api_key: str = API_KEY,
     listen_timeout_sec: float = 20,
 ) -> E2bRuntime:
-    control = E2bControl(api_key, api_url=double.url, sandbox_url=double.url, timeouts=timeouts)
+    control = E2bControl(
+        api_key,
+        api_url=double.url,
+        sandbox_url=double.url,
+        timeouts=timeouts,
+        backoff=Backoff(first_sec=0.01, longest_sec=0.05),
+    )
     return E2bRuntime(folder, control, E2bPolicy(node, listen_timeout_sec=listen_timeout_sec))
 
 
@@ -40,10 +47,10 @@ async def start(
     runtime: E2bRuntime,
     program: Program = COUNTING,
     *,
-    owner: Owner | None = None,
+    run_id: RunId | None = None,
     limits: Limits = LIMITS,
 ) -> Running:
-    return await runtime.start(owner or new_owner(), program, limits)
+    return await runtime.start(run_id or new_run_id(), program, limits)
 
 
 async def page_of(double: E2bMachines, running: Running, path: str = "/runs") -> httpx.Response:
@@ -53,15 +60,15 @@ async def page_of(double: E2bMachines, running: Running, path: str = "/runs") ->
         return await client.get(double.url + path, headers=headers)
 
 
-async def ended(runtime: E2bRuntime, owner: Owner, *, within_sec: float = 15) -> Ended:
+async def ended(runtime: E2bRuntime, run_id: RunId, *, within_sec: float = 60) -> Ended:
     """Its end, once the runtime knows it."""
     async with asyncio.timeout(within_sec):
-        while not isinstance(held := await runtime.find(owner), Ended):
+        while not isinstance(held := await runtime.find(run_id), Ended):
             await asyncio.sleep(0.05)
     return held
 
 
-async def failure_of(runtime: E2bRuntime, program: Program, owner: Owner) -> SandyardError:
+async def failure_of(runtime: E2bRuntime, program: Program, run_id: RunId) -> SandyardError:
     with pytest.raises(SandyardError) as raised:
-        await start(runtime, program, owner=owner)
+        await start(runtime, program, run_id=run_id)
     return raised.value

@@ -81,7 +81,7 @@ async def test_it_times_out_and_keeps_its_files(api: PlatformApi, double: E2bMac
     caller = await api.account()
     sandbox = await add_sandbox(api, caller, max_running_seconds=1)
     await act(api, caller, sandbox, "start")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while (await run_job(api, "ends")).closed == 0:
             await asyncio.sleep(0.1)
     over = await look(api, caller, sandbox)
@@ -124,9 +124,9 @@ async def test_one_that_the_reconciler_records_first_goes_on(
 ) -> None:
     caller = await api.account()
     sandbox = await add_sandbox(api, caller)
-    double.inject("slow", "download", seconds=0.5)  # what a start looks at last
+    double.inject("slow", "download", seconds=3)  # what a start looks at last
     starting = asyncio.create_task(act(api, caller, sandbox, "start"))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while (await run_job(api, "ends")).adopted == 0:
             await asyncio.sleep(0.02)
     assert (await starting)["status"] == "running"

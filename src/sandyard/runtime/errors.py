@@ -1,0 +1,200 @@
+"""What can go wrong with a running program, each with the code that callers rely on."""
+
+from collections.abc import Sequence
+
+from sandyard.kit.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    SandyardError,
+    UnavailableError,
+)
+
+
+class InvalidRunIdError(InvalidError):
+    """A run id is a kind, an id and an attempt, each of 1 to 64 letters, digits, - and _."""
+
+    code = "INVALID_RUN_ID"
+
+
+class InvalidRepositoryError(InvalidError):
+    """Give an `https://` address of a git repository without user name, or a built-in template."""
+
+    code = "INVALID_REPOSITORY_URL"
+
+
+class UnsafePathError(InvalidError):
+    """A file's path must be relative and stay inside the workspace."""
+
+    code = "UNSAFE_PATH"
+
+    def __init__(self, path: str) -> None:
+        shown = path[:100].encode(errors="replace").decode()
+        super().__init__(
+            f"{shown!r} can't be written: a path is relative, has no `.`, `..`, empty part, "
+            "backslash or NUL, and passes through no link.",
+            details={"path": shown},
+        )
+
+
+class FilesTooLargeError(InvalidError):
+    """The files are larger than the storage that this may use. Send less, or allow more."""
+
+    code = "FILES_TOO_LARGE"
+
+
+class RunNotFoundError(NotFoundError):
+    """There is no run with this id, or it was forgotten."""
+
+    code = "RUN_NOT_FOUND"
+
+
+class SnapshotNotFoundError(NotFoundError):
+    """There is no such snapshot here. It has expired, or its files are missing: restore them."""
+
+    code = "SNAPSHOT_NOT_FOUND"
+
+
+class NotRunningError(ConflictError):
+    """This is not running now. Start it first."""
+
+    code = "NOT_RUNNING"
+
+
+class StillRunningError(ConflictError):
+    """This still runs. Stop it first."""
+
+    code = "STILL_RUNNING"
+
+
+class AttemptEndedError(ConflictError):
+    """This attempt has come to its end. Start a new one."""
+
+    code = "ATTEMPT_ENDED"
+
+
+class IsolationMissingError(UnavailableError):
+    """Programs can't be isolated here: install bubblewrap, or set SANDBOX_ISOLATION=none."""
+
+    code = "ISOLATION_MISSING"
+
+
+class RuntimeUnavailableError(UnavailableError):
+    """The runtime's folder can't be read or written. Nothing was decided; try again shortly."""
+
+    code = "RUNTIME_UNAVAILABLE"
+
+
+class SupervisorTimeoutError(UnavailableError):
+    """The supervisor of this program does not answer in time. Try again shortly."""
+
+    code = "SUPERVISOR_TIMEOUT"
+
+
+class StartFailedError(ConflictError):
+    """The program could not be started."""
+
+    code = "START_FAILED"
+
+
+class CloneFailedError(StartFailedError):
+    """The repository could not be cloned. Check that its address is right and public."""
+
+    code = "CLONE_FAILED"
+
+
+class AddressRefusedError(CloneFailedError):
+    """The repository's host has a private address. Use a public host."""
+
+    code = "REPOSITORY_ADDRESS_REFUSED"
+
+
+class RestoreFailedError(StartFailedError):
+    """The snapshot could not be restored. Start without it, or from another."""
+
+    code = "RESTORE_FAILED"
+
+
+class ProcfileMissingError(StartFailedError):
+    """There is no Procfile at the top of the repository. Add one with a `web:` line."""
+
+    code = "PROCFILE_MISSING"
+
+
+class WebLineMissingError(StartFailedError):
+    """The Procfile has no `web:` line. Add one with the command that serves on $PORT."""
+
+    code = "WEB_LINE_MISSING"
+
+
+class ExitedAtOnceError(StartFailedError):
+    """The program ended before it listened on $PORT. Its last log lines tell more."""
+
+    code = "EXITED_AT_ONCE"
+
+
+class NotListeningError(StartFailedError):
+    """The program did not listen on $PORT in time. Let its `web:` line serve on that port."""
+
+    code = "NOT_LISTENING"
+
+
+class OverLimitError(StartFailedError):
+    """The program went over its memory or storage before it listened. Allow it more."""
+
+    code = "OVER_LIMIT_AT_START"
+
+
+class StoppedWhileStartingError(StartFailedError):
+    """This was stopped before it listened."""
+
+    code = "STOPPED_WHILE_STARTING"
+
+
+class SupervisorLostError(StartFailedError):
+    """The supervisor was lost before the program listened. Start again."""
+
+    code = "SUPERVISOR_LOST"
+
+
+START_FAILURES: dict[str, type[StartFailedError]] = {
+    kind.code: kind
+    for kind in (
+        StartFailedError,
+        CloneFailedError,
+        AddressRefusedError,
+        RestoreFailedError,
+        ProcfileMissingError,
+        WebLineMissingError,
+        ExitedAtOnceError,
+        NotListeningError,
+        OverLimitError,
+        StoppedWhileStartingError,
+        SupervisorLostError,
+    )
+}
+
+
+def start_failure(
+    code: str | None, message: str, *, log_lines: Sequence[str] = ()
+) -> SandyardError:
+    """The error that a supervisor recorded, as it is raised in the server."""
+    kind = START_FAILURES.get(code or "", StartFailedError)
+    return kind(message or None, details={"log": list(log_lines)})
+
+
+def exited_at_once(exit_code: int, log_lines: Sequence[str]) -> ExitedAtOnceError:
+    return ExitedAtOnceError(
+        f"The program ended with code {exit_code} before it listened on $PORT." + _tail(log_lines)
+    )
+
+
+def not_listening(timeout_sec: float, log_lines: Sequence[str]) -> NotListeningError:
+    return NotListeningError(
+        f"The program did not listen on $PORT within {timeout_sec:g} s. Let its `web:` line "
+        "serve on that port." + _tail(log_lines)
+    )
+
+
+def _tail(log_lines: Sequence[str]) -> str:
+    return " Its last lines:\n" + "\n".join(log_lines) if log_lines else ""

@@ -1,0 +1,95 @@
+"""How a command is kept apart from the machine: the interface, and doing without."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@dataclass(slots=True)
+class WrappedCommand:
+    """A command to be run from outside, and the descriptors that it needs to inherit."""
+
+    uid: int | None = None
+    command: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    descriptors: list[int] = field(default_factory=list)
+
+    def add_content(self, content: bytes) -> int:
+        """A descriptor from which bubblewrap reads this content."""
+        descriptor = os.memfd_create("sandyard")
+        self.descriptors.append(descriptor)
+        os.write(descriptor, content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors.clear()
+
+
+class Isolation(Protocol):
+    """Keeps a command apart from the machine."""
+
+    @property
+    def folder(self) -> str:
+        """The workspace as a command inside sees it."""
+        ...
+
+    @property
+    def tools(self) -> str:
+        """Where `launch.py`, `relay.py` and `forward.py` are for a command inside."""
+        ...
+
+    @property
+    def python(self) -> str: ...
+
+    def path_inside(self, source: Path, *, at: str) -> str:
+        """The path of a source for a command to which it was added `at` a path."""
+        ...
+
+    def wrap(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        added: Mapping[str, Path] | None = None,
+        capabilities: Iterable[str] = (),
+    ) -> WrappedCommand:
+        """The command in isolation, where it also sees the sources that were added."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoIsolation:
+    """SANDBOX_ISOLATION=none: a command runs as the server's own user and sees what that sees."""
+
+    workspace: Path
+    python: str
+
+    @property
+    def folder(self) -> str:
+        return str(self.workspace)
+
+    @property
+    def tools(self) -> str:
+        return str(Path(__file__).parent)
+
+    def path_inside(self, source: Path, *, at: str) -> str:  # noqa: ARG002 - nothing is moved
+        return str(source)
+
+    def wrap(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        added: Mapping[str, Path] | None = None,  # noqa: ARG002 - everything is seen
+        capabilities: Iterable[str] = (),  # noqa: ARG002 - it has those of the server
+    ) -> WrappedCommand:
+        plain = {"PATH": os.environ.get("PATH", PATH), "HOME": self.folder}
+        return WrappedCommand(None, list(command), {**plain, **environment}, self.workspace)

@@ -1,0 +1,58 @@
+"""Whether this machine can isolate programs as was asked for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from sandyard.runtime.errors import IsolationMissingError
+from sandyard.runtime.local.jail import Jail, bubblewrap, system_python
+from sandyard.runtime.local.records import IsolationMode
+
+_PROBE_SEC = 10
+
+
+def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
+    """Return if a command runs in isolation, or raise IsolationMissingError."""
+    if mode == "none":
+        return
+    if bubblewrap() is None:
+        raise IsolationMissingError
+    # Any folder that everybody may enter will do as a workspace.
+    jail = Jail(Path("/usr"), python_for(mode), 4096, 4096, uid=uid)
+    probe = jail.wrap(["/bin/true"], environment={})
+    try:
+        done = subprocess.run(  # noqa: S603
+            probe.command,
+            env={},
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else [],
+            pass_fds=probe.descriptors,
+            capture_output=True,
+            timeout=_PROBE_SEC,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise IsolationMissingError(reason=str(error)) from error
+    finally:
+        probe.close()
+    if done.returncode:
+        stderr = done.stderr.decode(errors="replace").strip()[-300:]
+        raise IsolationMissingError(
+            "bubblewrap can't isolate programs here: "
+            f"{stderr}. Allow user namespaces and use bubblewrap 0.8 or later, or set "
+            "SANDBOX_ISOLATION=none.",
+            reason=stderr,
+        )
+
+
+def python_for(mode: IsolationMode) -> str:
+    """The Python that runs the relay beside the program."""
+    if mode == "none":
+        return sys.executable
+    python = system_python()
+    if python is None:
+        raise IsolationMissingError(
+            "The sandbox needs a Python under /usr: install python3, or set SANDBOX_ISOLATION=none."
+        )
+    return python

@@ -1,0 +1,71 @@
+"""The system calls that a sandbox does without, as a filter for bubblewrap.
+
+Refused is what would pass by the limits (memory that belongs to no process and to no file,
+choice of processors) and calls into the kernel that programs here have no use for.
+"""
+
+import errno
+import platform
+import struct
+from dataclasses import dataclass
+
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
+_X32_BIT = 0x40000000
+
+# AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK. Others, such as AF_VSOCK, know no network namespace.
+_SOCKET_FAMILIES = (1, 2, 10, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    architecture: int
+    socket: int
+    missing: tuple[int, ...]
+    """memfd_create memfd_secret shmget msgget semget io_uring_setup add_key request_key keyctl
+    bpf perf_event_open userfaultfd"""
+    forbidden: tuple[int, ...]
+    """sched_setaffinity sched_setscheduler sched_setattr"""
+
+
+_MACHINES = {
+    "x86_64": _Machine(
+        0xC000003E, 41, (319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323), (203, 144, 314)
+    ),
+    "aarch64": _Machine(
+        0xC00000B7,
+        198,
+        (279, 447, 194, 186, 190, 425, 217, 218, 219, 280, 241, 282),
+        (122, 119, 274),
+    ),
+}
+
+
+def program() -> bytes | None:
+    """The filter for this machine, or None where its numbers are not known."""
+    machine = _MACHINES.get(platform.machine())
+    if machine is None:
+        return None
+    code = [_step(_LOAD, _ARCHITECTURE_AT)]
+    code += [_step(_JUMP_EQUAL, machine.architecture, 1, 0), _refuse(errno.ENOSYS)]
+    code += [_step(_LOAD, _NUMBER_AT)]
+    code += [_step(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
+    for number in machine.missing:
+        code += [_step(_JUMP_EQUAL, number, 0, 1), _refuse(errno.ENOSYS)]
+    for number in machine.forbidden:
+        code += [_step(_JUMP_EQUAL, number, 0, 1), _refuse(errno.EPERM)]
+    code += [_step(_JUMP_EQUAL, machine.socket, 1, 0), _step(_RETURN, _ALLOW)]
+    code += [_step(_LOAD, _FIRST_ARGUMENT_AT)]
+    for family in _SOCKET_FAMILIES:
+        code += [_step(_JUMP_EQUAL, family, 0, 1), _step(_RETURN, _ALLOW)]
+    return b"".join([*code, _refuse(errno.EAFNOSUPPORT)])
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _refuse(number: int) -> bytes:
+    return _step(_RETURN, _ERRNO | number)

@@ -1,0 +1,114 @@
+"""Starts isolated commands, and runs short ones to their end."""
+
+import asyncio
+import math
+import os
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sandyard.runtime.local import processes
+from sandyard.runtime.local.isolation import WrappedCommand
+
+_STDERR_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    code: int
+    stderr: str
+    """The end of what it wrote to stderr."""
+
+
+async def spawn(
+    wrapped: WrappedCommand,
+    *,
+    stdin: int = DEVNULL,
+    stdout: int = DEVNULL,
+    stderr: int = DEVNULL,
+    inherited: Iterable[int] = (),
+) -> Process:
+    """The process. Broken off, it is ended first: asyncio's own way of breaking off in the middle
+    waits for ever for pipes that it has not connected yet."""
+    uid = wrapped.uid
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *wrapped.command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=wrapped.environment,
+            cwd=wrapped.folder,
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else [],
+            pass_fds=(*wrapped.descriptors, *inherited),
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await kill_tree(await starting)
+        raise
+    finally:
+        wrapped.close()
+
+
+async def run(
+    wrapped: WrappedCommand, *, timeout_sec: float, stdin: int = DEVNULL, stdout: int = DEVNULL
+) -> Outcome:
+    """Run to the end; TimeoutError, and nothing left of it, when that takes too long."""
+    process = await spawn(wrapped, stdin=stdin, stdout=stdout, stderr=PIPE)
+    assert process.stderr is not None  # noqa: S101 - it was asked for
+    try:
+        async with asyncio.timeout(timeout_sec):
+            stderr = b""
+            while chunk := await process.stderr.read(_STDERR_BYTES):
+                stderr = (stderr + chunk)[-_STDERR_BYTES:]
+            code = await process.wait()
+    finally:
+        await kill_tree(process)
+    return Outcome(code, stderr.decode(errors="replace").strip())
+
+
+async def kill_tree(process: Process, *, within_sec: float = 5) -> None:
+    """Kill the process and all below it; return when they are gone.
+
+    The processes of a pid namespace die with its first one, all at once. Its parent is only
+    killed if it does not notice.
+    """
+    until = asyncio.get_running_loop().time() + within_sec
+    while process.returncode is None:
+        below = processes.descendants(process.pid)
+        processes.kill(below)
+        if not below or asyncio.get_running_loop().time() > until:
+            processes.kill([process.pid])
+        try:
+            async with asyncio.timeout(0.02):
+                await process.wait()
+        except TimeoutError:
+            continue
+
+
+async def first_of(*waited: asyncio.Future[Any], timeout_sec: float | None = None) -> None:
+    """Return when one of them is done, or the time is over."""
+    await asyncio.wait(waited, timeout=timeout_sec, return_when=asyncio.FIRST_COMPLETED)
+
+
+@contextmanager
+def pinned(cpu: float) -> Iterator[None]:
+    """Children that begin inside use only as many processors as `cpu` says, one at least. A part
+    of one can't be given this way, and nobody gets more than was asked for."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    usable = sorted(os.sched_getaffinity(0))
+    count = max(1, math.floor(cpu))
+    first = os.getpid()  # sandboxes begin on different ones
+    os.sched_setaffinity(0, {usable[(first + n) % len(usable)] for n in range(count)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)

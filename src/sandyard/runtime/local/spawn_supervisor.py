@@ -1,0 +1,38 @@
+"""Starts a supervisor that shares nothing with the server: no session, descriptor or secret."""
+
+import os
+import sys
+from pathlib import Path
+
+import sandyard
+from sandyard.runtime.local import processes
+
+_SOURCES = Path(sandyard.__file__).parent.parent
+_LOCK_INSIDE = 3
+
+
+def spawn_supervisor(folder: Path, lock: int, *arguments: str) -> int:
+    """The supervisor's pid. It inherits the lock and nothing else of ours.
+
+    By `posix_spawn`, not `subprocess`: the supervisor is meant to live on when we forget it.
+    """
+    # Without /proc it needs psutil, and so the packages that are installed.
+    options = ["-S"] if processes.HAS_PROC else []
+    module = "sandyard.runtime.local.supervisor"
+    log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, *options, "-m", module, str(folder), *arguments],
+            {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(_SOURCES)},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+                (os.POSIX_SPAWN_DUP2, lock, _LOCK_INSIDE),
+            ],
+            setsid=True,
+            setsigmask=[],
+        )
+    finally:
+        os.close(log)

@@ -1,0 +1,39 @@
+"""A uid for each sandbox alone, so that limits and rights of one never touch another."""
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandyard.kit.errors import ExhaustedError
+
+
+class NoUidLeftError(ExhaustedError):
+    """All uids for sandboxes are in use. Forget sandboxes that have ended."""
+
+    code = "NO_UID_LEFT"
+
+
+class Uids:
+    """Which uid is whose: a link per uid, to the folder of the run. When that folder is gone
+    the uid is free again."""
+
+    def __init__(self, folder: Path, uids: Sequence[int]) -> None:
+        self._folder = folder
+        self._uids = uids
+
+    def take(self, run_folder: Path) -> int:
+        """A uid for this folder, which exists."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            taken = {path.name for path in self._folder.iterdir()}
+            for uid in self._uids:
+                link = self._folder / str(uid)
+                if link.name in taken:
+                    if link.exists():
+                        continue
+                    link.unlink()
+                link.symlink_to(os.path.relpath(run_folder, self._folder))
+                return uid
+        raise NoUidLeftError

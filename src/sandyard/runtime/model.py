@@ -1,0 +1,183 @@
+"""What a runtime runs, in which state, and the pure decisions about it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
+
+Kind = Literal["sandbox", "preview"]
+EndReason = Literal[
+    "stopped", "timeout", "exited", "out_of_memory", "out_of_storage", "killed", "not_started"
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_WEB_LINE = re.compile(r"^web:[ \t]*(\S.*?)\s*$", re.MULTILINE)
+_LONGEST_PATH = 1024
+_DEEPEST_PATH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """Names one run of a program. A new attempt is a new run, also of the same sandbox."""
+
+    kind: Kind
+    id: str
+    attempt: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("sandbox", "preview"):
+            raise InvalidRunIdError
+        if not (_NAME.fullmatch(self.id) and _NAME.fullmatch(self.attempt)):
+            raise InvalidRunIdError
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.id}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A git repository: `https://…`, or `builtin:<name>` for one that ships with the product."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files by their path. Without a Procfile they are served as a static site."""
+
+    contents: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Where the code comes from; a snapshot, if there is one, is restored instead."""
+
+    source: Repository | Files
+    snapshot_id: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sandbox may take. `cpu` counts cores; where only whole ones can be given, a part
+    of one is not. `max_running_sec` counts from when it listens."""
+
+    cpu: float
+    memory_bytes: int
+    processes: int
+    storage_bytes: int
+    max_running_sec: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    id: str
+    size_bytes: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    run_id: RunId
+    since_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """It listens. `started_at` is when its program began, which was before that."""
+
+    run_id: RunId
+    url: str
+    started_at: float
+    deadline_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """It does not serve any more; its end is being recorded and its snapshot taken."""
+
+    run_id: RunId
+    since_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end as its supervisor recorded it.
+
+    `started_at` is when its program began, None if it never did. `not_started` never listened;
+    `error_code` and `message` say why. `snapshot_error` says why there is no snapshot of
+    something that listened.
+    """
+
+    run_id: RunId
+    reason: EndReason
+    ended_at: float
+    started_at: float | None = None
+    exit_code: int | None = None
+    error_code: str | None = None
+    message: str = ""
+    snapshot: Snapshot | None = None
+    snapshot_error: str | None = None
+
+    @property
+    def has_listened(self) -> bool:
+        return self.reason != "not_started"
+
+
+RunState = Starting | Running | Stopping | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the process tree has used up to now (`cpu_seconds`) and holds at this moment."""
+
+    at: float
+    cpu_seconds: float
+    memory_bytes: int
+    storage_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Files to write and files to delete, by path; the deletions come first."""
+
+    written: Mapping[str, bytes] = field(default_factory=dict)
+    deleted: frozenset[str] = frozenset()
+
+
+def web_line(procfile: str) -> str | None:
+    """The command of the `web:` line, the first if there are several."""
+    found = _WEB_LINE.search(procfile)
+    return found.group(1) if found else None
+
+
+def path_parts(path: str) -> tuple[str, ...]:
+    """The parts of a path that stays inside the workspace, or UnsafePathError."""
+    parts = tuple(path.split("/"))
+    unsafe = (
+        not path
+        or "\0" in path
+        or "\\" in path
+        or len(path.encode(errors="surrogatepass")) > _LONGEST_PATH
+        or len(parts) > _DEEPEST_PATH
+        or any(part in ("", ".", "..") or _too_long(part) for part in parts)
+        or any(0xD800 <= ord(character) <= 0xDFFF for character in path)
+    )
+    if unsafe:
+        raise UnsafePathError(path)
+    return parts
+
+
+def _too_long(part: str) -> bool:
+    return len(part.encode(errors="surrogatepass")) > 255
+
+
+def log_line(line: bytes) -> str:
+    return line.decode(errors="replace").rstrip("\r")
+
+
+def log_lines(content: bytes) -> list[str]:
+    return [log_line(line) for line in content.removesuffix(b"\n").split(b"\n")] if content else []

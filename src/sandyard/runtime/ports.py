@@ -1,0 +1,103 @@
+"""What the Platform and Previews need from whatever runs programs, as promises."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from sandyard.runtime.model import (
+    Ended,
+    FileChanges,
+    Kind,
+    Limits,
+    Program,
+    RunId,
+    Running,
+    RunState,
+    Sample,
+    Snapshot,
+)
+
+
+class Runtime(Protocol):
+    """Runs programs, each under a run id, and keeps what it knows of them when the server dies.
+
+    A program runs at most once per run id. It is ended at its deadline to the second,
+    whether a server is there or not. How and when it ended is kept until `forget`. Every method
+    raises UnavailableError when the runtime is away; that is never told as an end.
+    """
+
+    async def check(self) -> None:
+        """Return if programs can be started here, isolated as was asked for."""
+        ...
+
+    async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
+        """Return when the program listens on its PORT; it may end in the same moment.
+
+        - Concurrent calls for one run id start one program; all of them get it, or its failure.
+        - Raises a StartFailedError that names the reason, and then nothing runs; an Ended with
+          the reason `not_started` is kept until `forget`.
+        - Raises AttemptEndedError if this attempt has come to its end before, InvalidError or
+          SnapshotNotFoundError if it can't be tried: then nothing is kept.
+        """
+        ...
+
+    async def stop(self, run_id: RunId) -> Ended:
+        """End the program and all its processes; the same Ended however often it is asked.
+
+        The workspace is kept as a snapshot, also at a time-out and when the program ends by
+        itself, but not if it never listened. Raises RunNotFoundError.
+        """
+        ...
+
+    async def find(self, run_id: RunId) -> RunState | None:
+        """How it stands. What lost its supervisor is ended first, with its processes."""
+        ...
+
+    async def list_runs(self, kind: Kind) -> Sequence[RunState]:
+        """All runs of this kind that are not forgotten, each as `find` tells it."""
+        ...
+
+    async def forget(self, run_id: RunId) -> None:
+        """Drop the record, the logs and the workspace, not the snapshot; nothing if unknown.
+
+        Raises StillRunningError.
+        """
+        ...
+
+    async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
+        """Move the deadline, to a later or an earlier time. Raises NotRunningError."""
+        ...
+
+    async def sample(self, run_id: RunId) -> Sample:
+        """Measure the real process tree. Raises NotRunningError."""
+        ...
+
+    async def tail_logs(self, run_id: RunId, *, lines: int) -> Sequence[str]:
+        """The last lines that the program wrote, oldest first. Raises RunNotFoundError."""
+        ...
+
+    def follow_logs(self, run_id: RunId, *, lines: int = 0) -> AsyncIterator[str]:
+        """The last `lines` and then each new one, until the program has ended.
+
+        Old lines may be missing when it writes faster than they are read. Raises RunNotFoundError.
+        """
+        ...
+
+    async def write_files(self, run_id: RunId, changes: FileChanges) -> None:
+        """Bring the files of a running program up to date, each file at once or not at all.
+
+        No path leaves the workspace, whatever links the program made there. Raises
+        UnsafePathError before anything is written, FilesTooLargeError and NotRunningError.
+        """
+        ...
+
+    async def has_snapshot(self, snapshot_id: str) -> bool:
+        """Whether a start from here could restore it; another node may have it if not."""
+        ...
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None: ...
+
+    async def list_snapshots(self) -> Sequence[Snapshot]: ...
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        """Return when it is gone, by this call or before it."""
+        ...

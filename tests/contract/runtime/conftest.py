@@ -1,0 +1,20 @@
+"""Every runtime, with a place of its own for each test."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandyard.runtime.ports import Runtime
+from tests.runtimes import RUNTIMES, RuntimeHost, runtime_host
+
+
+@pytest.fixture(params=RUNTIMES)
+async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RuntimeHost]:
+    async with runtime_host(request.param, tmp_path) as host:
+        yield host
+
+
+@pytest.fixture
+def runtime(host: RuntimeHost) -> Runtime:
+    return host.connect()

@@ -1,0 +1,181 @@
+"""A hostile program takes more than its share, and gets no more."""
+
+import asyncio
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from sandyard.runtime.local.runtime import LocalRuntime
+from sandyard.runtime.model import Running
+from tests.integration.runtime.attacks.others import still_works
+from tests.integration.runtime.programs import (
+    LIMITS,
+    MEGABYTE,
+    OBEDIENT,
+    inside,
+    send,
+    started,
+    until_ended,
+)
+
+_CALL = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    return "got in" if libc.syscall(number, *arguments) >= 0 else ctypes.get_errno()
+"""
+
+
+async def it_forks_without_end_in_vain(runtime: LocalRuntime, _: Path) -> None:
+    async with started(runtime) as running:
+        code = """
+import os, time
+made = 0
+try:
+    for made in range(10000):
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+except BlockingIOError:
+    print(made)
+"""
+        assert 4 <= int(await inside(running, code)) <= LIMITS.processes
+        await still_works(runtime)
+        ended = await runtime.stop(running.run_id)
+        assert ended.reason == "stopped"
+
+
+async def a_fork_bomb_ends_with_its_sandbox(runtime: LocalRuntime, _: Path) -> None:
+    async with started(runtime) as running:
+        bomb = "import subprocess; subprocess.Popen('bomb() { bomb | bomb & }; bomb', shell=True)"
+        await send(running, bomb)
+        await asyncio.sleep(0.5)
+        ended = await runtime.stop(running.run_id)
+        assert ended.reason in ("stopped", "exited")
+        await still_works(runtime)
+
+
+async def one_process_takes_no_more_memory_than_its_share(runtime: LocalRuntime, _: Path) -> None:
+    async with started(runtime) as running:
+        code = """
+try:
+    taken = bytearray(300 << 20)
+    print("took it")
+except MemoryError:
+    print("refused")
+"""
+        assert await inside(running, code) == "refused"
+        assert isinstance(await runtime.find(running.run_id), Running)
+
+
+async def many_processes_take_no_more_either(runtime: LocalRuntime, _: Path) -> None:
+    async with started(runtime) as running:
+        code = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        taken = bytearray(os.urandom(1 << 20) * 60)
+        time.sleep(60)
+"""
+        await send(running, code)
+        assert (await until_ended(runtime, running.run_id)).reason == "out_of_memory"
+        await still_works(runtime)
+
+
+async def memory_that_is_shared_and_hidden_is_found(runtime: LocalRuntime, _: Path) -> None:
+    """Shared pages that are touched and then dropped from the tables are in no process's sum."""
+    async with started(runtime) as running:
+        code = """
+import mmap, time
+held = []
+for _ in range(40):
+    shared = mmap.mmap(-1, 50 << 20)
+    shared.write(bytes(50 << 20))
+    shared.madvise(mmap.MADV_DONTNEED)
+    held.append(shared)
+time.sleep(60)
+"""
+        await send(running, code)
+        assert (await until_ended(runtime, running.run_id)).reason == "out_of_memory"
+
+
+async def folders_in_memory_are_bounded(runtime: LocalRuntime, _: Path) -> None:
+    async with started(runtime) as running:
+        code = """
+for place in ("/tmp/x", "/dev/shm/x"):
+    try:
+        with open(place, "wb") as file:
+            for _ in range(400):
+                file.write(bytes(1 << 20))
+        print("took it")
+    except OSError as error:
+        print(error.errno)
+"""
+        await send(running, code)
+        # Each is full at half of the memory; together they are more than there is beside ours.
+        assert (await until_ended(runtime, running.run_id)).reason == "out_of_memory"
+        await still_works(runtime)
+
+
+async def memory_of_nobody_is_not_given(runtime: LocalRuntime, _: Path) -> None:
+    if os.uname().machine != "x86_64":
+        return
+    async with started(runtime) as running:
+        memfd, shmget, io_uring, keyctl = 319, 29, 425, 250
+        code = (
+            _CALL
+            + f"""
+print(call({memfd}, b"x", 0), call({shmget}, 0, 1 << 20, 0o1600))
+print(call({io_uring}, 1, 0), call({keyctl}, 0, -3, 1))
+"""
+        )
+        assert (await inside(running, code)).split() == [str(errno.ENOSYS)] * 4
+
+
+async def it_keeps_to_its_processors(runtime: LocalRuntime, _: Path) -> None:
+    async with started(runtime) as running:
+        code = """
+import os
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+except PermissionError:
+    print("refused", len(os.sched_getaffinity(0)))
+"""
+        assert await inside(running, code) == "refused 1"
+
+
+async def it_stores_no_more_than_its_share(runtime: LocalRuntime, _: Path) -> None:
+    limits = replace(LIMITS, storage_bytes=40 * MEGABYTE)
+    one_file = """
+try:
+    with open("large", "wb") as file:
+        for _ in range(50):
+            file.write(bytes(1 << 20))
+    print("stored it")
+except OSError as error:
+    print("refused")
+"""
+    many_files = """
+import os
+for number in range(12):
+    with open(f"f{number}", "wb") as file:
+        file.write(os.urandom(5 << 20))
+"""
+    unlinked_files = """
+import os, time
+held = []
+for number in range(12):
+    held.append(open(f"f{number}", "wb"))
+    os.unlink(f"f{number}")
+    held[-1].write(os.urandom(5 << 20))
+    held[-1].flush()
+time.sleep(30)
+"""
+    async with started(runtime, OBEDIENT, limits) as running:
+        assert await inside(running, one_file) == "refused"
+    for code in (many_files, unlinked_files):
+        async with started(runtime, OBEDIENT, limits) as running:
+            await send(running, code)
+            assert (await until_ended(runtime, running.run_id)).reason == "out_of_storage"
+    await still_works(runtime)
