@@ -1,27 +1,35 @@
-"""The guard at every door of the Platform: a login or an API key, checked anew on each request.
+"""The guard of every endpoint of the Platform: a login or an API key, checked anew on each request.
 
 What is taken away (a login, a key, a role, the whole account) is gone with the next request,
-because standing is read from the store each time, by one statement, and never kept.
+because credentials are looked up in the store each time, by one statement, and never cached.
 """
 
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.requests import Request
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ForbiddenError, UnauthorizedError
-from sandyard.kit.http import ACCOUNT_KEY, values_of
+from sandyard.kit.http import SecurityScheme, find_credential, secured_by
 from sandyard.platform.api_keys.model import hash_api_key
 from sandyard.platform.logins import Logins
 from sandyard.platform.principal import Principal, Role
+from sandyard.platform.request_rate import RequestRate
 
-LOGIN = "Login"
-"""The name of the scheme in the API's document."""
-OPENED_BY_ACCOUNTS: dict[str, Any] = {"security": [{LOGIN: []}, {ACCOUNT_KEY: []}]}
-"""Describes a door that a login or an API key opens, for `openapi_extra`."""
+LOGIN = SecurityScheme(
+    "Login",
+    "The `access_token` that `POST /api/v1/auth/login` answers, or an API key (`sbk-…`).",
+)
+ACCOUNT_KEY = SecurityScheme(
+    "AccountKey",
+    "The `api_key` that `POST /api/v1/api-keys` answers, once.",
+    header="X-API-Key",
+)
+ACCOUNT_SECURITY = secured_by(LOGIN, ACCOUNT_KEY)
+"""The security requirement of account-guarded endpoints, for `openapi_extra`."""
 
 LAST_USED_EVERY = timedelta(minutes=5)
 
@@ -41,7 +49,7 @@ class AdminsOnlyError(ForbiddenError):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AccountCredential:
     """What an account may do at this moment."""
 
     account_id: str
@@ -51,19 +59,19 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyStanding:
-    account: Standing
+class KeyCredential:
+    account: AccountCredential
     key_id: str
     is_active: bool
     last_used_at: datetime | None
 
 
-class Standings(Protocol):
-    """Who may come in, as last written, never as it was a moment ago."""
+class CredentialLookup(Protocol):
+    """Credentials as last written, never as they were a moment ago."""
 
-    async def find_account(self, account_id: str) -> Standing | None: ...
+    async def find_account(self, account_id: str) -> AccountCredential | None: ...
 
-    async def find_key(self, key_hash: str) -> KeyStanding | None:
+    async def find_key(self, key_hash: str) -> KeyCredential | None:
         """The key and its account, in one statement; None if there is none, or it was deleted."""
         ...
 
@@ -73,21 +81,31 @@ class Standings(Protocol):
 
 
 class AccessGuard:
-    """Its methods are dependencies of FastAPI: `Annotated[Principal, Depends(guard.account)]`."""
+    """Its methods are the checks of guarded routes."""
 
-    def __init__(self, standings: Standings, logins: Logins, *, clock: Clock) -> None:
-        self._standings = standings
+    def __init__(
+        self,
+        credentials: CredentialLookup,
+        logins: Logins,
+        requests: RequestRate,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._credentials = credentials
         self._logins = logins
+        self._requests = requests
         self._clock = clock
 
     async def account(self, request: Request) -> Principal:
-        """The account that the request comes from; LoginRequiredError if it does not say."""
+        """The account that the request comes from; LoginRequiredError if it does not say,
+        RepeatedCredentialError if it says so twice, RateLimitedError if it does too often."""
         credential = _credential(request)
         now = utc_time(self._clock.now())
         if _API_KEY.match(credential):
             principal = await self._by_key(credential, now)
         else:
             principal = await self._by_login(credential, now)
+        await self._requests.count(principal.account_id)
         request.state.log = {"account_id": principal.account_id, "key_id": principal.key_id}
         return principal
 
@@ -99,37 +117,29 @@ class AccessGuard:
 
     async def _by_login(self, token: str, now: datetime) -> Principal:
         claim = self._logins.read(token, now=now)
-        standing = await self._standings.find_account(claim.account_id) if claim else None
+        account = await self._credentials.find_account(claim.account_id) if claim else None
         if (
             claim is None
-            or standing is None
-            or not standing.is_active
-            or claim.token_version != standing.token_version
+            or account is None
+            or not account.is_active
+            or claim.token_version != account.token_version
         ):
             raise LoginRequiredError
-        return Principal(standing.account_id, standing.role)
+        return Principal(account.account_id, account.role)
 
     async def _by_key(self, api_key: str, now: datetime) -> Principal:
-        key = await self._standings.find_key(hash_api_key(api_key))
+        key = await self._credentials.find_key(hash_api_key(api_key))
         if key is None or not key.is_active or not key.account.is_active:
             raise LoginRequiredError
         due = now - LAST_USED_EVERY
         if key.last_used_at is None or key.last_used_at <= due:
-            await self._standings.touch_key(key.key_id, now=now, unless_after=due)
+            await self._credentials.touch_key(key.key_id, now=now, unless_after=due)
         return Principal(key.account.account_id, key.account.role, key.key_id)
 
 
 def _credential(request: Request) -> str:
-    """The one credential of the request; two that might differ are none."""
-    headers = request.scope["headers"]
-    bearers, keys = values_of(headers, b"authorization"), values_of(headers, b"x-api-key")
-    if len(bearers) + len(keys) != 1:
+    """The one credential of the request."""
+    sent = find_credential(request.scope["headers"])
+    if sent is None or not sent.text or (sent.is_key and not _API_KEY.match(sent.text)):
         raise LoginRequiredError
-    if keys:
-        if not _API_KEY.match(key := keys[0].decode("latin-1")):
-            raise LoginRequiredError
-        return key
-    scheme, _, token = bearers[0].decode("latin-1").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
-        raise LoginRequiredError
-    return token.strip()
+    return sent.text

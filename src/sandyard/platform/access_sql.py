@@ -1,4 +1,4 @@
-"""Standings on SQLite or PostgreSQL."""
+"""Credential lookup on SQLite or PostgreSQL."""
 
 from datetime import datetime
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from sandyard.kit.sql import Database
-from sandyard.platform.access import KeyStanding, Standing
+from sandyard.platform.access import AccountCredential, KeyCredential
 from sandyard.platform.principal import Role
 from sandyard.platform.tables import api_keys, users
 
-_STANDING = (users.c.account_id, users.c.role, users.c.is_active, users.c.token_version)
-_account = sa.select(*_STANDING).where(users.c.account_id == sa.bindparam("account_id"))
+_ACCOUNT = (users.c.account_id, users.c.role, users.c.is_active, users.c.token_version)
+_account = sa.select(*_ACCOUNT).where(users.c.account_id == sa.bindparam("account_id"))
 _key = (
     sa.select(
-        *_STANDING,
+        *_ACCOUNT,
         api_keys.c.key_id,
         api_keys.c.is_active.label("key_is_active"),
         api_keys.c.last_used_at,
@@ -24,19 +24,21 @@ _key = (
 )
 
 
-class SqlStandings:
+class SqlCredentialLookup:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def find_account(self, account_id: str) -> Standing | None:
+    async def find_account(self, account_id: str) -> AccountCredential | None:
         row = await self._first(_account, account_id=account_id)
-        return None if row is None else _standing(row)
+        return None if row is None else _account_credential(row)
 
-    async def find_key(self, key_hash: str) -> KeyStanding | None:
+    async def find_key(self, key_hash: str) -> KeyCredential | None:
         row = await self._first(_key, key_hash=key_hash)
         if row is None:
             return None
-        return KeyStanding(_standing(row), row.key_id, row.key_is_active, row.last_used_at)
+        return KeyCredential(
+            _account_credential(row), row.key_id, row.key_is_active, row.last_used_at
+        )
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
         last = api_keys.c.last_used_at
@@ -53,5 +55,5 @@ class SqlStandings:
         )
 
 
-def _standing(row: Any) -> Standing:
-    return Standing(row.account_id, Role(row.role), row.is_active, row.token_version)
+def _account_credential(row: Any) -> AccountCredential:
+    return AccountCredential(row.account_id, Role(row.role), row.is_active, row.token_version)

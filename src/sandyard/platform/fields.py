@@ -15,24 +15,34 @@ from pydantic import (
     StrictStr,
 )
 
-from sandyard.kit.paging import CURSOR_PATTERN, MAX_LIMIT
+from sandyard.kit.patterns import pattern
 
-VISIBLE = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
+VISIBLE = pattern(
+    r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$",
+    "must be one line, with no space at its ends and no control characters",
+)
 """Anything that can be seen, on one line, with no space at its ends."""
-_PROSE = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
+_PROSE = pattern(
+    r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$",
+    "must have no control characters but tabs and new lines",
+)
 """Text of several lines."""
-SEARCHABLE = r"^[^\x00-\x1f\x7f-\x9f]+$"
+SEARCHABLE = pattern(r"^[^\x00-\x1f\x7f-\x9f]+$", "must be one line, with no control characters")
+ID = pattern(r"^[a-z0-9-]+$", "must be lower-case letters, digits and hyphens")
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=255, pattern=VISIBLE)]
 ShortName = Annotated[StrictStr, Field(min_length=1, max_length=100, pattern=VISIBLE)]
 Description = Annotated[StrictStr, Field(max_length=10_000, pattern=_PROSE)]
 Prose = Annotated[StrictStr, Field(min_length=1, max_length=10_000, pattern=_PROSE)]
 
-Money = Annotated[Decimal, PlainSerializer(lambda amount: f"{amount:.6f}", return_type=str)]
+_Exact = Annotated[Decimal, PlainSerializer(lambda exact: f"{exact:.6f}", return_type=str)]
+Money = _Exact
 """An amount in an answer: a text with six places."""
+Quantity = _Exact
+"""Hours of vCPU, or of GB, likewise."""
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
-Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN)]
+OtherId = Annotated[str | None, Query(max_length=25, pattern=ID)]
+"""The id of something else, to filter a listing by."""
 Search = Annotated[
     str | None,
     Query(min_length=1, max_length=100, pattern=SEARCHABLE, description="Some letters of it"),
@@ -53,9 +63,27 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    def sent(self) -> Any:
+        """The fields that were sent, with their values."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class NewNamedBody(RequestBody):
+    """What is made with a name and perhaps a description."""
+
+    name: Name
+    description: Description | None = None
+
+
+class NamedBody(RequestBody):
+    """Fields that are left out stay as they are."""
+
+    name: Name = unchanged()
+    description: Description | None = None
+
 
 def _no_number(value: object) -> object:
-    """A number is no time here: whether it counts seconds or years nobody can tell."""
+    """A number is no time here: it might count seconds or years."""
     if isinstance(value, str) and value.replace(".", "", 1).lstrip("+-").isdigit():
         raise ValueError("a date in the form of ISO 8601 is wanted, not a number")
     return value

@@ -63,7 +63,13 @@ class Logins:
                 )
             except jwt.InvalidTokenError:
                 continue
-            expires_at = claims["exp"]
-            if isinstance(expires_at, int) and now < utc_time(expires_at):
+            if _is_later(claims["exp"], now):
                 return LoginClaim(claims["sub"], claims["ver"])
         return None
+
+
+def _is_later(expires_at: object, now: datetime) -> bool:
+    try:
+        return isinstance(expires_at, int) and now < utc_time(expires_at)
+    except (OverflowError, ValueError, OSError):  # no time that a calendar has
+        return False

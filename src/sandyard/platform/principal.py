@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sandyard.kit.events import actor
+
 
 class Role(StrEnum):
     USER = "user"
@@ -21,3 +23,10 @@ class Principal:
     @property
     def is_admin(self) -> bool:
         return self.role is Role.ADMIN
+
+    @property
+    def actor(self) -> str:
+        """Who acts, as events tell it."""
+        if self.key_id is not None:
+            return actor("key", self.key_id)
+        return actor("account", self.account_id)

@@ -4,8 +4,9 @@ keys and indexes."""
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
+from sandyard.kit.events_sql import event_table
 from sandyard.kit.jobs_sql import job_table
-from sandyard.kit.sql_types import BIG_ID, Money, UtcTime
+from sandyard.kit.sql_types import BIG_ID, Money, UtcDay, UtcTime
 
 SCHEMA = "platform"
 JSON = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
@@ -16,6 +17,7 @@ users = sa.Table(
     "users",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("account_id", sa.String(12), nullable=False),
     sa.Column("email", sa.String(255), nullable=False),
     sa.Column("username", sa.String(100), nullable=False),
@@ -24,23 +26,22 @@ users = sa.Table(
     sa.Column("role", sa.String(50), nullable=False),
     sa.Column("is_active", sa.Boolean, nullable=False),
     sa.Column("is_verified", sa.Boolean, nullable=False),
-    sa.Column("verification_token", sa.String(255)),
     sa.Column("reset_token", sa.String(255)),
     sa.Column("reset_token_expiry", UtcTime),
     sa.Column("last_login", UtcTime),
     sa.Column("last_password_reset_request", UtcTime),
     sa.Column("token_version", sa.Integer, nullable=False),
     sa.Column("spend_threshold", Money),
-    sa.Column("spend_notified_at", UtcTime),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
 )
-"""Both tokens are SHA-256 in hexadecimal. A login holds while its `token_version` is the row's."""
+"""`reset_token` is SHA-256 in hexadecimal. A login holds while its `token_version` is the row's."""
 
 projects = sa.Table(
     "projects",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("project_id", sa.String(25), nullable=False),
     sa.Column("name", sa.String(255), nullable=False),
     sa.Column("description", sa.Text),
@@ -56,6 +57,7 @@ templates = sa.Table(
     "templates",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("template_id", sa.String(25), nullable=False),
     sa.Column("name", sa.String(255), nullable=False),
     sa.Column("description", sa.Text),
@@ -78,6 +80,7 @@ api_keys = sa.Table(
     "api_keys",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("api_key", sa.String(50), nullable=False),
     sa.Column("key_id", sa.String(25), nullable=False),
     sa.Column("user_account_id", sa.String(12), nullable=False),
@@ -90,12 +93,13 @@ api_keys = sa.Table(
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("deleted_at", UtcTime),
 )
-"""`api_key` is the beginning of the key, for people; what opens the door is `key_hash`."""
+"""`api_key` is the beginning of the key, for people; the credential is looked up by `key_hash`."""
 
 notifications = sa.Table(
     "notifications",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("notification_id", sa.String(25), nullable=False),
     sa.Column("user_account_id", sa.String(12), nullable=False),
     sa.Column("title", sa.String(255), nullable=False),
@@ -112,6 +116,7 @@ sandboxes = sa.Table(
     "sandboxes",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("sandbox_id", sa.String(25), nullable=False),
     sa.Column("name", sa.String(100), nullable=False),
     sa.Column("description", sa.Text),
@@ -138,12 +143,14 @@ sandboxes = sa.Table(
     sa.Column("stopped_at", UtcTime),
     sa.Column("timeout_at", UtcTime),
     sa.Column("recycled_at", UtcTime),
+    sa.Column("last_seen_at", UtcTime),
 )
 
 sandbox_usage = sa.Table(
     "sandbox_usage",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("usage_id", sa.String(25), nullable=False),
     sa.Column("sandbox_id", sa.String(25), nullable=False),
     sa.Column("user_account_id", sa.String(12), nullable=False),
@@ -163,6 +170,7 @@ sandbox_usage = sa.Table(
     sa.Column("cost", Money, nullable=False),
     sa.Column("is_billed", sa.Boolean, nullable=False),
     sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("deadline_at", UtcTime),
 )
 """A sandbox has an open row exactly while it is running. What keeping its snapshot costs is added
 up to `storage_counted_until`, as closed rows. `is_billed` once all of a closed row is on bills."""
@@ -184,25 +192,31 @@ billing_records = sa.Table(
     "billing_records",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("billing_id", sa.String(25), nullable=False),
     sa.Column("usage_id", sa.String(25), nullable=False),
     sa.Column("user_account_id", sa.String(12), nullable=False),
     sa.Column("project_id", sa.String(25)),
     sa.Column("sandbox_id", sa.String(25)),
-    sa.Column("billing_date", UtcTime, nullable=False),
+    sa.Column("billing_date", UtcDay, nullable=False),
     sa.Column("service_type", sa.String(50), nullable=False),
     sa.Column("usage_seconds", sa.Integer, nullable=False),
     sa.Column("hourly_rate", Money, nullable=False),
     sa.Column("amount", Money, nullable=False),
     sa.Column("description", sa.Text),
     sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("corrects", sa.String(25)),
+    sa.Column("cpu_hours", Money, nullable=False),
+    sa.Column("memory_hours", Money, nullable=False),
+    sa.Column("storage_hours", Money, nullable=False),
 )
-"""One row for each usage, day and service type."""
+"""One row for each usage, day and service type, and those that correct it. A row stays as it is."""
 
 pending_signups = sa.Table(
     "pending_signups",
     metadata,
     sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("signup_id", sa.String(25), nullable=False),
     sa.Column("email", sa.String(255), nullable=False),
     sa.Column("username", sa.String(100), nullable=False),
@@ -213,4 +227,25 @@ pending_signups = sa.Table(
     sa.Column("expires_at", UtcTime, nullable=False),
 )
 
+login_failures = sa.Table(
+    "login_failures",
+    metadata,
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("window_ends_at", UtcTime, nullable=False),
+)
+"""How many logins failed in a window of time; `key` is a hash of what they are counted by."""
+
+login_networks = sa.Table(
+    "login_networks",
+    metadata,
+    sa.Column("account_id", sa.String(12), primary_key=True),
+    sa.Column("network", sa.String(64), primary_key=True),
+    sa.Column("last_login_at", UtcTime, nullable=False),
+)
+"""Where each account has logged in from."""
+
 jobs = job_table(metadata)
+
+events = event_table(metadata)
+"""What happened to all of these, written in the transaction in which it happened."""

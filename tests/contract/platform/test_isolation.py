@@ -107,7 +107,11 @@ async def test_every_route_wants_a_credential(api: PlatformApi) -> None:
 
 async def test_admins_doors_are_closed_to_users_by_login_and_by_key(api: PlatformApi) -> None:
     ann = await api.account()
-    bodies = {"role": {"role": "admin"}, "notifications": {"title": "t", "message": "m"}}
+    bodies = {
+        "role": {"role": "admin"},
+        "notifications": {"title": "t", "message": "m"},
+        "end": {"reason": "r"},
+    }
     tried = 0
     for caller in (ann, await key_of(api, ann)):
         for path, operations in api.app.openapi()["paths"].items():
@@ -119,7 +123,7 @@ async def test_admins_doors_are_closed_to_users_by_login_and_by_key(api: Platfor
                 answer = await api.client.request(method, there, headers=caller.headers, json=body)
                 assert code_of(answer) == (403, "ADMINS_ONLY"), (method, path)
                 tried += 1
-    assert tried == 14
+    assert tried == 18
 
 
 async def test_ids_that_nobody_made_are_not_found(api: PlatformApi) -> None:

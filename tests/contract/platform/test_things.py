@@ -60,11 +60,20 @@ async def test_a_key_opens_what_a_login_opens_until_it_is_taken_away(api: Platfo
     assert (await api.call("GET", "/me", by_key)).status_code == 401
 
 
+async def test_a_key_makes_no_keys(api: PlatformApi) -> None:
+    ann = await api.account()
+    key = await made(api, "/api-keys", ann, name="ci")
+    by_key = Caller(ann.account_id, "", "", {"X-API-Key": key["api_key"]})
+    refused = await api.call("POST", "/api-keys", by_key, json={"name": "more"})
+    assert code_of(refused) == (403, "KEY_MAKES_NO_KEYS")
+    assert len((await api.get("/api-keys", ann))["api_keys"]) == 1
+
+
 async def test_a_login_and_a_key_together_open_nothing(api: PlatformApi) -> None:
     ann = await api.account()
     key = await made(api, "/api-keys", ann, name="ci")
     both = await api.call("GET", "/me", ann, headers={"X-API-Key": key["api_key"]})
-    assert code_of(both) == (401, "LOGIN_REQUIRED")
+    assert code_of(both) == (400, "REPEATED_CREDENTIAL")
 
 
 async def test_a_key_is_shown_once_and_then_by_its_beginning(api: PlatformApi) -> None:
@@ -331,3 +340,13 @@ async def test_times_are_of_the_clock(api: PlatformApi) -> None:
     project = await made(api, "/projects", ann, name="one")
     assert project["created_at"] == "2027-01-15T08:00:00Z"
     assert utc_time(api.clock.now()).isoformat().startswith("2027-01-15T08:00:00")
+
+
+async def test_sixty_changes_of_a_project_at_once_are_all_made(api: PlatformApi) -> None:
+    caller = await api.account()
+    project = await made(api, "/projects", caller, name="busy")
+    path = f"/projects/{project['project_id']}"
+    patches = (api.call("PATCH", path, caller, json={"description": f"{n}"}) for n in range(60))
+    answers = await asyncio.gather(*patches)
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.json()["description"] for answer in answers} == {f"{n}" for n in range(60)}

@@ -36,5 +36,5 @@ async def api(
     }
     async with platform_api(url, tmp_path, RunningClock(), sandboxes=local) as api:
         yield api
-        for held in await api.part.wired.runtime.list_held("sandbox"):
-            await api.part.wired.runtime.stop(held.owner)
+        for held in await api.part.wired.runtime.list_runs("sandbox"):
+            await api.part.wired.runtime.stop(held.run_id)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.platform.accounts.letters import Letters
+from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.mail import FileOutbox, Mail, SmtpMailer
 from tests.clocks import ManualClock
 from tests.platforms import read_outbox, token_in
@@ -16,8 +16,8 @@ from tests.smtp import smtp_server
 
 TOKEN = "t" * 43
 CLOCK = ManualClock(1_800_000_000)
-LETTERS = Letters("https://sandyard.example/api/v1")
-MAIL = LETTERS.verification(email="ann@example.com", username="ann", token=TOKEN)
+TEMPLATES = EmailTemplates("https://sandyard.example", "/api/v1")
+MAIL = TEMPLATES.verification(email="ann@example.com", username="ann", token=TOKEN)
 SENDER = "Sandyard <no-reply@example.com>"
 
 
@@ -69,5 +69,5 @@ async def test_an_address_cannot_add_a_header(tmp_path: Path) -> None:
 
 
 def test_a_line_to_paste_quotes_what_a_shell_would_run() -> None:
-    mail = LETTERS.email_taken(email="a'$(reboot)'@b.cd")
+    mail = TEMPLATES.email_taken(email="a'$(reboot)'@b.cd")
     assert """-d '{"email": "a'"'"'$(reboot)'"'"'@b.cd"}'""" in mail.text

@@ -1,23 +1,33 @@
 """What admins do with accounts. Each use case reads the clock once."""
 
-from sandyard.kit.clock import Clock, utc_time
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker, is_account_id, resource_id
 from sandyard.kit.ids import account_id as make_account_id
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.platform.accounts.errors import AccountNotFoundError
 from sandyard.platform.accounts.model import (
     Account,
     AccountFilter,
     AccountSort,
-    Decide,
+    OtherAdmins,
     activate,
-    deactivate_by,
-    give_role,
-    new_account,
-    normal_email,
+    change_role,
+    create_account,
+    deactivate,
 )
 from sandyard.platform.accounts.ports import AccountStore, Passwords
+from sandyard.platform.apply import BusyError, change
 from sandyard.platform.principal import Principal, Role
+from sandyard.platform.projects.model import create_default_project
+
+_ADMINS = "admins"
+"""The lock of decisions that rest on how many admins there are."""
 
 
 class Administration:
@@ -32,6 +42,7 @@ class Administration:
         self._store = store
         self._passwords = passwords
         self._clock = clock
+        self._locks = KeyedLocks()
         self._make_account_id = make_account_id
 
     async def list_accounts(
@@ -46,35 +57,67 @@ class Administration:
             raise AccountNotFoundError
         return account
 
-    async def activate(self, account_id: str) -> Account:
-        return await self._decide(account_id, activate)
+    async def deactivated(self, account_ids: Collection[str]) -> AbstractSet[str]:
+        """Those that are deactivated; one that never was is not among them."""
+        return await self._store.deactivated_accounts(account_ids) if account_ids else frozenset()
+
+    async def activate(self, account_id: str, *, by: Principal) -> Account:
+        cause = Cause.by(by.actor, self._clock)
+        return await change(
+            self._store,
+            lambda: self.get_account(account_id),
+            lambda account: activate(account, cause),
+            turn=self._locks.of(account_id),
+        )
 
     async def deactivate(self, account_id: str, *, by: Principal) -> Account:
         """In force with the next request. OwnAccountError, LastAdminError."""
-        return await self._decide(account_id, deactivate_by(by.account_id))
+        cause = Cause.by(by.actor, self._clock)
+        return await self._decide(
+            account_id,
+            lambda account, others: deactivate(account, others, by=by.account_id, cause=cause),
+        )
 
-    async def give_role(self, account_id: str, role: Role) -> Account:
+    async def give_role(self, account_id: str, role: Role, *, by: Principal) -> Account:
         """In force with the next request; logins end. LastAdminError."""
-        return await self._decide(account_id, give_role(role))
+        cause = Cause.by(by.actor, self._clock)
+        return await self._decide(
+            account_id, lambda account, others: change_role(account, role, others, cause)
+        )
 
     async def create_admin(self, *, email: str, username: str, password: str) -> Account:
-        """An admin whose address nobody verifies; AccountExistsError if something is taken."""
-        account = new_account(
+        """An admin whose address is verified by the first reset; AccountExistsError if something
+        is taken."""
+        password_hash = await self._passwords.hash(password)
+        cause = Cause.by(actor("operator"), self._clock)
+        account = create_account(
             account_id=self._make_account_id(),
-            email=normal_email(email),
+            email=email,
             username=username,
             full_name=None,
-            password_hash=await self._passwords.hash(password),
-            now=utc_time(self._clock.now()),
+            password_hash=password_hash,
             role=Role.ADMIN,
+            is_verified=False,
+            cause=cause,
         )
-        await self._store.add_account(account, project_id=resource_id("prj"))
-        return account
+        project = create_default_project(
+            project_id=resource_id("prj"), account_id=account.result.account_id, cause=cause
+        )
+        await self._store.apply(account, project)
+        return account.result
 
-    async def _decide(self, account_id: str, decide: Decide) -> Account:
-        now = utc_time(self._clock.now())
-        known = is_account_id(account_id)
-        account = await self._store.decide(account_id, decide, now=now) if known else None
-        if account is None:
-            raise AccountNotFoundError
-        return account
+    async def _decide(
+        self,
+        account_id: str,
+        decide: Callable[[Account, OtherAdmins], Transition[Account] | None],
+    ) -> Account:
+        async with self._locks.of(_ADMINS):
+            async for _ in Tries():
+                account = await self.get_account(account_id)
+                others = await self._store.find_other_admins(account_id)
+                transition = decide(account, others)
+                if transition is None:
+                    return account
+                if await self._store.apply(transition):
+                    return transition.result
+        raise BusyError

@@ -1,14 +1,20 @@
-"""The job that removes sign-ups which nobody verified."""
+"""Jobs that remove sign-ups which nobody verified, and counts of logins whose time is over."""
 
 from dataclasses import dataclass
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.platform.accounts.ports import SignupStore
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import ATTEMPTS, Cause
+from sandyard.platform.accounts.model import expire_signup
+from sandyard.platform.accounts.ports import LoginAttempts, SignupStore
+from sandyard.platform.apply import BusyError
+
+_BATCH = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SignupReport:
-    signups_removed: int
+    signups_removed: int = 0
 
 
 class RemoveExpiredSignups:
@@ -17,5 +23,29 @@ class RemoveExpiredSignups:
         self._clock = clock
 
     async def run(self) -> SignupReport:
-        now = utc_time(self._clock.now())
-        return SignupReport(await self._signups.remove_expired_signups(now=now))
+        cause = Cause.by(actor("job", "signups"), self._clock)
+        report, stale = SignupReport(), 0
+        while stale < ATTEMPTS:
+            expired = await self._signups.find_expired(now=cause.at, limit=_BATCH)
+            decided = [each for each in (expire_signup(one, cause) for one in expired) if each]
+            if not await self._signups.apply(*decided):
+                stale += 1
+                continue
+            report.signups_removed += len(decided)
+            if len(expired) < _BATCH:
+                return report
+        raise BusyError
+
+
+@dataclass(slots=True)
+class LoginReport:
+    rows_removed: int = 0
+
+
+class PruneLoginAttempts:
+    def __init__(self, attempts: LoginAttempts, *, clock: Clock) -> None:
+        self._attempts = attempts
+        self._clock = clock
+
+    async def run(self) -> LoginReport:
+        return LoginReport(await self._attempts.prune(now=utc_time(self._clock.now())))

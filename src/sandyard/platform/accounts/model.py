@@ -1,24 +1,56 @@
-"""Accounts, and what may be decided about them without any I/O."""
+"""Accounts and sign-ups, and what may be decided about them without any I/O."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
-from sandyard.platform.accounts.errors import LastAdminError, OwnAccountError
+from sandyard.kit.events import Event
+from sandyard.kit.patterns import pattern
+from sandyard.kit.transitions import (
+    DATA,
+    SECRET,
+    Cause,
+    Transition,
+    changed,
+    created,
+    remark,
+    removed,
+)
+from sandyard.platform.accounts.errors import (
+    InvalidResetTokenError,
+    InvalidVerificationTokenError,
+    LastAdminError,
+    OwnAccountError,
+)
+from sandyard.platform.notifications.model import Notice, NotificationType
 from sandyard.platform.principal import Role
+from sandyard.platform.updates import updated
 
 VERIFICATION_LIFETIME = timedelta(hours=24)
 RESET_LIFETIME = timedelta(hours=1)
+RESET_INTERVAL = timedelta(minutes=1)
+"""Between two mails with a reset token to one account, however many servers are asked."""
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-EMAIL = rf"^{_ATOM}(\.{_ATOM})*@({_LABEL}\.)+{_LABEL}$"
+EMAIL = pattern(
+    rf"^{_ATOM}(\.{_ATOM})*@({_LABEL}\.)+{_LABEL}$",
+    "must be an e-mail address, such as ada@example.com",
+)
 """An address alone: no display name, no quotes, no comments."""
-USERNAME = r"^[A-Za-z0-9._-]+$"
+USERNAME = pattern(r"^[A-Za-z0-9._-]+$", "must be letters, digits, ., _ and -")
+
+PASSWORD_CHANGED = Notice(
+    "Your password was changed",
+    "All logins have ended. If it was not you, reset your password and look at your API keys.",
+    NotificationType.WARNING,
+    related_entity_type="account",
+)
+_MILLIONTH = Decimal("0.000001")
 
 
 class AccountSort(StrEnum):
@@ -30,34 +62,60 @@ class AccountSort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
+    SUBJECT: ClassVar[str] = "account_id"
+    OWNER: ClassVar[str | None] = "account_id"
+
     account_id: str
     email: str
     username: str
-    password_hash: str = field(repr=False)
+    password_hash: str = field(repr=False, metadata=SECRET)
     full_name: str | None
     role: Role
     is_active: bool
     is_verified: bool
+    """Whether a token that was mailed to the address came back."""
     token_version: int
+    """A login holds while it names this number."""
     spend_threshold: Decimal | None
-    last_login: datetime | None
+    last_login: datetime | None = field(metadata=DATA)
     created_at: datetime
     updated_at: datetime
+    reset_token: str | None = field(default=None, repr=False, metadata=SECRET)
+    """As `hash_token` makes it."""
+    reset_token_expiry: datetime | None = None
+    last_password_reset_request: datetime | None = None
+    sequence: int = 0
+
+    @property
+    def is_active_admin(self) -> bool:
+        return self.is_active and self.role is Role.ADMIN
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSignup:
     """An account that waits for its mail to be read."""
 
+    SUBJECT: ClassVar[str] = "signup_id"
+    OWNER: ClassVar[str | None] = None
+
     signup_id: str
     email: str
     username: str
     full_name: str | None
-    verification_token: str = field(repr=False)
+    verification_token: str = field(repr=False, metadata=SECRET)
     """As `hash_token` makes it."""
-    password_hash: str = field(repr=False)
+    password_hash: str = field(repr=False, metadata=SECRET)
     created_at: datetime
     expires_at: datetime
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OtherAdmins:
+    """A fact: whether there are active admins besides this account."""
+
+    account_id: str
+    exist: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +124,10 @@ class Taken:
 
     email: bool
     username: bool
+
+    @property
+    def is_any(self) -> bool:
+        return self.email or self.username
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +144,7 @@ class ProfileChanges(TypedDict, total=False):
     spend_threshold: Decimal | None
 
 
-Decide = Callable[[Account, int], Account]
-"""The account as it should be, from it as it is and the number of other active admins."""
-
-
-def normal_email(email: str) -> str:
+def normalize_email(email: str) -> str:
     return email.lower()
 
 
@@ -95,65 +153,224 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def new_account(
+def create_signup(
+    *,
+    signup_id: str,
+    email: str,
+    username: str,
+    full_name: str | None,
+    token: str,
+    password_hash: str,
+    cause: Cause,
+) -> Transition[PendingSignup]:
+    signup = PendingSignup(
+        signup_id=signup_id,
+        email=normalize_email(email),
+        username=username,
+        full_name=full_name,
+        verification_token=hash_token(token),
+        password_hash=password_hash,
+        created_at=cause.at,
+        expires_at=cause.at + VERIFICATION_LIFETIME,
+    )
+    return created(signup, "signup.created", cause)
+
+
+def renew_signup(
+    signup: PendingSignup, taken: Taken, *, token: str, cause: Cause
+) -> Transition[PendingSignup] | None:
+    """Another token in place of the one that it has; None if it can't be verified any more."""
+    if signup.expires_at <= cause.at or taken.is_any:
+        return None
+    renewed = replace(
+        signup,
+        verification_token=hash_token(token),
+        expires_at=cause.at + VERIFICATION_LIFETIME,
+    )
+    return changed(signup, renewed, "signup.renewed", cause)
+
+
+def verify_signup(
+    signup: PendingSignup,
+    of_address: Sequence[PendingSignup],
+    taken: Taken,
+    *,
+    account_id: str,
+    cause: Cause,
+) -> tuple[Transition[Account], Sequence[Transition[PendingSignup]]]:
+    """The account, and the end of the sign-up and of the others of its address;
+    InvalidVerificationTokenError."""
+    if signup.expires_at <= cause.at or taken.is_any:
+        raise InvalidVerificationTokenError
+    account = create_account(
+        account_id=account_id,
+        email=signup.email,
+        username=signup.username,
+        full_name=signup.full_name,
+        password_hash=signup.password_hash,
+        cause=cause,
+    )
+    others = [each for each in of_address if each.signup_id != signup.signup_id]
+    used_up = cause.because("its address was verified by another sign-up")
+    ended = [removed(each, "signup.expired", used_up) for each in others]
+    return account, [removed(signup, "signup.verified", cause), *ended]
+
+
+def expire_signup(signup: PendingSignup, cause: Cause) -> Transition[PendingSignup] | None:
+    return removed(signup, "signup.expired", cause) if signup.expires_at <= cause.at else None
+
+
+def create_account(
     *,
     account_id: str,
     email: str,
     username: str,
     full_name: str | None,
     password_hash: str,
-    now: datetime,
+    cause: Cause,
     role: Role = Role.USER,
-) -> Account:
-    """An account whose e-mail address is known to be right."""
-    return Account(
+    is_verified: bool = True,
+) -> Transition[Account]:
+    account = Account(
         account_id=account_id,
-        email=email,
+        email=normalize_email(email),
         username=username,
         password_hash=password_hash,
         full_name=full_name,
         role=role,
         is_active=True,
-        is_verified=True,
+        is_verified=is_verified,
         token_version=0,
         spend_threshold=None,
         last_login=None,
-        created_at=now,
-        updated_at=now,
+        created_at=cause.at,
+        updated_at=cause.at,
+    )
+    return created(account, "account.created", cause)
+
+
+def update_profile(
+    account: Account, changes: ProfileChanges, cause: Cause
+) -> Transition[Account] | None:
+    after = replace(account, **changes)
+    if after.spend_threshold is not None:  # always in the form in which it is read back
+        after = replace(after, spend_threshold=after.spend_threshold.quantize(_MILLIONTH))
+    return updated(account, after, "account.updated", cause)
+
+
+def activate(account: Account, cause: Cause) -> Transition[Account] | None:
+    return updated(account, replace(account, is_active=True), "account.activated", cause)
+
+
+def deactivate(
+    account: Account, others: OtherAdmins, *, by: str, cause: Cause
+) -> Transition[Account] | None:
+    """Ends the account's logins and keys at once. OwnAccountError if an admin deactivates himself,
+    LastAdminError."""
+    if account.account_id == by:
+        raise OwnAccountError
+    if not account.is_active:
+        return None
+    after = replace(_without_logins(account), is_active=False)
+    given = _require_other_admin(account, others)
+    return updated(account, after, "account.deactivated", cause, given=given)
+
+
+def change_role(
+    account: Account, role: Role, others: OtherAdmins, cause: Cause
+) -> Transition[Account] | None:
+    """Ends the account's logins, so that the next one begins with the new role. LastAdminError."""
+    if account.role is role:
+        return None
+    after = replace(_without_logins(account), role=role)
+    given = _require_other_admin(account, others)
+    return updated(account, after, "account.role_changed", cause, given=given)
+
+
+def end_logins(account: Account, cause: Cause) -> Transition[Account] | None:
+    """No login that was given out before holds any more; API keys do."""
+    return updated(account, _without_logins(account), "logins.ended", cause)
+
+
+def change_password(account: Account, password_hash: str, cause: Cause) -> Transition[Account]:
+    """Ends all logins and any reset."""
+    after = _with_password(account, password_hash, cause)
+    return changed(account, after, "password.changed", cause)
+
+
+def request_reset(account: Account, token: str, cause: Cause) -> Transition[Account] | None:
+    """A token in place of any other; None if the account is not active, or was sent one within
+    `RESET_INTERVAL`."""
+    last = account.last_password_reset_request
+    if not account.is_active or (last is not None and cause.at < last + RESET_INTERVAL):
+        return None
+    after = replace(
+        account,
+        reset_token=hash_token(token),
+        reset_token_expiry=cause.at + RESET_LIFETIME,
+        last_password_reset_request=cause.at,
+    )
+    return changed(account, after, "password.reset_requested", cause)
+
+
+def reset_password(
+    account: Account, token: str, password_hash: str, cause: Cause
+) -> Transition[Account]:
+    """As `change_password` does, with the token of a mail, which verifies the address too;
+    InvalidResetTokenError."""
+    if (
+        not account.is_active
+        or account.reset_token != hash_token(token)
+        or account.reset_token_expiry is None
+        or account.reset_token_expiry <= cause.at
+    ):
+        raise InvalidResetTokenError
+    after = replace(_with_password(account, password_hash, cause), is_verified=True)
+    return changed(account, after, "password.reset", cause)
+
+
+def rehash_password(account: Account, password_hash: str, cause: Cause) -> Transition[Account]:
+    """The same password, hashed at another cost."""
+    after = replace(account, password_hash=password_hash)
+    return changed(account, after, "password.rehashed", cause)
+
+
+def login_succeeded(account: Account, cause: Cause, *, address: str) -> Event:
+    return _login(account, "login.succeeded", cause, address)
+
+
+def login_failed(account: Account, cause: Cause, *, address: str) -> Event:
+    return _login(account, "login.failed", cause, address)
+
+
+def _login(account: Account, kind: str, cause: Cause, address: str) -> Event:
+    return remark(
+        account.account_id,
+        kind,
+        cause,
+        account_id=account.account_id,
+        data={"address": address},
     )
 
 
-def activate(account: Account, _other_admins: int) -> Account:
-    return replace(account, is_active=True)
+def _with_password(account: Account, password_hash: str, cause: Cause) -> Account:
+    return replace(
+        _without_logins(account),
+        password_hash=password_hash,
+        reset_token=None,
+        reset_token_expiry=None,
+        updated_at=cause.at,
+    )
 
 
-def deactivate_by(admin_id: str) -> Decide:
-    """Ends the account's logins and keys at once. Nobody deactivates himself or the last admin."""
-
-    def decide(account: Account, other_admins: int) -> Account:
-        if account.account_id == admin_id:
-            raise OwnAccountError
-        _require_admin_left(account, other_admins)
-        return _changed(account, replace(account, is_active=False))
-
-    return decide
+def _without_logins(account: Account) -> Account:
+    return replace(account, token_version=account.token_version + 1)
 
 
-def give_role(role: Role) -> Decide:
-    """Ends the account's logins, so that the next one begins with the new role."""
-
-    def decide(account: Account, other_admins: int) -> Account:
-        if role is not Role.ADMIN:
-            _require_admin_left(account, other_admins)
-        return _changed(account, replace(account, role=role))
-
-    return decide
-
-
-def _require_admin_left(account: Account, other_admins: int) -> None:
-    if account.role is Role.ADMIN and account.is_active and other_admins == 0:
+def _require_other_admin(account: Account, others: OtherAdmins) -> tuple[OtherAdmins, ...]:
+    """LastAdminError if an active admin is the only one; else the fact that he is not."""
+    if not account.is_active_admin:
+        return ()
+    if not others.exist:
         raise LastAdminError
-
-
-def _changed(before: Account, after: Account) -> Account:
-    return before if after == before else replace(after, token_version=before.token_version + 1)
+    return (others,)

@@ -1,116 +1,103 @@
 """What the accounts need of others. Every method of a store raises UnavailableError when its
 engine is away."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
+from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Transition
+from sandyard.platform.accounts.login_model import Counts, LoginAttempt
 from sandyard.platform.accounts.model import (
     Account,
     AccountFilter,
     AccountSort,
-    Decide,
+    OtherAdmins,
     PendingSignup,
-    ProfileChanges,
     Taken,
 )
-from sandyard.platform.notifications.model import Notice
 
 
 class SignupStore(Protocol):
-    async def add_signup(self, signup: PendingSignup) -> Taken:
-        """Keep the sign-up, and tell what of it is taken. It is kept in any case, so that the
-        time this takes tells nothing; one of which something is taken can't be verified."""
+    async def find_taken(self, *, email: str, username: str) -> Taken: ...
+
+    async def find_by_token(self, verification_token: str) -> PendingSignup | None:
+        """By the token's hash."""
         ...
 
-    async def renew_signups(
-        self, email: str, *, verification_tokens: Sequence[str], now: datetime, expires_at: datetime
-    ) -> Sequence[PendingSignup]:
-        """The newest sign-ups of this address whose time is not over, as many as there are tokens
-        at most, each with one of them in place of its old one, in the tokens' order."""
+    async def find_of_address(self, email: str, *, limit: int) -> Sequence[PendingSignup]:
+        """The newest first."""
         ...
 
-    async def verify_signup(
-        self, verification_token: str, *, account_id: str, project_id: str, now: datetime
-    ) -> Account | None:
-        """Make the account and its default project of the sign-up with this token, together or
-        not at all; every sign-up of the address is used up by it.
+    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[PendingSignup]: ...
 
-        None if there is no such sign-up, its time is over, or its address or name is taken.
-        Raises AccountExistsError if the account id is taken, or another caller was quicker.
-        """
-        ...
-
-    async def remove_expired_signups(self, *, now: datetime) -> int:
-        """How many there were."""
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+        """Compare and set; AccountExistsError if an account's id, address or name is taken."""
         ...
 
 
 class AccountStore(Protocol):
-    async def add_account(self, account: Account, *, project_id: str) -> None:
-        """Add the account and its default project; AccountExistsError if something is taken."""
-        ...
-
     async def find_account(self, account_id: str) -> Account | None: ...
 
     async def find_by_login(self, login: str) -> Account | None:
         """By e-mail address or user name, in capitals or not."""
         ...
 
-    async def note_login(
-        self, account_id: str, *, now: datetime, password_hash: str | None
-    ) -> None:
-        """Keep when it was, and the hash if it is given: the same password, hashed better."""
+    async def find_by_reset_token(self, reset_token: str) -> Account | None:
+        """By the token's hash."""
         ...
 
-    async def set_reset_token(
-        self, email: str, *, reset_token: str, now: datetime, expires_at: datetime
-    ) -> Account | None:
-        """Put the token in place of any other; None if there is no such active account."""
-        ...
+    async def find_other_admins(self, account_id: str) -> OtherAdmins: ...
 
-    async def reset_password(
-        self, reset_token: str, *, password_hash: str, now: datetime, notice: Notice
-    ) -> Account | None:
-        """Set the password and end all logins, using the token up, and tell the account so;
-        None if there is no such token or its time is over."""
-        ...
-
-    async def change_password(
-        self, account_id: str, *, password_hash: str, now: datetime, notice: Notice
-    ) -> None:
-        """Set the password, end all logins and any reset, and tell the account so."""
-        ...
-
-    async def end_logins(self, account_id: str, *, now: datetime) -> None:
-        """No login that was given out before holds any more; API keys do."""
-        ...
-
-    async def update_profile(
-        self, account_id: str, changes: ProfileChanges, *, now: datetime
-    ) -> Account: ...
+    async def deactivated_accounts(self, account_ids: Collection[str]) -> AbstractSet[str]: ...
 
     async def page_of_accounts(
         self, only: AccountFilter, *, sort: AccountSort, limit: int, cursor: str | None
     ) -> Page[Account]: ...
 
-    async def decide(self, account_id: str, decide: Decide, *, now: datetime) -> Account | None:
-        """Apply a decision about role and activity while nobody else makes one; None if there is
-        no such account."""
+    async def touch_login(self, account_id: str, *, now: datetime) -> None:
+        """Keep when the last login was."""
+        ...
+
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+        """Compare and set; in force with the next request. AccountExistsError."""
         ...
 
 
-class Attempts(Protocol):
-    """How often somebody may try."""
+class LoginAttempts(Protocol):
+    """Failed logins, counted for all replicas together, and where accounts have logged in from.
+    No state, so that it has no events."""
 
-    async def count(self, action: str, *, account: str | None = None, address: str) -> None:
-        """Count one attempt, by the account that is meant and the address that it comes from;
-        RateLimitedError with `retry_after` if it is one too many."""
+    async def is_known(self, account_id: str, network: str, *, now: datetime) -> bool:
+        """Whether the account has logged in from this network."""
         ...
 
-    async def forgive(self, action: str, *, account: str) -> None:
-        """Forget the attempts on this account, after one that was right."""
+    async def change(self, attempt: LoginAttempt, decide: Callable[[Counts], Counts]) -> Counts:
+        """Write and return what is decided of the attempt's counts; no other attempt with one of
+        its keys is decided meanwhile. Nothing is written if `decide` raises."""
+        ...
+
+    async def remember(self, account_id: str, network: str, *, now: datetime) -> None:
+        """The account has logged in from this network."""
+        ...
+
+    async def prune(self, *, now: datetime) -> int:
+        """Remove what counts no more; how many rows."""
+        ...
+
+
+class RateLimiter(Protocol):
+    """How often an action may be tried, for each account that is meant and each address."""
+
+    async def hit(self, action: str, *, account: str | None = None, address: str) -> None:
+        """Count one try; RateLimitedError with `retry_after` if it is one too many, which then
+        does not count."""
+        ...
+
+    async def reset(self, action: str, *, account: str) -> None:
+        """Forget the tries on this account, after one that succeeded."""
         ...
 
 

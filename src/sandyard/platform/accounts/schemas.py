@@ -7,12 +7,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
 
+from sandyard.kit.schemas import PageAnswer, example, example_of
 from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
 from sandyard.platform.fields import SEARCHABLE, Money, Name, RequestBody
 from sandyard.platform.logins import Login
 from sandyard.platform.principal import Role
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 128
+
+_PASSWORD, _NEW_PASSWORD = "correct horse battery", "battery staple horse"
+_MAIL_TOKEN = "Zk3vW8yQ1sR6tU9xB2dE5gH7jK0mN4pA3cF6iL8oS1u"  # noqa: S105 - an example
+_ACCESS_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI0ODM5MjAxNzU2MzQifQ.c2lnbmF0dXJl"  # noqa: S105
 
 Email = Annotated[StrictStr, Field(min_length=3, max_length=254, pattern=EMAIL)]
 Username = Annotated[StrictStr, Field(min_length=3, max_length=100, pattern=USERNAME)]
@@ -50,6 +55,13 @@ Amount = Annotated[
 
 
 class SignupBody(RequestBody):
+    model_config = example(
+        email="ada@example.com",
+        username="ada",
+        password=_PASSWORD,
+        full_name="Ada Lovelace",
+    )
+
     email: Email
     username: Username
     password: NewPassword
@@ -57,14 +69,20 @@ class SignupBody(RequestBody):
 
 
 class EmailBody(RequestBody):
+    model_config = example(email="ada@example.com")
+
     email: Email
 
 
 class VerifyBody(RequestBody):
+    model_config = example(token=_MAIL_TOKEN)
+
     token: MailToken
 
 
 class LoginBody(RequestBody):
+    model_config = example(login="ada", password=_PASSWORD)
+
     login: Annotated[
         StrictStr,
         Field(
@@ -77,12 +95,16 @@ class LoginBody(RequestBody):
     password: AnyPassword
 
 
-class ResetBody(RequestBody):
+class PasswordResetBody(RequestBody):
+    model_config = example(token=_MAIL_TOKEN, password=_NEW_PASSWORD)
+
     token: MailToken
     password: NewPassword
 
 
-class ChangeBody(RequestBody):
+class PasswordChangeBody(RequestBody):
+    model_config = example(current_password=_PASSWORD, new_password=_NEW_PASSWORD)
+
     current_password: AnyPassword
     new_password: NewPassword
 
@@ -90,25 +112,39 @@ class ChangeBody(RequestBody):
 class ProfileBody(RequestBody):
     """Fields that are left out stay as they are; null takes the value away."""
 
+    model_config = example(full_name="Ada King", spend_threshold="25.00")
+
     full_name: Name | None = None
     spend_threshold: Amount | None = Field(
-        None, description="You are told when a month's cost passes it"
+        None, description="You are notified when a month's cost passes it"
     )
 
     def changes(self) -> ProfileChanges:
-        changes: ProfileChanges = {}
-        if "full_name" in self.model_fields_set:
-            changes["full_name"] = self.full_name
-        if "spend_threshold" in self.model_fields_set:
-            changes["spend_threshold"] = self.spend_threshold
+        changes: ProfileChanges = self.sent()
         return changes
 
 
 class RoleBody(RequestBody):
+    model_config = example(role="admin")
+
     role: Role
 
 
 class AccountAnswer(BaseModel):
+    model_config = example(
+        account_id="483920175634",
+        email="ada@example.com",
+        username="ada",
+        full_name="Ada Lovelace",
+        role="user",
+        is_active=True,
+        is_verified=True,
+        spend_threshold="25.000000",
+        last_login="2026-10-30T09:00:00Z",
+        created_at="2026-10-01T08:00:00Z",
+        updated_at="2026-10-30T09:00:00Z",
+    )
+
     account_id: str
     email: str
     username: str
@@ -126,12 +162,19 @@ class AccountAnswer(BaseModel):
         return cls.model_validate(account, from_attributes=True)
 
 
-class UserPage(BaseModel):
+class UserPage(PageAnswer):
     users: list[AccountAnswer]
     next_cursor: str | None
 
 
 class LoginAnswer(BaseModel):
+    model_config = example(
+        access_token=_ACCESS_TOKEN,
+        token_type="bearer",  # noqa: S106 - no password
+        expires_at="2026-10-31T09:00:00Z",
+        account=example_of(AccountAnswer),
+    )
+
     access_token: str = Field(description="Send it as `Authorization: Bearer …`")
     token_type: Literal["bearer"] = "bearer"  # noqa: S105 - no password
     expires_at: datetime
@@ -146,15 +189,21 @@ class LoginAnswer(BaseModel):
         )
 
 
-class Accepted(BaseModel):
+class AcceptedAnswer(BaseModel):
     """The same whoever asks: what happens next is in a mail, if the address can be used."""
+
+    model_config = example(status="accepted")
 
     status: Literal["accepted"] = "accepted"
 
 
-class PasswordChanged(BaseModel):
+class PasswordChangedAnswer(BaseModel):
+    model_config = example(status="password_changed")
+
     status: Literal["password_changed"] = "password_changed"
 
 
-class LoggedOut(BaseModel):
+class LoggedOutAnswer(BaseModel):
+    model_config = example(status="logged_out")
+
     status: Literal["logged_out"] = "logged_out"

@@ -5,12 +5,17 @@ a stranger's password costs as much as a known one's, and whatever depends on a 
 known happens after the answer.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sandyard.kit.background import Background
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker, account_id, mail_token, resource_id
+from sandyard.kit.keyed_locks import KeyedLocks
+from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import (
     AccountExistsError,
     AccountNotFoundError,
@@ -19,34 +24,40 @@ from sandyard.platform.accounts.errors import (
     InvalidVerificationTokenError,
     WrongPasswordError,
 )
-from sandyard.platform.accounts.letters import Letters
+from sandyard.platform.accounts.login_limiter import LoginLimiter
 from sandyard.platform.accounts.model import (
-    RESET_LIFETIME,
-    VERIFICATION_LIFETIME,
+    PASSWORD_CHANGED,
     Account,
     PendingSignup,
     ProfileChanges,
     Taken,
+    change_password,
+    create_signup,
+    end_logins,
     hash_token,
-    normal_email,
+    login_failed,
+    login_succeeded,
+    normalize_email,
+    rehash_password,
+    renew_signup,
+    request_reset,
+    reset_password,
+    update_profile,
+    verify_signup,
 )
-from sandyard.platform.accounts.ports import AccountStore, Attempts, Passwords, SignupStore
+from sandyard.platform.accounts.ports import AccountStore, Passwords, RateLimiter, SignupStore
+from sandyard.platform.apply import BusyError, change
 from sandyard.platform.logins import Login, Logins
 from sandyard.platform.mail import Mail, Mailer
-from sandyard.platform.notifications.model import Notice, NotificationType
-
-_TRIES = 5
-"""Of account ids; that even one is taken is unlikely."""
+from sandyard.platform.notifications.model import Notification, create_notification
+from sandyard.platform.principal import Principal
+from sandyard.platform.projects.model import create_default_project
 
 _RESENT = 5
 """So many sign-ups of one address are mailed again, the newest first."""
 
-_PASSWORD_CHANGED = Notice(
-    "Your password was changed",
-    "All logins have ended. If it was not you, reset your password and look at your API keys.",
-    NotificationType.WARNING,
-    related_entity_type="account",
-)
+_OF_ADDRESS = 100
+"""So many sign-ups of one address are looked at; more than these just expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +76,10 @@ class Accounts:
         *,
         passwords: Passwords,
         logins: Logins,
-        attempts: Attempts,
+        rate_limiter: RateLimiter,
+        login_limiter: LoginLimiter,
         mailer: Mailer,
-        letters: Letters,
+        email_templates: EmailTemplates,
         background: Background,
         clock: Clock,
         make: Makers | None = None,
@@ -76,122 +88,137 @@ class Accounts:
         self._signups = signups
         self._passwords = passwords
         self._logins = logins
-        self._attempts = attempts
+        self._rate_limiter = rate_limiter
+        self._login_limiter = login_limiter
         self._mailer = mailer
-        self._letters = letters
+        self._email_templates = email_templates
         self._background = background
         self._clock = clock
+        self._locks = KeyedLocks()
         self._make = make or Makers()
 
     async def sign_up(
         self, *, email: str, username: str, password: str, full_name: str | None, address: str
     ) -> None:
         """Keep the sign-up and mail the address what to do next, whatever that is."""
-        email = normal_email(email)
-        await self._attempts.count("mail", account=email, address=address)
+        email = normalize_email(email)
+        await self._rate_limiter.hit("mail", account=email, address=address)
         password_hash = await self._passwords.hash(password)
-        now = self._now()
         token = self._make.token()
-        signup = PendingSignup(
+        made = create_signup(
             signup_id=resource_id("sgn"),
             email=email,
             username=username,
             full_name=full_name,
-            verification_token=hash_token(token),
+            token=token,
             password_hash=password_hash,
-            created_at=now,
-            expires_at=now + VERIFICATION_LIFETIME,
+            cause=self._cause(actor("anonymous")),
         )
-        taken = await self._signups.add_signup(signup)
-        self._send(self._answer_to(signup, token, taken))
+        # Kept also if something of it is taken, so that the time this takes tells nothing.
+        await self._signups.apply(made)
+        taken = await self._signups.find_taken(email=email, username=username)
+        mail = self._answer_to(made.result, token, taken)
+        self._background.start(self._mailer.send(mail), action="mail")
 
     async def resend(self, *, email: str, address: str) -> None:
         """Mail each sign-up that waits for one a new token; its old one ends.
 
         All of them, because the newest may be a stranger's with another's address.
         """
-        email = normal_email(email)
-        await self._attempts.count("mail", account=email, address=address)
-        self._background.start(self._resend(email, self._now()), action="resend")
+        email = normalize_email(email)
+        await self._rate_limiter.hit("mail", account=email, address=address)
+        cause = self._cause(actor("anonymous"))
+        self._background.start(self._resend(email, cause), action="resend")
 
     async def verify(self, *, token: str, address: str) -> Account:
         """Make the account and its default project; InvalidVerificationTokenError if not."""
-        await self._attempts.count("verify", address=address)
-        now = self._now()
-        for _ in range(_TRIES):
+        await self._rate_limiter.hit("verify", address=address)
+        at = self._cause(actor("anonymous"))
+        async for _ in Tries():
+            account, others = await self._verified(token, at)
             try:
-                account = await self._signups.verify_signup(
-                    hash_token(token),
-                    account_id=self._make.account_id(),
-                    project_id=resource_id("prj"),
-                    now=now,
-                )
-            except AccountExistsError:
+                if await self._signups.apply(account, *others):
+                    made = account.result
+                    await self._login_limiter.remember(made.account_id, address=address)
+                    return made
+            except AccountExistsError:  # its id is taken, or its name was just now
                 continue
-            if account is None:
-                break
-            return account
-        raise InvalidVerificationTokenError
+        raise BusyError
 
     async def log_in(self, *, login: str, password: str, address: str) -> tuple[Account, Login]:
-        """A login by e-mail address or user name; InvalidCredentialsError whatever is wrong."""
-        await self._attempts.count("login", account=login.lower(), address=address)
+        """A login by e-mail address or user name; InvalidCredentialsError whatever is wrong,
+        RateLimitedError after too many that were."""
         account = await self._store.find_by_login(login)
+        admission = await self._login_limiter.admit(
+            login, account_id=account.account_id if account else None, address=address
+        )
         if account is None:
             await self._passwords.hash(password)  # costs what a verification does
             raise InvalidCredentialsError
         is_right = await self._passwords.verify(password, account.password_hash)
         if not is_right or not account.is_active:
+            self._log_failure(account, is_right=is_right, address=address)
             raise InvalidCredentialsError
-        await self._attempts.forgive("login", account=login.lower())
-        now = self._now()
-        outdated = self._passwords.is_outdated(account.password_hash)
-        await self._store.note_login(
-            account.account_id,
-            now=now,
-            password_hash=await self._passwords.hash(password) if outdated else None,
-        )
+        await self._login_limiter.forgive(admission)
+        await self._login_limiter.remember(account.account_id, address=address)
+        cause = self._cause(actor("account", account.account_id))
+        await self._log_success(account, password, cause, address)
         return account, self._logins.issue(
-            account_id=account.account_id, token_version=account.token_version, now=now
+            account_id=account.account_id, token_version=account.token_version, now=cause.at
         )
 
-    async def log_out(self, account_id: str) -> None:
+    async def log_out(self, principal: Principal) -> None:
         """End every login of the account, wherever it was given out."""
-        await self._store.end_logins(account_id, now=self._now())
+        cause = self._cause(principal.actor)
+        await change(
+            self._store,
+            lambda: self.get_account(principal.account_id),
+            lambda account: end_logins(account, cause),
+            turn=self._locks.of(principal.account_id),
+        )
 
     async def forgot_password(self, *, email: str, address: str) -> None:
-        """Mail a token to set a new password with, if the address has an account."""
-        email = normal_email(email)
-        await self._attempts.count("mail", account=email, address=address)
-        self._background.start(self._send_reset(email, self._now()), action="forgot_password")
+        """Mail a token to set a new password with, if the address has an account and was not sent
+        one just now."""
+        email = normalize_email(email)
+        await self._rate_limiter.hit("mail", account=email, address=address)
+        cause = self._cause(actor("anonymous"))
+        self._background.start(self._send_reset(email, cause), action="forgot_password")
 
     async def reset_password(self, *, token: str, password: str, address: str) -> None:
         """Set a new password and end all logins; InvalidResetTokenError if the token is none."""
-        await self._attempts.count("reset", address=address)
-        account = await self._store.reset_password(
-            hash_token(token),
-            password_hash=await self._passwords.hash(password),
-            now=self._now(),
-            notice=_PASSWORD_CHANGED,
-        )
-        if account is None:
-            raise InvalidResetTokenError
+        await self._rate_limiter.hit("reset", address=address)
+        password_hash = await self._passwords.hash(password)
+        at = self._cause(actor("anonymous"))
+        async for _ in Tries():
+            account = await self._store.find_by_reset_token(hash_token(token))
+            if account is None:
+                raise InvalidResetTokenError
+            cause = replace(at, actor=actor("account", account.account_id))
+            decided = reset_password(account, token, password_hash, cause)
+            if await self._store.apply(decided, _password_notification(account, cause)):
+                await self._login_limiter.remember(account.account_id, address=address)
+                return
+        raise BusyError
 
     async def change_password(
-        self, account_id: str, *, current_password: str, new_password: str, address: str
+        self, principal: Principal, *, current_password: str, new_password: str, address: str
     ) -> None:
         """Set a new password and end all logins; WrongPasswordError if the old one is wrong."""
-        await self._attempts.count("change", account=account_id, address=address)
-        account = await self.get_account(account_id)
-        if not await self._passwords.verify(current_password, account.password_hash):
-            raise WrongPasswordError
-        await self._attempts.forgive("change", account=account_id)
-        await self._store.change_password(
-            account_id,
-            password_hash=await self._passwords.hash(new_password),
-            now=self._now(),
-            notice=_PASSWORD_CHANGED,
-        )
+        account_id = principal.account_id
+        await self._rate_limiter.hit("change", account=account_id, address=address)
+        cause = self._cause(principal.actor)
+        password_hash = await self._passwords.hash(new_password)
+        async with self._locks.of(account_id):
+            async for _ in Tries():
+                account = await self.get_account(account_id)
+                if not await self._passwords.verify(current_password, account.password_hash):
+                    raise WrongPasswordError
+                decided = change_password(account, password_hash, cause)
+                if await self._store.apply(decided, _password_notification(account, cause)):
+                    await self._rate_limiter.reset("change", account=account_id)
+                    return
+        raise BusyError
 
     async def get_account(self, account_id: str) -> Account:
         account = await self._store.find_account(account_id)
@@ -199,43 +226,119 @@ class Accounts:
             raise AccountNotFoundError
         return account
 
-    async def update_profile(self, account_id: str, changes: ProfileChanges) -> Account:
-        if not changes:
-            return await self.get_account(account_id)
-        return await self._store.update_profile(account_id, changes, now=self._now())
+    async def update_profile(self, principal: Principal, changes: ProfileChanges) -> Account:
+        cause = self._cause(principal.actor)
+        return await change(
+            self._store,
+            lambda: self.get_account(principal.account_id),
+            lambda account: update_profile(account, changes, cause),
+            turn=self._locks.of(principal.account_id),
+        )
+
+    async def _verified(
+        self, token: str, at: Cause
+    ) -> tuple[Transition[Account], Sequence[Transition[Any]]]:
+        """The account, and what else a verification changes; InvalidVerificationTokenError."""
+        signup = await self._signups.find_by_token(hash_token(token))
+        if signup is None:
+            raise InvalidVerificationTokenError
+        account_id = self._make.account_id()
+        cause = replace(at, actor=actor("account", account_id))
+        account, ended = verify_signup(
+            signup,
+            await self._signups.find_of_address(signup.email, limit=_OF_ADDRESS),
+            await self._signups.find_taken(email=signup.email, username=signup.username),
+            account_id=account_id,
+            cause=cause,
+        )
+        project = create_default_project(
+            project_id=resource_id("prj"), account_id=account_id, cause=cause
+        )
+        return account, [project, *ended]
+
+    async def _log_success(
+        self, account: Account, password: str, cause: Cause, address: str
+    ) -> None:
+        remarks = [login_succeeded(account, cause, address=address)]
+        await self._store.touch_login(account.account_id, now=cause.at)
+        if self._passwords.is_outdated(account.password_hash):
+            password_hash = await self._passwords.hash(password)
+            rehashed = rehash_password(account, password_hash, cause)
+            if await self._store.apply(rehashed, remarks=remarks):
+                return
+        await self._store.apply(remarks=remarks)
+
+    def _log_failure(self, account: Account, *, is_right: bool, address: str) -> None:
+        """After the answer, whose time would tell that there is such an account."""
+        reason = "the account is not active" if is_right else "wrong password"
+        cause = self._cause(actor("anonymous")).because(reason)
+        failed = login_failed(account, cause, address=address)
+        self._background.start(self._store.apply(remarks=[failed]), action="login_failed")
 
     def _answer_to(self, signup: PendingSignup, token: str, taken: Taken) -> Mail:
         if taken.email:
-            return self._letters.email_taken(email=signup.email)
+            return self._email_templates.email_taken(email=signup.email)
         if taken.username:
-            return self._letters.username_taken(email=signup.email, username=signup.username)
-        return self._letters.verification(email=signup.email, username=signup.username, token=token)
-
-    async def _resend(self, email: str, now: datetime) -> None:
-        tokens = [self._make.token() for _ in range(_RESENT)]
-        signups = await self._signups.renew_signups(
-            email,
-            verification_tokens=[hash_token(token) for token in tokens],
-            now=now,
-            expires_at=now + VERIFICATION_LIFETIME,
+            return self._email_templates.username_taken(
+                email=signup.email, username=signup.username
+            )
+        return self._email_templates.verification(
+            email=signup.email, username=signup.username, token=token
         )
-        for signup, token in zip(signups, tokens, strict=False):
+
+    async def _resend(self, email: str, cause: Cause) -> None:
+        async for _ in Tries():
+            renewed = await self._renewed(email, cause)
+            if await self._signups.apply(*(transition for transition, _ in renewed)):
+                break
+        else:
+            raise BusyError
+        for transition, token in renewed:
+            username = transition.result.username
             await self._mailer.send(
-                self._letters.verification(email=email, username=signup.username, token=token)
+                self._email_templates.verification(email=email, username=username, token=token)
             )
 
-    async def _send_reset(self, email: str, now: datetime) -> None:
-        token = self._make.token()
-        account = await self._store.set_reset_token(
-            email, reset_token=hash_token(token), now=now, expires_at=now + RESET_LIFETIME
+    async def _renewed(
+        self, email: str, cause: Cause
+    ) -> list[tuple[Transition[PendingSignup], str]]:
+        """The sign-ups that are mailed again, each with its new token."""
+        renewed: list[tuple[Transition[PendingSignup], str]] = []
+        for signup in await self._signups.find_of_address(email, limit=_OF_ADDRESS):
+            token = self._make.token()
+            taken = await self._signups.find_taken(email=email, username=signup.username)
+            transition = renew_signup(signup, taken, token=token, cause=cause)
+            if transition is not None:
+                renewed.append((transition, token))
+            if len(renewed) == _RESENT:
+                break
+        return renewed
+
+    async def _send_reset(self, email: str, cause: Cause) -> None:
+        account = await self._store.find_by_login(email)
+        if account is None or not account.is_active:
+            return
+        token, account_id = self._make.token(), account.account_id
+        asked = await change(
+            self._store,
+            lambda: self.get_account(account_id),
+            lambda found: request_reset(found, token, cause),
+            turn=self._locks.of(account_id),
         )
-        if account is not None:
-            await self._mailer.send(
-                self._letters.reset(email=email, username=account.username, token=token)
-            )
+        if asked.reset_token != hash_token(token):
+            return
+        await self._mailer.send(
+            self._email_templates.reset(email=email, username=account.username, token=token)
+        )
 
-    def _send(self, mail: Mail) -> None:
-        self._background.start(self._mailer.send(mail), action="mail")
+    def _cause(self, actor: str) -> Cause:
+        return Cause.by(actor, self._clock)
 
-    def _now(self) -> datetime:
-        return utc_time(self._clock.now())
+
+def _password_notification(account: Account, cause: Cause) -> Transition[Notification]:
+    return create_notification(
+        PASSWORD_CHANGED,
+        notification_id=resource_id("not"),
+        account_id=account.account_id,
+        cause=cause,
+    )

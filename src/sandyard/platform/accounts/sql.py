@@ -1,32 +1,26 @@
 """Accounts on SQLite or PostgreSQL."""
 
-from dataclasses import asdict, fields
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
-from sandyard.kit.sql_paging import page_of
-from sandyard.platform.accounts.errors import AccountExistsError, AccountNotFoundError
-from sandyard.platform.accounts.model import (
-    Account,
-    AccountFilter,
-    AccountSort,
-    Decide,
-    ProfileChanges,
-)
-from sandyard.platform.notifications.model import Notice
-from sandyard.platform.notifications.sql import notify
+from sandyard.kit.sql_entities import find_entity, page_of_entities
+from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
+from sandyard.kit.transitions import Transition
+from sandyard.platform.accounts.errors import AccountExistsError
+from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins
 from sandyard.platform.principal import Role
-from sandyard.platform.projects.model import default_project
-from sandyard.platform.projects.sql import insert_project
 from sandyard.platform.tables import users
 
+ACCOUNTS = EntityTable(Account, users)
 _user = users.c
-_ACCOUNT = tuple(_user[field.name] for field in fields(Account))
 _ORDER = {
     AccountSort.NEWEST: (_user.created_at, True),
     AccountSort.OLDEST: (_user.created_at, False),
@@ -35,179 +29,64 @@ _ORDER = {
 }
 
 
-class SqlAccountStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+def read_other_admins(connection: sa.Connection, about: OtherAdmins) -> OtherAdmins:
+    others = sa.exists().where(
+        _user.role == Role.ADMIN, _user.is_active, _user.account_id != about.account_id
+    )
+    return OtherAdmins(about.account_id, bool(connection.scalar(sa.select(others))))
 
-    async def add_account(self, account: Account, *, project_id: str) -> None:
+
+class SqlAccountStore:
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
+        self._database = database
+        self._transitions = transitions
+
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
         try:
-            await self._database.write(
-                lambda connection: insert_account(connection, account, project_id=project_id)
-            )
+            return await self._transitions.apply(*transitions, remarks=remarks)
         except exc.IntegrityError as error:
             raise AccountExistsError from error
 
     async def find_account(self, account_id: str) -> Account | None:
-        return await self._find(_user.account_id == account_id)
+        return await find_entity(self._database, ACCOUNTS, _user.account_id == account_id)
 
     async def find_by_login(self, login: str) -> Account | None:
         lower = login.lower()
         # A user name holds no @, so that the two never mean different accounts.
-        return await self._find(
-            _user.email == lower if "@" in lower else sa.func.lower(_user.username) == lower
+        this = _user.email == lower if "@" in lower else sa.func.lower(_user.username) == lower
+        return await find_entity(self._database, ACCOUNTS, this)
+
+    async def find_by_reset_token(self, reset_token: str) -> Account | None:
+        return await find_entity(self._database, ACCOUNTS, _user.reset_token == reset_token)
+
+    async def find_other_admins(self, account_id: str) -> OtherAdmins:
+        return await self._transitions.read_fact(OtherAdmins(account_id))
+
+    async def deactivated_accounts(self, account_ids: Collection[str]) -> AbstractSet[str]:
+        statement = sa.select(_user.account_id).where(
+            _user.account_id.in_(account_ids), _user.is_active.is_(False)
         )
-
-    async def note_login(
-        self, account_id: str, *, now: datetime, password_hash: str | None
-    ) -> None:
-        values: dict[str, Any] = {"last_login": now}
-        if password_hash is not None:
-            values["password_hash"] = password_hash
-        statement = users.update().where(_user.account_id == account_id).values(values)
-        await self._database.write(lambda connection: connection.execute(statement))
-
-    async def set_reset_token(
-        self, email: str, *, reset_token: str, now: datetime, expires_at: datetime
-    ) -> Account | None:
-        return await self._update(
-            _user.email == email,
-            _user.is_active,
-            reset_token=reset_token,
-            reset_token_expiry=expires_at,
-            last_password_reset_request=now,
-        )
-
-    async def reset_password(
-        self, reset_token: str, *, password_hash: str, now: datetime, notice: Notice
-    ) -> Account | None:
-        return await self._set_password(
-            _user.reset_token == reset_token,
-            _user.reset_token_expiry > now,
-            _user.is_active,
-            password_hash=password_hash,
-            now=now,
-            notice=notice,
-        )
-
-    async def change_password(
-        self, account_id: str, *, password_hash: str, now: datetime, notice: Notice
-    ) -> None:
-        await self._set_password(
-            _user.account_id == account_id, password_hash=password_hash, now=now, notice=notice
-        )
-
-    async def end_logins(self, account_id: str, *, now: datetime) -> None:
-        await self._update(
-            _user.account_id == account_id,
-            token_version=_user.token_version + 1,
-            updated_at=now,
-        )
-
-    async def update_profile(
-        self, account_id: str, changes: ProfileChanges, *, now: datetime
-    ) -> Account:
-        account = await self._update(_user.account_id == account_id, **changes, updated_at=now)
-        if account is None:
-            raise AccountNotFoundError
-        return account
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        return {row.account_id for row in rows}
 
     async def page_of_accounts(
         self, only: AccountFilter, *, sort: AccountSort, limit: int, cursor: str | None
     ) -> Page[Account]:
         column, descending = _ORDER[sort]
-        rows, next_cursor = await page_of(
+        return await page_of_entities(
             self._database,
-            sa.select(*_ACCOUNT, _user.id).where(*_matching(only)),
-            (column, _user.id),
+            ACCOUNTS,
+            *_matching(only),
+            order=(column, _user.id),
+            descending=descending,
             listing=f"accounts {only} {sort}",
             limit=limit,
             cursor=cursor,
-            descending=descending,
-        )
-        return Page([account_of(row) for row in rows], next_cursor)
-
-    async def decide(self, account_id: str, decide: Decide, *, now: datetime) -> Account | None:
-        # Every admin's row is locked, in one order, so that two decisions about admins can't both
-        # count on the other's admin staying.
-        admins = (
-            sa.select(_user.account_id)
-            .where(_user.role == Role.ADMIN, _user.is_active)
-            .order_by(_user.id)
-            .with_for_update()
-        )
-        the_account = sa.select(*_ACCOUNT).where(_user.account_id == account_id).with_for_update()
-
-        def work(connection: sa.Connection) -> Account | None:
-            others = [each for each in connection.scalars(admins) if each != account_id]
-            row = connection.execute(the_account).first()
-            if row is None:
-                return None
-            decided = decide(account_of(row), len(others))
-            return _update(
-                connection,
-                _user.account_id == account_id,
-                role=decided.role,
-                is_active=decided.is_active,
-                token_version=decided.token_version,
-                updated_at=now,
-            )
-
-        return await self._database.write(work)
-
-    async def _set_password(
-        self,
-        *conditions: sa.ColumnElement[bool],
-        password_hash: str,
-        now: datetime,
-        notice: Notice,
-    ) -> Account | None:
-        def work(connection: sa.Connection) -> Account | None:
-            account = _update(
-                connection,
-                *conditions,
-                password_hash=password_hash,
-                token_version=_user.token_version + 1,
-                reset_token=None,
-                reset_token_expiry=None,
-                updated_at=now,
-            )
-            if account is not None:
-                notify(connection, [account.account_id], notice, now=now)
-            return account
-
-        return await self._database.write(work)
-
-    async def _find(self, condition: sa.ColumnElement[bool]) -> Account | None:
-        statement = sa.select(*_ACCOUNT).where(condition)
-        row = await self._database.read(lambda connection: connection.execute(statement).first())
-        return None if row is None else account_of(row)
-
-    async def _update(self, *conditions: sa.ColumnElement[bool], **values: Any) -> Account | None:
-        return await self._database.write(
-            lambda connection: _update(connection, *conditions, **values)
         )
 
-
-def insert_account(connection: sa.Connection, account: Account, *, project_id: str) -> None:
-    """The account and the project that it begins with."""
-    connection.execute(users.insert().values(asdict(account)))
-    project = default_project(
-        project_id=project_id, owner_account_id=account.account_id, now=account.created_at
-    )
-    insert_project(connection, project)
-
-
-def account_of(row: Any) -> Account:
-    values = {field.name: getattr(row, field.name) for field in fields(Account)}
-    return Account(**(values | {"role": Role(row.role)}))
-
-
-def _update(
-    connection: sa.Connection, *conditions: sa.ColumnElement[bool], **values: Any
-) -> Account | None:
-    statement = users.update().where(*conditions).values(values).returning(*_ACCOUNT)
-    row = connection.execute(statement).first()
-    return None if row is None else account_of(row)
+    async def touch_login(self, account_id: str, *, now: datetime) -> None:
+        statement = users.update().where(_user.account_id == account_id).values(last_login=now)
+        await self._database.write(lambda connection: connection.execute(statement))
 
 
 def _matching(only: AccountFilter) -> list[sa.ColumnElement[bool]]:

@@ -1,1 +1,1 @@
-"""API keys, which open every door that a login opens."""
+"""API keys, which are valid wherever a login is."""

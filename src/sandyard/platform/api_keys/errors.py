@@ -1,6 +1,6 @@
 """What can go wrong with an API key, each with a stable code."""
 
-from sandyard.kit.errors import ConflictError, NotFoundError
+from sandyard.kit.errors import ConflictError, ForbiddenError, NotFoundError
 
 
 class KeyNotFoundError(NotFoundError):
@@ -13,3 +13,9 @@ class KeyNameTakenError(ConflictError):
     """You have an API key with this name. Choose another."""
 
     code = "KEY_NAME_TAKEN"
+
+
+class KeyMakesNoKeysError(ForbiddenError):
+    """An API key can't make API keys, so that it ends for good when it is taken away. Log in."""
+
+    code = "KEY_MAKES_NO_KEYS"

@@ -1,12 +1,16 @@
-"""API keys, of which only a hash is kept."""
+"""API keys, of which only a hash is kept, and what may change of one, without any I/O."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
+from sandyard.kit.transitions import DATA, SECRET, Cause, Transition, changed, created
+from sandyard.platform.api_keys.errors import KeyMakesNoKeysError
 from sandyard.platform.notifications.model import Notice, NotificationType
+from sandyard.platform.principal import Principal
+from sandyard.platform.updates import updated
 
 _SHOWN_LETTERS = 8
 
@@ -23,21 +27,26 @@ class KeyChanges(TypedDict, total=False):
 
     name: str
     description: str | None
-    is_active: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AccountKey:
+    SUBJECT: ClassVar[str] = "key_id"
+    OWNER: ClassVar[str | None] = "user_account_id"
+
     key_id: str
     user_account_id: str
     name: str
     description: str | None
     api_key: str
     """How the key begins, so that its owner can tell it from others."""
+    key_hash: str = field(repr=False, metadata=SECRET)
     is_active: bool
-    last_used_at: datetime | None
+    last_used_at: datetime | None = field(metadata=DATA)
     created_at: datetime
     updated_at: datetime
+    deleted_at: datetime | None = None
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +60,50 @@ def hash_api_key(api_key: str) -> str:
     return hashlib.sha256(api_key.encode()).hexdigest()
 
 
-def beginning_of(api_key: str) -> str:
-    return api_key[:_SHOWN_LETTERS]
+def create_key(
+    *,
+    key_id: str,
+    api_key: str,
+    name: str,
+    description: str | None,
+    by: Principal,
+    cause: Cause,
+) -> Transition[AccountKey]:
+    """Of the key itself only its beginning and its hash are kept. KeyMakesNoKeysError."""
+    if by.key_id is not None:
+        raise KeyMakesNoKeysError
+    key = AccountKey(
+        key_id=key_id,
+        user_account_id=by.account_id,
+        name=name,
+        description=description,
+        api_key=api_key[:_SHOWN_LETTERS],
+        key_hash=hash_api_key(api_key),
+        is_active=True,
+        last_used_at=None,
+        created_at=cause.at,
+        updated_at=cause.at,
+    )
+    return created(key, "key.created", cause)
+
+
+def update_key(key: AccountKey, changes: KeyChanges, cause: Cause) -> Transition[AccountKey] | None:
+    return updated(key, replace(key, **changes), "key.updated", cause)
+
+
+def activate_key(key: AccountKey, cause: Cause) -> Transition[AccountKey] | None:
+    return updated(key, replace(key, is_active=True), "key.activated", cause)
+
+
+def deactivate_key(key: AccountKey, cause: Cause) -> Transition[AccountKey] | None:
+    """It opens nothing until it is activated again."""
+    return updated(key, replace(key, is_active=False), "key.deactivated", cause)
+
+
+def revoke_key(key: AccountKey, cause: Cause) -> Transition[AccountKey]:
+    """For good."""
+    revoked = replace(key, is_active=False, deleted_at=cause.at, updated_at=cause.at)
+    return changed(key, revoked, "key.revoked", cause)
 
 
 def new_key_notice(key: AccountKey) -> Notice:

@@ -1,48 +1,65 @@
 """The use cases of API keys. Each reads the clock once."""
 
-from sandyard.kit.clock import Clock, utc_time
+from collections.abc import Callable
+
+from sandyard.kit.clock import Clock
 from sandyard.kit.ids import IdMaker, account_api_key, is_resource_id, resource_id
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, Transition
 from sandyard.platform.api_keys.errors import KeyNotFoundError
 from sandyard.platform.api_keys.model import (
     AccountKey,
     KeyChanges,
     KeyFilter,
     KeySort,
-    beginning_of,
-    hash_api_key,
+    activate_key,
+    create_key,
+    deactivate_key,
     new_key_notice,
+    revoke_key,
+    update_key,
 )
 from sandyard.platform.api_keys.ports import KeyStore
+from sandyard.platform.apply import change
+from sandyard.platform.notifications.model import create_notification
+from sandyard.platform.principal import Principal
 
 
 class AccountKeys:
+    """Every use case is about the named account's keys; another's are not found."""
+
     def __init__(
         self, store: KeyStore, *, clock: Clock, make_api_key: IdMaker = account_api_key
     ) -> None:
         self._store = store
         self._clock = clock
+        self._locks = KeyedLocks()
         self._make_api_key = make_api_key
 
     async def create(
-        self, account_id: str, *, name: str, description: str | None
+        self, principal: Principal, *, name: str, description: str | None
     ) -> tuple[AccountKey, str]:
-        """The key's row and the key itself, which nobody can show again; KeyNameTakenError."""
-        now = utc_time(self._clock.now())
+        """The key's row and the key itself, which nobody can show again; KeyNameTakenError,
+        KeyMakesNoKeysError."""
+        cause = Cause.by(principal.actor, self._clock)
         api_key = self._make_api_key()
-        key = AccountKey(
+        made = create_key(
             key_id=resource_id("key"),
-            user_account_id=account_id,
+            api_key=api_key,
             name=name,
             description=description,
-            api_key=beginning_of(api_key),
-            is_active=True,
-            last_used_at=None,
-            created_at=now,
-            updated_at=now,
+            by=principal,
+            cause=cause,
         )
-        await self._store.add_key(key, key_hash=hash_api_key(api_key), notice=new_key_notice(key))
-        return key, api_key
+        notification = create_notification(
+            new_key_notice(made.result),
+            notification_id=resource_id("not"),
+            account_id=principal.account_id,
+            cause=cause,
+        )
+        await self._store.apply(made, notification)
+        return made.result, api_key
 
     async def list(
         self,
@@ -59,23 +76,38 @@ class AccountKeys:
 
     async def get(self, account_id: str, key_id: str) -> AccountKey:
         known = is_resource_id("key", key_id)
-        return _found(await self._store.find_key(account_id, key_id) if known else None)
-
-    async def update(self, account_id: str, key_id: str, changes: KeyChanges) -> AccountKey:
-        """Change what is given; an inactive key opens nothing until it is activated again."""
-        if not changes or not is_resource_id("key", key_id):
-            return await self.get(account_id, key_id)
-        now = utc_time(self._clock.now())
-        return _found(await self._store.update_key(account_id, key_id, changes, now=now))
-
-    async def delete(self, account_id: str, key_id: str) -> None:
-        now = utc_time(self._clock.now())
-        known = is_resource_id("key", key_id)
-        if not known or not await self._store.delete_key(account_id, key_id, now=now):
+        key = await self._store.find_key(account_id, key_id) if known else None
+        if key is None:
             raise KeyNotFoundError
+        return key
 
+    async def update(self, principal: Principal, key_id: str, changes: KeyChanges) -> AccountKey:
+        """Change what is given; KeyNameTakenError."""
+        return await self._change(
+            principal, key_id, lambda key, cause: update_key(key, changes, cause)
+        )
 
-def _found(key: AccountKey | None) -> AccountKey:
-    if key is None:
-        raise KeyNotFoundError
-    return key
+    async def activate(self, principal: Principal, key_id: str) -> AccountKey:
+        return await self._change(principal, key_id, activate_key)
+
+    async def deactivate(self, principal: Principal, key_id: str) -> AccountKey:
+        """It opens nothing until it is activated again."""
+        return await self._change(principal, key_id, deactivate_key)
+
+    async def delete(self, principal: Principal, key_id: str) -> None:
+        """It opens nothing from the next request on."""
+        await self._change(principal, key_id, revoke_key)
+
+    async def _change(
+        self,
+        principal: Principal,
+        key_id: str,
+        decide: Callable[[AccountKey, Cause], Transition[AccountKey] | None],
+    ) -> AccountKey:
+        cause = Cause.by(principal.actor, self._clock)
+        return await change(
+            self._store,
+            lambda: self.get(principal.account_id, key_id),
+            lambda key: decide(key, cause),
+            turn=self._locks.of(key_id),
+        )

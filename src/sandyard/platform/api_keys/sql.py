@@ -1,23 +1,23 @@
 """API keys on SQLite or PostgreSQL."""
 
-from dataclasses import asdict, fields
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
-from sandyard.kit.sql_paging import page_of
+from sandyard.kit.sql_entities import find_entity, page_of_entities
+from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
+from sandyard.kit.transitions import Transition
 from sandyard.platform.api_keys.errors import KeyNameTakenError
-from sandyard.platform.api_keys.model import AccountKey, KeyChanges, KeyFilter, KeySort
-from sandyard.platform.notifications.model import Notice
-from sandyard.platform.notifications.sql import notify
+from sandyard.platform.api_keys.model import AccountKey, KeyFilter, KeySort
 from sandyard.platform.tables import api_keys
 
+API_KEYS = EntityTable(AccountKey, api_keys)
 _key = api_keys.c
-_KEY = tuple(_key[field.name] for field in fields(AccountKey))
 _ORDER = {
     KeySort.NEWEST: (_key.created_at, True),
     KeySort.OLDEST: (_key.created_at, False),
@@ -27,23 +27,19 @@ _ORDER = {
 
 
 class SqlKeyStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
         self._database = database
+        self._transitions = transitions
 
-    async def add_key(self, key: AccountKey, *, key_hash: str, notice: Notice) -> None:
-        def work(connection: sa.Connection) -> None:
-            connection.execute(api_keys.insert().values(asdict(key) | {"key_hash": key_hash}))
-            notify(connection, [key.user_account_id], notice, now=key.created_at)
-
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
         try:
-            await self._database.write(work)
+            return await self._transitions.apply(*transitions, remarks=remarks)
         except exc.IntegrityError as error:
             raise KeyNameTakenError from error
 
     async def find_key(self, account_id: str, key_id: str) -> AccountKey | None:
-        statement = sa.select(*_KEY).where(*_of(account_id), _key.key_id == key_id)
-        row = await self._database.read(lambda connection: connection.execute(statement).first())
-        return None if row is None else _key_of(row)
+        this = _key.key_id == key_id
+        return await find_entity(self._database, API_KEYS, *_of(account_id), this)
 
     async def page_of_keys(
         self,
@@ -55,42 +51,16 @@ class SqlKeyStore:
         cursor: str | None,
     ) -> Page[AccountKey]:
         column, descending = _ORDER[sort]
-        rows, next_cursor = await page_of(
+        return await page_of_entities(
             self._database,
-            sa.select(*_KEY, _key.id).where(*_of(account_id), *_matching(only)),
-            (column, _key.id),
+            API_KEYS,
+            *_of(account_id),
+            *_matching(only),
+            order=(column, _key.id),
+            descending=descending,
             listing=f"account keys {account_id} {only} {sort}",
             limit=limit,
             cursor=cursor,
-            descending=descending,
-        )
-        return Page([_key_of(row) for row in rows], next_cursor)
-
-    async def update_key(
-        self, account_id: str, key_id: str, changes: KeyChanges, *, now: datetime
-    ) -> AccountKey | None:
-        statement = (
-            api_keys.update()
-            .where(*_of(account_id), _key.key_id == key_id)
-            .values(**changes, updated_at=now)
-            .returning(*_KEY)
-        )
-        try:
-            row = await self._database.write(
-                lambda connection: connection.execute(statement).first()
-            )
-        except exc.IntegrityError as error:
-            raise KeyNameTakenError from error
-        return None if row is None else _key_of(row)
-
-    async def delete_key(self, account_id: str, key_id: str, *, now: datetime) -> bool:
-        statement = (
-            api_keys.update()
-            .where(*_of(account_id), _key.key_id == key_id)
-            .values(is_active=False, deleted_at=now, updated_at=now)
-        )
-        return await self._database.write(
-            lambda connection: connection.execute(statement).rowcount == 1
         )
 
 
@@ -108,7 +78,3 @@ def _matching(only: KeyFilter) -> list[sa.ColumnElement[bool]]:
     if only.is_active is not None:
         conditions.append(_key.is_active.is_(only.is_active))
     return conditions
-
-
-def _key_of(row: Any) -> AccountKey:
-    return AccountKey(**{field.name: getattr(row, field.name) for field in fields(AccountKey)})

@@ -4,25 +4,30 @@ import asyncio
 import csv
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
 
-from sandyard.kit.http import errors
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import OPENED_BY_ACCOUNTS, AccessGuard
+from sandyard.kit.routes import joined
+from sandyard.kit.schemas import Cursor, Limit
+from sandyard.platform.access import AccessGuard
 from sandyard.platform.billing.jobs import BillingReport
-from sandyard.platform.billing.model import Bill
-from sandyard.platform.billing.ports import BillingStore, BillQuery, SumBy
-from sandyard.platform.fields import Cursor, Day, Limit, Money
-from sandyard.platform.principal import Principal
+from sandyard.platform.billing.model import Bill, SumBy
+from sandyard.platform.billing.ports import BillingStore, BillQuery
+from sandyard.platform.billing.schemas import (
+    BillAnswer,
+    BillingRunAnswer,
+    BillingSumsAnswer,
+    BillPage,
+    MonthToDateAnswer,
+)
+from sandyard.platform.billing.service import Statements
+from sandyard.platform.fields import Day, OtherId
+from sandyard.platform.routes import Caller, account_routes, admin_routes
 from sandyard.platform.usage.model import ServiceType
 
-OtherId = Annotated[str | None, Query(max_length=25, pattern=r"^[a-z0-9-]+$")]
 _COLUMNS = (
     "billing_date",
     "billing_id",
@@ -33,45 +38,16 @@ _COLUMNS = (
     "usage_seconds",
     "hourly_rate",
     "amount",
+    "cpu_hours",
+    "memory_hours",
+    "storage_hours",
+    "corrects",
 )
 
 
-class BillAnswer(BaseModel):
-    billing_id: str
-    usage_id: str
-    project_id: str | None
-    sandbox_id: str | None
-    billing_date: date = Field(description="A UTC day")
-    service_type: ServiceType
-    usage_seconds: int
-    hourly_rate: Money
-    amount: Money
-    description: str | None
-    created_at: datetime
-
-
-class BillPage(BaseModel):
-    bills: list[BillAnswer]
-    next_cursor: str | None
-
-
-class SumAnswer(BaseModel):
-    key: str = Field(description="The day, project, sandbox or service")
-    amount: Money
-    usage_seconds: int
-
-
-class SumsAnswer(BaseModel):
-    by: SumBy
-    sums: list[SumAnswer]
-    total: Money
-
-
-class BillingRunAnswer(BaseModel):
-    storage_counted: int
-    usages: int = Field(description="Usages that were not billed to their end")
-    bills: int = Field(description="Bills that are new")
-    spenders_told: int
+_CSV_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
+}
 
 
 def bill_query(
@@ -89,54 +65,37 @@ Asked = Annotated[BillQuery, Depends(bill_query)]
 
 def create_billing_router(
     store: BillingStore,
+    statements: Statements,
     make_bills: Callable[[], Awaitable[BillingReport]],
     guard: AccessGuard,
     *,
     prefix: str,
 ) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["billing"])
-    Caller = Annotated[Principal, Depends(guard.account)]  # noqa: N806 - a type
+    routes = account_routes(guard, prefix=f"{prefix}/billing", tag="billing")
+    admin = admin_routes(guard, prefix=f"{prefix}/admin/billing", tag="billing")
 
-    @router.get(
-        "/billing",
-        summary="List bills",
-        response_model=BillPage,
-        responses=errors(400, 401, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
+    @routes.get("", "List bills")
     async def list_bills(
         caller: Caller, query: Asked, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-    ) -> Any:
-        """One for each usage and UTC day, the latest day first."""
+    ) -> BillPage:
+        """One for each usage and UTC day and perhaps corrections of it, the latest day first."""
         page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
-        shown = [BillAnswer.model_validate(each, from_attributes=True) for each in page.items]
-        return BillPage(bills=shown, next_cursor=page.next_cursor)
+        return BillPage.of(page, BillAnswer.of)
 
-    @router.get(
-        "/billing/summary",
-        summary="Sum bills up",
-        response_model=SumsAnswer,
-        responses=errors(400, 401, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def summary(caller: Caller, query: Asked, by: SumBy = "day") -> Any:
+    @routes.get("/summary", "Sum bills up")
+    async def sum_bills(caller: Caller, query: Asked, by: SumBy = "day") -> BillingSumsAnswer:
         """By day, project, sandbox or service; the sums are exact."""
-        sums = await store.sums(caller.account_id, query, by=by)
-        shown = [SumAnswer.model_validate(each, from_attributes=True) for each in sums]
-        total = sum((each.amount for each in sums), Decimal(0))
-        return SumsAnswer(by=by, sums=shown, total=total)
+        return BillingSumsAnswer.of(by, await store.sums(caller.account_id, query, by=by))
 
-    @router.get(
-        "/billing/export",
-        summary="All bills as CSV",
-        response_class=Response,
-        responses={
-            200: {"content": {"text/csv": {"schema": {"type": "string"}}}},
-            **errors(400, 401, 503),
-        },
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def export(caller: Caller, query: Asked) -> Any:
+    @routes.get("/month-to-date", "What this month came to so far")
+    async def get_month_to_date(caller: Caller, by: SumBy = "service_type") -> MonthToDateAnswer:
+        """With what has not been billed yet: what ended since the last bills, what runs now and
+        what is kept, all up to now."""
+        month = await statements.month_to_date(caller.account_id, by=by)
+        return MonthToDateAnswer.of(by, month)
+
+    @routes.get("/export", "All bills as CSV", response_class=Response, answers=_CSV_ANSWER)
+    async def export_bills(caller: Caller, query: Asked) -> StreamingResponse:
         """Streamed, the earliest day first."""
         return StreamingResponse(
             _csv(store.bills(caller.account_id, query)),
@@ -144,20 +103,12 @@ def create_billing_router(
             headers={"Content-Disposition": 'attachment; filename="bills.csv"'},
         )
 
-    @router.post(
-        "/admin/billing/run",
-        summary="Make bills now",
-        dependencies=[Depends(guard.admin)],
-        response_model=BillingRunAnswer,
-        responses=errors(401, 403, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def run() -> Any:
+    @admin.post("/run", "Make bills now")
+    async def run_billing() -> BillingRunAnswer:
         """Waits for a run that is under way. Running it again changes nothing."""
-        report = await make_bills()
-        return BillingRunAnswer.model_validate(report, from_attributes=True)
+        return BillingRunAnswer.model_validate(await make_bills(), from_attributes=True)
 
-    return router
+    return joined(routes.router, admin.router)
 
 
 async def _csv(portions: AsyncIterator[Sequence[Bill]]) -> AsyncIterator[bytes]:

@@ -1,15 +1,28 @@
 """The job that turns usage into bills. Running it again changes nothing."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
-from sandyard.platform.billing.model import bill_for, spend_notice
+from sandyard.kit.parallel import for_each
+from sandyard.kit.transitions import ATTEMPTS, Cause
+from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
-from sandyard.platform.usage.model import PriceList, billable_until, midnight, shares_by_day
+from sandyard.platform.sandboxes.ids import SandboxIds
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.run_model import count_storage
+from sandyard.platform.usage.model import PriceList, Usage, midnight
 
-_PORTION = 200
+ACTOR = actor("job", "billing")
+
+_BATCH = 200
+_AT_ONCE = 4
 
 
 @dataclass(slots=True)
@@ -17,53 +30,89 @@ class BillingReport:
     storage_counted: int = 0
     usages: int = 0
     bills: int = 0
-    spenders_told: int = 0
+    spenders_notified: int = 0
 
 
 class MakeBills:
+    """What others keep changing at the same time is left to the next run."""
+
     def __init__(
         self,
         store: BillingStore,
+        sandboxes: SandboxStore,
         *,
         clock: Clock,
         prices: PriceList,
         make_billing_id: IdMaker,
-        make_usage_id: IdMaker,
+        ids: SandboxIds,
     ) -> None:
         self._store = store
+        self._sandboxes = sandboxes
         self._clock = clock
         self._prices = prices
         self._make_billing_id = make_billing_id
-        self._make_usage_id = make_usage_id
+        self._ids = ids
 
     async def run(self) -> BillingReport:
         """Bill every usage up to its end, or, while it goes on, up to the last midnight."""
-        report = BillingReport()
-        now = utc_time(self._clock.now())
-        while counted := await self._store.count_storage(
-            until=midnight(now.date()),
-            prices=self._prices,
-            make_usage_id=self._make_usage_id,
-            limit=_PORTION,
-        ):
-            report.storage_counted += counted
+        cause = Cause.by(ACTOR, self._clock)
+        report = BillingReport(storage_counted=await self._count_storage(cause))
         after = 0
-        while page := await self._store.unbilled(after=after, limit=_PORTION):
+        while page := await self._store.unbilled(after=after, limit=_BATCH):
             after = page[-1][0]
-            bills = [
-                bill_for(usage, share, billing_id=self._make_billing_id(), now=now)
-                for _, usage in page
-                for share in shares_by_day(usage, until=billable_until(usage, now=now))
-                if share.amount  # what came to less than a millionth is not billed
-            ]
-            done = [usage.usage_id for _, usage in page if usage.end_time is not None]
-            report.bills += await self._store.add_bills(bills, done=done)
+            report.bills += await self._bill_all([usage for _, usage in page], cause)
             report.usages += len(page)
-        await self._tell_spenders(now, report)
+        report.spenders_notified = await self._warn_spenders(cause)
         return report
 
-    async def _tell_spenders(self, now: datetime, report: BillingReport) -> None:
-        month = datetime(now.year, now.month, 1, tzinfo=UTC)
-        for spender in await self._store.spenders(since=month, now=now):
-            notice = spend_notice(spender.spent, spender.threshold)
-            report.spenders_told += await self._store.tell_spender(spender, notice, now=now)
+    async def _count_storage(self, cause: Cause) -> int:
+        until = midnight(cause.at.date())
+        counted, after = 0, ""
+        while page := await self._sandboxes.with_uncounted_storage(
+            until, limit=_BATCH, after=after
+        ):
+            after = page[-1].sandbox_id
+            count = partial(self._count_one, until=until, cause=cause)
+            counted += sum(await for_each(page, count, slots=asyncio.Semaphore(_AT_ONCE)))
+        return counted
+
+    async def _count_one(self, sandbox: Sandbox, *, until: datetime, cause: Cause) -> bool:
+        found: Sandbox | None = sandbox
+        for _ in range(ATTEMPTS):
+            transitions = found and count_storage(
+                found, until=until, ids=self._ids.new(), prices=self._prices, cause=cause
+            )
+            if not transitions:
+                return False
+            if await self._sandboxes.apply(*transitions):
+                return True
+            found = await self._sandboxes.find(sandbox.sandbox_id)
+        return False
+
+    async def _bill_all(self, usages: Sequence[Usage], cause: Cause) -> int:
+        bills = await self._store.bills_of([usage.usage_id for usage in usages])
+        made = await for_each(
+            usages,
+            lambda usage: self._bill(usage, bills.get(usage.usage_id, ()), cause),
+            slots=asyncio.Semaphore(_AT_ONCE),
+        )
+        return sum(made)
+
+    async def _bill(self, usage: Usage, bills: Sequence[Bill], cause: Cause) -> int:
+        """How many bills are new."""
+        for _ in range(ATTEMPTS):
+            transitions = bill_usage(usage, bills, new_id=self._make_billing_id, cause=cause)
+            if not transitions or await self._store.apply(*transitions):
+                return sum(each.before is None for each in transitions)
+            usage = await self._store.find_usage(usage.usage_id) or usage
+            bills = (await self._store.bills_of([usage.usage_id])).get(usage.usage_id, ())
+        return 0
+
+    async def _warn_spenders(self, cause: Cause) -> int:
+        warned = 0
+        for spending in await self._store.spendings(cause.at.date().replace(day=1)):
+            warning = warn_of_spending(
+                spending, notification_id=self._ids.notification(), cause=cause
+            )
+            warned += warning is not None and await self._store.apply(warning)
+        return warned

@@ -1,20 +1,45 @@
-"""Bills, and when an account is told of what it spends."""
+"""Bills, and when an account is warned of what it spends."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any, ClassVar, Literal
 
-from sandyard.platform.notifications.model import Notice, NotificationType
-from sandyard.platform.usage.model import DayShare, Usage
+from sandyard.kit.ids import IdMaker
+from sandyard.kit.transitions import DATA, Cause, Transition, created
+from sandyard.platform.notifications.model import (
+    Notice,
+    Notification,
+    NotificationType,
+    create_notification,
+)
+from sandyard.platform.usage.model import (
+    NOTHING,
+    Consumption,
+    Usage,
+    billable_until,
+    mark_billed,
+    midnight,
+    shares_by_day,
+)
+
+SumBy = Literal["day", "project", "sandbox", "service_type"]
+
+BILLING = "billing"
+"""What notifications about spending are related to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
     """What one UTC day of one usage came to."""
 
+    SUBJECT: ClassVar[str] = "billing_id"
+    OWNER: ClassVar[str | None] = "user_account_id"
+
     billing_id: str
     usage_id: str
-    account_id: str
+    user_account_id: str
     project_id: str | None
     sandbox_id: str | None
     billing_date: date
@@ -24,38 +49,193 @@ class Bill:
     amount: Decimal
     description: str | None
     created_at: datetime
+    corrects: str | None = None
+    """The bill that this one corrects: its seconds, hours and amount are the difference."""
+    cpu_hours: Decimal = field(default=NOTHING, metadata=DATA)
+    memory_hours: Decimal = field(default=NOTHING, metadata=DATA)
+    storage_hours: Decimal = field(default=NOTHING, metadata=DATA)
+    """Data, because they follow from the seconds and the usage."""
+    sequence: int = 0
+
+    @property
+    def consumed(self) -> Consumption:
+        hours = (self.cpu_hours, self.memory_hours, self.storage_hours)
+        return Consumption(self.usage_seconds, self.amount, *hours)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageVersion:
+    """A fact: the usage is as it was read."""
+
+    usage_id: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpendWarnings:
+    """A fact: how often the account was warned of its spending since the month began."""
+
+    account_id: str
+    month: date
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """An account with a threshold, and its usages that went on in the month."""
+
+    threshold: Decimal
+    usages: Sequence[Usage]
+    warnings: SpendWarnings
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What a day, a project or a sandbox came to."""
+    """What a day, a project, a sandbox or a service came to."""
 
     key: str
-    amount: Decimal
-    usage_seconds: int
+    consumed: Consumption
 
 
-def bill_for(usage: Usage, share: DayShare, *, billing_id: str, now: datetime) -> Bill:
+@dataclass(frozen=True, slots=True)
+class MonthToDate:
+    """What an account's month came to up to now, whether it is on bills yet or not."""
+
+    since: date
+    until: datetime
+    sums: Sequence[Sum]
+    billed: Decimal
+    """What the bills of the month come to."""
+
+    @property
+    def total(self) -> Consumption:
+        return sum((each.consumed for each in self.sums), Consumption())
+
+
+def bill_usage(
+    usage: Usage, bills: Iterable[Bill], *, new_id: IdMaker, cause: Cause
+) -> tuple[Transition[Any], ...]:
+    """Bill each day up to the usage's end, or, while it goes on, up to the last midnight.
+
+    `bills` are those that it has, and stay as they are. Once it is closed, each day whose bills
+    are not what it came to gets one more with the difference: the true end may have become known
+    only after a midnight that the usage did not reach.
+    """
+    if usage.is_billed:
+        return ()
+    until = billable_until(usage, now=cause.at)
+    shares = {share.day: share.consumed for share in shares_by_day(usage, until=until)}
+    billed = _by_day(bills)
+    unchanged = UsageVersion(usage.usage_id, usage.sequence)
+    new = [
+        created(
+            _bill(usage, day, share, new_id(), cause), "bill.created", cause, given=(unchanged,)
+        )
+        for day, share in shares.items()
+        if day not in billed and share.amount  # less than a millionth is not billed
+    ]
+    if usage.end_time is None:
+        return tuple(new)
+    corrections = [
+        created(each, "bill.corrected", cause)
+        for day, made in billed.items()
+        if (each := _correction(made, shares.get(day, Consumption()), new_id, cause))
+    ]
+    return (*corrections, *new, mark_billed(usage, cause=cause))
+
+
+def sum_usages(
+    usages: Iterable[Usage], *, since: date, until: datetime, by: SumBy
+) -> Mapping[str, Consumption]:
+    """What they came to from the beginning of that day on, as bills of it would tell."""
+    sums: dict[str, Consumption] = {}
+    for usage in usages:
+        keys = {
+            "project": usage.project_id or "",
+            "sandbox": usage.sandbox_id,
+            "service_type": usage.service_type.value,
+        }
+        for share in shares_by_day(usage, until=until):
+            if share.day >= since:
+                key = keys[by] if by in keys else share.day.isoformat()
+                sums[key] = sums.get(key, Consumption()) + share.consumed
+    return sums
+
+
+def warn_of_spending(
+    spending: Spending, *, notification_id: str, cause: Cause
+) -> Transition[Notification] | None:
+    """Once a month, when what the month came to reaches the threshold."""
+    warnings = spending.warnings
+    month = midnight(warnings.month)
+    spent = sum(
+        (each.cost_until(cause.at) - each.cost_until(month) for each in spending.usages), Decimal(0)
+    )
+    if warnings.count or spent < spending.threshold:
+        return None
+    warned = create_notification(
+        _spend_notice(spent, spending.threshold),
+        notification_id=notification_id,
+        account_id=warnings.account_id,
+        cause=cause,
+    )
+    return replace(warned, given=(warnings,))
+
+
+def _by_day(bills: Iterable[Bill]) -> Mapping[date, Sequence[Bill]]:
+    """The bills of each day, the one that the others correct first."""
+    found: dict[date, list[Bill]] = {}
+    for bill in sorted(bills, key=lambda each: each.corrects is not None):
+        found.setdefault(bill.billing_date, []).append(bill)
+    return found
+
+
+def _bill(usage: Usage, day: date, share: Consumption, billing_id: str, cause: Cause) -> Bill:
     return Bill(
         billing_id=billing_id,
         usage_id=usage.usage_id,
-        account_id=usage.account_id,
+        user_account_id=usage.user_account_id,
         project_id=usage.project_id,
         sandbox_id=usage.sandbox_id,
-        billing_date=share.day,
+        billing_date=day,
         service_type=usage.service_type,
         usage_seconds=share.seconds,
         hourly_rate=usage.hourly_rate,
         amount=share.amount,
         description=f"{usage.service_type} of {usage.sandbox_id}, {share.seconds} s",
-        created_at=now,
+        created_at=cause.at,
+        cpu_hours=share.cpu_hours,
+        memory_hours=share.memory_hours,
+        storage_hours=share.storage_hours,
     )
 
 
-def spend_notice(spent: Decimal, threshold: Decimal) -> Notice:
+def _correction(
+    bills: Sequence[Bill], share: Consumption, new_id: IdMaker, cause: Cause
+) -> Bill | None:
+    """What brings a day's bills to its share; None if they come to that already."""
+    first = bills[0]
+    difference = share - sum((each.consumed for each in bills), Consumption())
+    if not (difference.seconds or difference.amount):
+        return None
+    return replace(
+        first,
+        billing_id=new_id(),
+        corrects=first.billing_id,
+        usage_seconds=difference.seconds,
+        amount=difference.amount,
+        description=f"correction of {first.billing_id}, {difference.seconds} s",
+        created_at=cause.at,
+        cpu_hours=difference.cpu_hours,
+        memory_hours=difference.memory_hours,
+        storage_hours=difference.storage_hours,
+    )
+
+
+def _spend_notice(spent: Decimal, threshold: Decimal) -> Notice:
     return Notice(
         title="Your spending has reached its threshold",
         message=f"This month came to {spent:f}; your threshold is {threshold:f}.",
         type=NotificationType.WARNING,
-        related_entity_type="billing",
+        related_entity_type=BILLING,
     )

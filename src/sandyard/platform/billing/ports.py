@@ -1,18 +1,15 @@
 """What billing needs of an engine. Every method raises UnavailableError when it is away."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
-from typing import Literal, Protocol
+from typing import Any, Protocol
 
-from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
-from sandyard.platform.billing.model import Bill, Sum
-from sandyard.platform.notifications.model import Notice
-from sandyard.platform.usage.model import PriceList, Usage
-
-SumBy = Literal["day", "project", "sandbox", "service_type"]
+from sandyard.kit.transitions import Transition
+from sandyard.platform.billing.model import Bill, Spending, Sum, SumBy
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.usage.model import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +23,34 @@ class BillQuery:
     to_day: date | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Spender:
-    account_id: str
-    threshold: Decimal
-    spent: Decimal
-
-
 class BillingStore(Protocol):
-    async def count_storage(
-        self, *, until: datetime, prices: PriceList, make_usage_id: IdMaker, limit: int
-    ) -> int:
-        """Turn what keeping snapshots came to until then into closed usages, of up to so many
-        sandboxes; how many there were."""
+    async def apply(self, *transitions: Transition[Any]) -> bool:
+        """All of them with their events, or nothing and False if something is not any more what
+        they were decided from, or a day that is to be billed has a bill."""
         ...
 
     async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
         """Usages that are not billed to their end, in order of their numbers, after this one."""
         ...
 
-    async def add_bills(self, bills: Sequence[Bill], *, done: Sequence[str]) -> int:
-        """Add those whose usage, day and service have none yet, and note which usages are billed
-        to their end, together; how many were added."""
+    async def find_usage(self, usage_id: str) -> Usage | None: ...
+
+    async def bills_of(self, usage_ids: Sequence[str]) -> Mapping[str, Sequence[Bill]]:
+        """The bills of each usage."""
+        ...
+
+    async def spendings(self, month: date) -> Sequence[Spending]:
+        """Of the accounts with a threshold that were not warned since this day, the first of the
+        month."""
+        ...
+
+    def usages_since(self, account_id: str, since: datetime) -> AsyncIterator[Sequence[Usage]]:
+        """Those of the account that went on after this moment, each once, in batches of
+        bounded size."""
+        ...
+
+    async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:
+        """The account's sandboxes whose files are kept."""
         ...
 
     async def page(
@@ -59,13 +62,5 @@ class BillingStore(Protocol):
     async def sums(self, account_id: str, query: BillQuery, *, by: SumBy) -> Sequence[Sum]: ...
 
     def bills(self, account_id: str, query: BillQuery) -> AsyncIterator[Sequence[Bill]]:
-        """All of them, the earliest day first, in portions of bounded size."""
-        ...
-
-    async def spenders(self, *, since: datetime, now: datetime) -> Sequence[Spender]:
-        """Accounts that have reached their threshold since then and have not been told."""
-        ...
-
-    async def tell_spender(self, spender: Spender, notice: Notice, *, now: datetime) -> bool:
-        """Tell the account once."""
+        """All of them, the earliest day first, in batches of bounded size."""
         ...

@@ -5,16 +5,16 @@ from datetime import timedelta
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.measurements.model import Measurement, cpu_share, share
 from sandyard.platform.measurements.ports import MeasurementStore
-from sandyard.platform.runtime.model import Sample
-from sandyard.platform.runtime.ports import Runtime
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
-from sandyard.platform.sandboxes.service import owner_of
+from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.runtime.model import Sample
+from sandyard.runtime.ports import Runtime
 
-_GIGABYTE = 2**30
-_PORTION = 1000
+_BATCH = 1000
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Measure:
 
     async def run(self) -> MeasureReport:
         now = utc_time(self._clock.now())
-        active = await self._sandboxes.active_on(self._node, now=now)
+        active = await self._sandboxes.active_on(self._node)
         running = [each for each in active if each.status is Status.RUNNING]
         found = [(each, await self._sample(each)) for each in running]
         measured = [self._measured(each, sample) for each, sample in found if sample is not None]
@@ -55,13 +55,13 @@ class Measure:
             (each.sandbox_id, each.attempt): sample for each, sample in found if sample is not None
         }
         report = MeasureReport(measured=len(measured))
-        while removed := await self._store.remove_before(now - self._kept_for, limit=_PORTION):
+        while removed := await self._store.remove_before(now - self._kept_for, limit=_BATCH):
             report.removed += removed
         return report
 
     async def _sample(self, sandbox: Sandbox) -> Sample | None:
         try:
-            return await self._runtime.sample(owner_of(sandbox))
+            return await self._runtime.sample(run_id_of(sandbox))
         except SandyardError:
             return None  # it ended a moment ago
 
@@ -74,6 +74,6 @@ class Measure:
             cpu_utilization=cpu_share(
                 before, sample, started_at=started.timestamp(), cpu=sandbox.cpu_spec
             ),
-            memory_utilization=share(sample.memory_bytes, sandbox.memory_spec * _GIGABYTE),
+            memory_utilization=share(sample.memory_bytes, sandbox.memory_spec * GIGABYTE),
             storage_utilization=share(sample.storage_bytes, self._storage_bytes),
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sandyard.platform.runtime.model import Sample
+from sandyard.runtime.model import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,9 @@
-"""What Previews know of a project's sandbox, beside what it replaces, and the project's files."""
+"""What Previews know of a project's sandbox, beside what it replaces, and the project's files.
+
+Unused since Previews have a schema of their own, which copies what is here when it is made. It
+stays for now: dropped here, it would be lost wherever this schema is upgraded before that one. A
+later version, which only upgrades from one that has copied it, may drop it.
+"""
 
 import sqlalchemy as sa
 from alembic import op

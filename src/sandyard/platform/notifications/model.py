@@ -1,8 +1,11 @@
-"""Notices, and the notifications that they become."""
+"""Notices, and the notifications that they become, decided without any I/O."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import ClassVar
+
+from sandyard.kit.transitions import Cause, Transition, changed, created
 
 
 class NotificationType(StrEnum):
@@ -25,6 +28,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
+    SUBJECT: ClassVar[str] = "notification_id"
+    OWNER: ClassVar[str | None] = "user_account_id"
+
     notification_id: str
     user_account_id: str
     title: str
@@ -34,3 +40,30 @@ class Notification:
     related_entity_type: str | None
     related_entity_id: str | None
     created_at: datetime
+    deleted_at: datetime | None = None
+    sequence: int = 0
+
+
+def create_notification(
+    notice: Notice, *, notification_id: str, account_id: str, cause: Cause
+) -> Transition[Notification]:
+    """Apply it together with the change that the notice is about."""
+    notification = Notification(
+        notification_id=notification_id,
+        user_account_id=account_id,
+        is_read=False,
+        created_at=cause.at,
+        **asdict(notice),
+    )
+    return created(notification, "notification.created", cause)
+
+
+def mark_read(notification: Notification, cause: Cause) -> Transition[Notification] | None:
+    if notification.is_read:
+        return None
+    return changed(notification, replace(notification, is_read=True), "notification.read", cause)
+
+
+def delete_notification(notification: Notification, cause: Cause) -> Transition[Notification]:
+    deleted = replace(notification, deleted_at=cause.at)
+    return changed(notification, deleted, "notification.deleted", cause)

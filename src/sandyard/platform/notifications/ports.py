@@ -1,22 +1,21 @@
-"""What the notifications need of an engine. Every method raises UnavailableError when it is away.
+"""What the notifications need of an engine, all of which raises UnavailableError if it is away."""
 
-What happens to a noun is told in the transaction in which it happens, so each noun's store does
-that itself, through the function that its engine's store of notifications has for it.
-"""
-
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Protocol
 
 from sandyard.kit.paging import Page
-from sandyard.platform.notifications.model import Notice, Notification, NotificationType
+from sandyard.platform.apply import TransitionStore
+from sandyard.platform.notifications.model import Notification, NotificationType
 
 
-class NotificationStore(Protocol):
-    """Every method sees the notifications of the named account alone, and none that was deleted."""
+class NotificationStore(TransitionStore, Protocol):
+    """Finders see the notifications of the named account alone, and none that was deleted."""
 
     async def find_notification(
         self, account_id: str, notification_id: str
     ) -> Notification | None: ...
+
+    async def find_unread(self, account_id: str, *, limit: int) -> Sequence[Notification]: ...
 
     async def page_of_notifications(
         self,
@@ -30,18 +29,6 @@ class NotificationStore(Protocol):
         """The newest first."""
         ...
 
-    async def mark_read(self, account_id: str, notification_id: str) -> Notification | None: ...
-
-    async def mark_all_read(self, account_id: str) -> int:
-        """How many were unread."""
-        ...
-
-    async def delete_notification(
-        self, account_id: str, notification_id: str, *, now: datetime
-    ) -> bool:
-        """Whether there was one."""
-        ...
-
-    async def notify_everyone(self, notice: Notice, *, now: datetime) -> int:
-        """Tell every active account, all or none; how many they are."""
+    async def active_accounts(self) -> Sequence[str]:
+        """The ids of all accounts that a broadcast reaches."""
         ...

@@ -1,17 +1,33 @@
 """The use cases of notifications. Each reads the clock once."""
 
-from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.ids import is_resource_id
+from sandyard.kit.clock import Clock
+from sandyard.kit.ids import is_resource_id, resource_id
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, Tries
+from sandyard.platform.apply import BusyError, change
 from sandyard.platform.notifications.errors import NotificationNotFoundError
-from sandyard.platform.notifications.model import Notice, Notification, NotificationType
+from sandyard.platform.notifications.model import (
+    Notice,
+    Notification,
+    NotificationType,
+    create_notification,
+    delete_notification,
+    mark_read,
+)
 from sandyard.platform.notifications.ports import NotificationStore
+from sandyard.platform.principal import Principal
+
+_BATCH = 500
 
 
 class Notifications:
+    """Every use case but the broadcast is about the named account's notifications."""
+
     def __init__(self, store: NotificationStore, *, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._locks = KeyedLocks()
 
     async def list(
         self,
@@ -29,32 +45,57 @@ class Notifications:
 
     async def get(self, account_id: str, notification_id: str) -> Notification:
         known = is_resource_id("not", notification_id)
-        return _found(
-            await self._store.find_notification(account_id, notification_id) if known else None
+        found = await self._store.find_notification(account_id, notification_id) if known else None
+        if found is None:
+            raise NotificationNotFoundError
+        return found
+
+    async def read(self, principal: Principal, notification_id: str) -> Notification:
+        cause = Cause.by(principal.actor, self._clock)
+        return await change(
+            self._store,
+            lambda: self.get(principal.account_id, notification_id),
+            lambda notification: mark_read(notification, cause),
+            turn=self._locks.of(notification_id),
         )
 
-    async def read(self, account_id: str, notification_id: str) -> Notification:
-        known = is_resource_id("not", notification_id)
-        return _found(await self._store.mark_read(account_id, notification_id) if known else None)
+    async def read_all(self, principal: Principal) -> int:
+        """How many were unread. They are read in batches, each of them all or none."""
+        cause = Cause.by(principal.actor, self._clock)
+        async with self._locks.of(principal.account_id):
+            count = 0
+            while (read := await self._read_batch(principal.account_id, cause)) == _BATCH:
+                count += read
+        return count + read
 
-    async def read_all(self, account_id: str) -> int:
-        """How many were unread."""
-        return await self._store.mark_all_read(account_id)
+    async def _read_batch(self, account_id: str, cause: Cause) -> int:
+        async for _ in Tries():
+            unread = await self._store.find_unread(account_id, limit=_BATCH)
+            decided = [each for each in (mark_read(one, cause) for one in unread) if each]
+            if await self._store.apply(*decided):
+                return len(unread)
+        raise BusyError
 
-    async def delete(self, account_id: str, notification_id: str) -> None:
-        now = utc_time(self._clock.now())
-        known = is_resource_id("not", notification_id)
-        if not known or not await self._store.delete_notification(
-            account_id, notification_id, now=now
-        ):
-            raise NotificationNotFoundError
+    async def delete(self, principal: Principal, notification_id: str) -> None:
+        cause = Cause.by(principal.actor, self._clock)
+        await change(
+            self._store,
+            lambda: self.get(principal.account_id, notification_id),
+            lambda notification: delete_notification(notification, cause),
+            turn=self._locks.of(notification_id),
+        )
 
-    async def broadcast(self, notice: Notice) -> int:
-        """Tell every active account; how many they are."""
-        return await self._store.notify_everyone(notice, now=utc_time(self._clock.now()))
-
-
-def _found(notification: Notification | None) -> Notification:
-    if notification is None:
-        raise NotificationNotFoundError
-    return notification
+    async def broadcast(self, principal: Principal, notice: Notice) -> int:
+        """Notify every active account; how many they are. They are notified in batches, each of
+        them all or none: where a batch fails, those before it have their notifications."""
+        cause = Cause.by(principal.actor, self._clock)
+        accounts = await self._store.active_accounts()
+        for first in range(0, len(accounts), _BATCH):
+            made = [
+                create_notification(
+                    notice, notification_id=resource_id("not"), account_id=account_id, cause=cause
+                )
+                for account_id in accounts[first : first + _BATCH]
+            ]
+            await self._store.apply(*made)
+        return len(accounts)

@@ -15,6 +15,12 @@ class ProjectNameTakenError(ConflictError):
     code = "PROJECT_NAME_TAKEN"
 
 
+class ProjectsLimitError(ConflictError):
+    """You have as many projects as your account may have. Delete one first."""
+
+    code = "PROJECTS_LIMIT_EXCEEDED"
+
+
 class ProjectArchivedError(ConflictError):
     """The project is archived and so read-only. Unarchive it first."""
 

@@ -1,99 +1,36 @@
 """Calls about projects."""
 
-from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends
-from pydantic import BaseModel
+from fastapi import APIRouter, Body
 
-from sandyard.kit.http import errors
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import OPENED_BY_ACCOUNTS, AccessGuard
-from sandyard.platform.fields import (
-    Cursor,
-    Description,
-    Limit,
-    Name,
-    RequestBody,
-    Search,
-    unchanged,
-)
-from sandyard.platform.principal import Principal
-from sandyard.platform.projects.model import (
-    Project,
-    ProjectChanges,
-    ProjectFilter,
-    ProjectSort,
-    ProjectStatus,
+from sandyard.kit.schemas import Cursor, Limit
+from sandyard.platform.access import AccessGuard
+from sandyard.platform.fields import Search
+from sandyard.platform.projects.model import ProjectFilter, ProjectSort, ProjectStatus
+from sandyard.platform.projects.schemas import (
+    NewProjectBody,
+    ProjectAnswer,
+    ProjectBody,
+    ProjectPage,
 )
 from sandyard.platform.projects.service import Projects
-
-
-class NewProjectBody(RequestBody):
-    name: Name
-    description: Description | None = None
-
-
-class ProjectBody(RequestBody):
-    """Fields that are left out stay as they are."""
-
-    name: Name = unchanged()
-    description: Description | None = None
-
-    def changes(self) -> ProjectChanges:
-        changes: ProjectChanges = {}
-        if "name" in self.model_fields_set:
-            changes["name"] = self.name
-        if "description" in self.model_fields_set:
-            changes["description"] = self.description
-        return changes
-
-
-class ProjectAnswer(BaseModel):
-    project_id: str
-    name: str
-    description: str | None
-    status: ProjectStatus
-    is_default: bool
-    created_at: datetime
-    updated_at: datetime
-
-    @classmethod
-    def of(cls, project: Project) -> Self:
-        return cls.model_validate(project, from_attributes=True)
-
-
-class ProjectPage(BaseModel):
-    projects: list[ProjectAnswer]
-    next_cursor: str | None
+from sandyard.platform.routes import Caller, account_routes
 
 
 def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    router = APIRouter(prefix=f"{prefix}/projects", tags=["projects"])
-    Caller = Annotated[Principal, Depends(guard.account)]  # noqa: N806 - a type
+    routes = account_routes(guard, prefix=f"{prefix}/projects", tag="projects")
 
-    @router.post(
-        "",
-        summary="Make a project",
-        status_code=201,
-        response_model=ProjectAnswer,
-        responses=errors(400, 401, 409, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def create_project(body: Annotated[NewProjectBody, Body()], caller: Caller) -> Any:
+    @routes.post("", "Make a project", 409, status_code=201)
+    async def create_project(
+        body: Annotated[NewProjectBody, Body()], caller: Caller
+    ) -> ProjectAnswer:
         """Its name is unique among yours."""
-        made = await projects.create(
-            caller.account_id, name=body.name, description=body.description
-        )
+        made = await projects.create(caller, name=body.name, description=body.description)
         return ProjectAnswer.of(made)
 
-    @router.get(
-        "",
-        summary="List your projects",
-        response_model=ProjectPage,
-        responses=errors(400, 401, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
+    @routes.get("", "List your projects")
     async def list_projects(
         caller: Caller,
         q: Search = None,
@@ -102,86 +39,43 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         sort: ProjectSort = ProjectSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
-    ) -> Any:
+    ) -> ProjectPage:
         """`q` looks into name and description."""
-        page = await projects.list(
-            caller.account_id,
-            ProjectFilter(q, status, is_default),
-            sort=sort,
-            limit=limit,
-            cursor=cursor,
-        )
-        shown = [ProjectAnswer.of(project) for project in page.items]
-        return ProjectPage(projects=shown, next_cursor=page.next_cursor)
+        chosen = ProjectFilter(q, status, is_default)
+        page = await projects.list(caller.account_id, chosen, sort=sort, limit=limit, cursor=cursor)
+        return ProjectPage.of(page, ProjectAnswer.of)
 
-    @router.get(
-        "/{project_id}",
-        summary="Look at a project",
-        response_model=ProjectAnswer,
-        responses=errors(401, 404, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def get_project(project_id: str, caller: Caller) -> Any:
+    @routes.get("/{project_id}", "Look at a project", 404)
+    async def get_project(project_id: str, caller: Caller) -> ProjectAnswer:
         """One of yours, archived or not."""
         return ProjectAnswer.of(await projects.get(caller.account_id, project_id))
 
-    @router.patch(
-        "/{project_id}",
-        summary="Rename or describe a project",
-        response_model=ProjectAnswer,
-        responses=errors(400, 401, 404, 409, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
+    @routes.patch("/{project_id}", "Rename or describe a project", 404, 409)
     async def update_project(
         project_id: str, body: Annotated[ProjectBody, Body()], caller: Caller
-    ) -> Any:
+    ) -> ProjectAnswer:
         """Null takes the description away. An archived project is read-only."""
-        return ProjectAnswer.of(
-            await projects.update(caller.account_id, project_id, body.changes())
-        )
+        changed = await projects.update(caller, project_id, body.changes())
+        return ProjectAnswer.of(changed)
 
-    @router.post(
-        "/{project_id}/archive",
-        summary="Archive a project",
-        response_model=ProjectAnswer,
-        responses=errors(401, 404, 409, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def archive_project(project_id: str, caller: Caller) -> Any:
+    @routes.post("/{project_id}/archive", "Archive a project", 404, 409)
+    async def archive_project(project_id: str, caller: Caller) -> ProjectAnswer:
         """It becomes read-only. Not the default project."""
-        return ProjectAnswer.of(await projects.archive(caller.account_id, project_id))
+        return ProjectAnswer.of(await projects.archive(caller, project_id))
 
-    @router.post(
-        "/{project_id}/unarchive",
-        summary="Take a project back from the archive",
-        response_model=ProjectAnswer,
-        responses=errors(401, 404, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def unarchive_project(project_id: str, caller: Caller) -> Any:
+    @routes.post("/{project_id}/unarchive", "Take a project back from the archive", 404)
+    async def unarchive_project(project_id: str, caller: Caller) -> ProjectAnswer:
         """It can be changed again."""
-        return ProjectAnswer.of(await projects.unarchive(caller.account_id, project_id))
+        return ProjectAnswer.of(await projects.unarchive(caller, project_id))
 
-    @router.post(
-        "/{project_id}/make-default",
-        summary="Make a project the default",
-        response_model=ProjectAnswer,
-        responses=errors(401, 404, 409, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
-    async def make_default(project_id: str, caller: Caller) -> Any:
+    @routes.post("/{project_id}/make-default", "Make a project the default", 404, 409)
+    async def make_project_default(project_id: str, caller: Caller) -> ProjectAnswer:
         """In place of the one before: there is always exactly one."""
-        return ProjectAnswer.of(await projects.make_default(caller.account_id, project_id))
+        return ProjectAnswer.of(await projects.make_default(caller, project_id))
 
-    @router.delete(
-        "/{project_id}",
-        summary="Delete a project",
-        status_code=204,
-        responses=errors(401, 404, 409, 503),
-        openapi_extra=OPENED_BY_ACCOUNTS,
-    )
+    @routes.delete("/{project_id}", "Delete a project", 404, 409, status_code=204)
     async def delete_project(project_id: str, caller: Caller) -> None:
         """Archived or not. Not the default project, nor one that holds sandboxes."""
-        await projects.delete(caller.account_id, project_id)
+        await projects.delete(caller, project_id)
 
-    return router
+    return routes.router

@@ -1,11 +1,20 @@
 """Projects, and what may be done with one, decided without any I/O."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
-from sandyard.platform.projects.errors import DefaultProjectError, ProjectArchivedError
+from sandyard.kit.transitions import Cause, Transition, changed, created
+from sandyard.platform.budgets import Budget
+from sandyard.platform.projects.errors import (
+    DefaultProjectError,
+    ProjectArchivedError,
+    ProjectInUseError,
+    ProjectsLimitError,
+)
+from sandyard.platform.updates import updated
 
 DEFAULT_NAME = "Default"
 
@@ -32,6 +41,9 @@ class ProjectChanges(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Project:
+    SUBJECT: ClassVar[str] = "project_id"
+    OWNER: ClassVar[str | None] = "owner_account_id"
+
     project_id: str
     name: str
     description: str | None
@@ -40,10 +52,16 @@ class Project:
     is_default: bool
     created_at: datetime
     updated_at: datetime
+    deleted_at: datetime | None = None
+    sequence: int = 0
+
+    @property
+    def is_archived(self) -> bool:
+        return self.status is ProjectStatus.ARCHIVED
 
     def require_writable(self) -> None:
         """An archived project is read-only until it is taken back."""
-        if self.status is ProjectStatus.ARCHIVED:
+        if self.is_archived:
             raise ProjectArchivedError
 
     def require_dispensable(self) -> None:
@@ -59,34 +77,107 @@ class ProjectFilter:
     is_default: bool | None = None
 
 
-def new_project(
+@dataclass(frozen=True, slots=True)
+class ProjectContents:
+    """A fact: whether the project holds sandboxes that are not recycled."""
+
+    project_id: str
+    has_sandboxes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectUse:
+    """A fact that is always so: who decides from it waits for those who put something into the
+    project."""
+
+    project_id: str
+
+
+def create_project(
     *,
     project_id: str,
+    account_id: str,
     name: str,
     description: str | None,
-    owner_account_id: str,
-    now: datetime,
-    is_default: bool = False,
+    budget: Budget,
+    cause: Cause,
+) -> Transition[Project]:
+    """ProjectsLimitError."""
+    budget.require(ProjectsLimitError)
+    project = _new_project(project_id, account_id, name, description, cause)
+    return created(project, "project.created", cause, given=(budget,))
+
+
+def create_default_project(
+    *, project_id: str, account_id: str, cause: Cause
+) -> Transition[Project]:
+    """The project that every account begins with."""
+    project = _new_project(project_id, account_id, DEFAULT_NAME, None, cause)
+    return created(replace(project, is_default=True), "project.created", cause)
+
+
+def update_project(
+    project: Project, changes: ProjectChanges, cause: Cause
+) -> Transition[Project] | None:
+    """ProjectArchivedError."""
+    project.require_writable()
+    return updated(project, replace(project, **changes), "project.updated", cause)
+
+
+def archive_project(project: Project, cause: Cause) -> Transition[Project] | None:
+    """Make it read-only; DefaultProjectError."""
+    project.require_dispensable()
+    archived = replace(project, status=ProjectStatus.ARCHIVED)
+    use = ProjectUse(project.project_id)
+    return updated(project, archived, "project.archived", cause, given=(use,))
+
+
+def unarchive_project(project: Project, cause: Cause) -> Transition[Project] | None:
+    active = replace(project, status=ProjectStatus.ACTIVE)
+    return updated(project, active, "project.unarchived", cause)
+
+
+def make_default(
+    project: Project, former: Project | None, cause: Cause
+) -> Sequence[Transition[Project]]:
+    """Of the project that was the default so far, then of this one; applied together and in this
+    order, so that there is never more than one. ProjectArchivedError."""
+    project.require_writable()
+    if project.is_default:
+        return []
+    default = replace(project, is_default=True, updated_at=cause.at)
+    made = changed(project, default, "project.made_default", cause)
+    return [made] if former is None else [_no_default(former, project.project_id, cause), made]
+
+
+def delete_project(
+    project: Project, contents: ProjectContents, cause: Cause
+) -> Transition[Project]:
+    """DefaultProjectError; ProjectInUseError while it holds sandboxes."""
+    project.require_dispensable()
+    if contents.has_sandboxes:
+        raise ProjectInUseError
+    deleted = replace(project, deleted_at=cause.at, updated_at=cause.at)
+    return changed(project, deleted, "project.deleted", cause, given=(contents,))
+
+
+def _new_project(
+    project_id: str, account_id: str, name: str, description: str | None, cause: Cause
 ) -> Project:
     return Project(
         project_id=project_id,
         name=name,
         description=description,
-        owner_account_id=owner_account_id,
+        owner_account_id=account_id,
         status=ProjectStatus.ACTIVE,
-        is_default=is_default,
-        created_at=now,
-        updated_at=now,
+        is_default=False,
+        created_at=cause.at,
+        updated_at=cause.at,
     )
 
 
-def default_project(*, project_id: str, owner_account_id: str, now: datetime) -> Project:
-    """The project that every account begins with."""
-    return new_project(
-        project_id=project_id,
-        name=DEFAULT_NAME,
-        description=None,
-        owner_account_id=owner_account_id,
-        now=now,
-        is_default=True,
+def _no_default(project: Project, successor: str, cause: Cause) -> Transition[Project]:
+    after = replace(project, is_default=False, updated_at=cause.at)
+    return changed(
+        project, after, "project.updated", cause.because(f"{successor} was made the default")
     )

@@ -1,29 +1,44 @@
 """What the projects need of an engine. Every method raises UnavailableError when it is away."""
 
-from datetime import datetime
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol, TypeVar
 
+from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Transition
+from sandyard.platform.budgets import Budget
 from sandyard.platform.projects.model import (
     Project,
-    ProjectChanges,
+    ProjectContents,
     ProjectFilter,
     ProjectSort,
-    ProjectStatus,
 )
+
+T = TypeVar("T")
 
 
 class ProjectStore(Protocol):
-    """Every method sees the projects of the named account alone, and none that was deleted.
-
-    Those that change one raise ProjectNotFoundError if the account has no such project.
-    """
-
-    async def add_project(self, project: Project) -> None:
-        """Keep it; ProjectNameTakenError."""
-        ...
+    """Finders that name an account see its projects alone, and none that was deleted."""
 
     async def find_project(self, account_id: str, project_id: str) -> Project | None: ...
+
+    async def find_default(self, account_id: str) -> Project | None: ...
+
+    async def hold_project(
+        self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
+    ) -> T:
+        """Run `work` with the project. Until it returns, no other process archives or deletes
+        it."""
+        ...
+
+    async def deleted_projects(self, project_ids: Collection[str]) -> AbstractSet[str]:
+        """Those that were deleted, of whatever account; one that never was is not among them."""
+        ...
+
+    async def read_budget(self, about: Budget) -> Budget: ...
+
+    async def find_contents(self, project_id: str) -> ProjectContents: ...
 
     async def page_of_projects(
         self,
@@ -35,23 +50,6 @@ class ProjectStore(Protocol):
         cursor: str | None,
     ) -> Page[Project]: ...
 
-    async def update_project(
-        self, account_id: str, project_id: str, changes: ProjectChanges, *, now: datetime
-    ) -> Project:
-        """Change an active project; ProjectArchivedError, ProjectNameTakenError."""
-        ...
-
-    async def set_status(
-        self, account_id: str, project_id: str, status: ProjectStatus, *, now: datetime
-    ) -> Project:
-        """DefaultProjectError if the default one would be archived."""
-        ...
-
-    async def make_default(self, account_id: str, project_id: str, *, now: datetime) -> Project:
-        """Take the part of default from the one that has it, in one step: there is always exactly
-        one. ProjectArchivedError."""
-        ...
-
-    async def delete_project(self, account_id: str, project_id: str, *, now: datetime) -> None:
-        """DefaultProjectError; ProjectInUseError if it holds a sandbox that is not recycled."""
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+        """Compare and set; ProjectNameTakenError."""
         ...

@@ -1,39 +1,60 @@
 """The use cases of projects. Each reads the clock once."""
 
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import Clock
 from sandyard.kit.ids import is_resource_id, resource_id
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.platform.apply import BusyError, change
+from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.principal import Principal
 from sandyard.platform.projects.errors import ProjectNotFoundError
 from sandyard.platform.projects.model import (
     Project,
     ProjectChanges,
     ProjectFilter,
     ProjectSort,
-    ProjectStatus,
-    new_project,
+    archive_project,
+    create_project,
+    delete_project,
+    make_default,
+    unarchive_project,
+    update_project,
 )
 from sandyard.platform.projects.ports import ProjectStore
+
+T = TypeVar("T")
 
 
 class Projects:
     """Every use case is about the named account's projects; another's are not found."""
 
-    def __init__(self, store: ProjectStore, *, clock: Clock) -> None:
+    def __init__(self, store: ProjectStore, *, clock: Clock, per_account: int) -> None:
         self._store = store
         self._clock = clock
+        self._per_account = per_account
+        self._locks = KeyedLocks()
 
-    async def create(self, account_id: str, *, name: str, description: str | None) -> Project:
-        project = new_project(
-            project_id=resource_id("prj"),
-            name=name,
-            description=description,
-            owner_account_id=account_id,
-            now=self._now(),
-        )
-        await self._store.add_project(project)
-        return project
+    async def create(self, principal: Principal, *, name: str, description: str | None) -> Project:
+        """ProjectNameTakenError, ProjectsLimitError."""
+        cause, project_id = self._cause(principal), resource_id("prj")
+        budget = Budget(Noun.PROJECTS, principal.account_id, self._per_account)
+        async for _ in Tries():
+            made = create_project(
+                project_id=project_id,
+                account_id=principal.account_id,
+                name=name,
+                description=description,
+                budget=await self._store.read_budget(budget),
+                cause=cause,
+            )
+            if await self._store.apply(made):
+                return made.result
+        raise BusyError
 
     async def list(
         self,
@@ -48,45 +69,84 @@ class Projects:
             account_id, only, sort=sort, limit=limit, cursor=cursor
         )
 
+    async def find(self, account_id: str, project_id: str) -> Project | None:
+        if not is_resource_id("prj", project_id):
+            return None
+        return await self._store.find_project(account_id, project_id)
+
+    async def hold(
+        self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
+    ) -> T:
+        """Run `work` with the project, or None. Until it returns the project is neither archived
+        nor deleted."""
+        if not is_resource_id("prj", project_id):
+            return await work(None)
+        async with self._locks.of(project_id):
+            return await self._store.hold_project(account_id, project_id, work)
+
     async def get(self, account_id: str, project_id: str) -> Project:
-        _require_id(project_id)
-        project = await self._store.find_project(account_id, project_id)
+        project = await self.find(account_id, project_id)
         if project is None:
             raise ProjectNotFoundError
         return project
 
-    async def update(self, account_id: str, project_id: str, changes: ProjectChanges) -> Project:
+    async def deleted(self, project_ids: Collection[str]) -> AbstractSet[str]:
+        """Those that were deleted, of whatever account; one that never was is not among them."""
+        return await self._store.deleted_projects(project_ids) if project_ids else frozenset()
+
+    async def update(
+        self, principal: Principal, project_id: str, changes: ProjectChanges
+    ) -> Project:
         """Change what is given; ProjectArchivedError, ProjectNameTakenError."""
-        _require_id(project_id)
-        return await self._store.update_project(account_id, project_id, changes, now=self._now())
+        return await self._change(
+            principal, project_id, lambda project, cause: update_project(project, changes, cause)
+        )
 
-    async def archive(self, account_id: str, project_id: str) -> Project:
+    async def archive(self, principal: Principal, project_id: str) -> Project:
         """Make it read-only; DefaultProjectError."""
-        _require_id(project_id)
-        return await self._store.set_status(
-            account_id, project_id, ProjectStatus.ARCHIVED, now=self._now()
-        )
+        return await self._change(principal, project_id, archive_project)
 
-    async def unarchive(self, account_id: str, project_id: str) -> Project:
-        _require_id(project_id)
-        return await self._store.set_status(
-            account_id, project_id, ProjectStatus.ACTIVE, now=self._now()
-        )
+    async def unarchive(self, principal: Principal, project_id: str) -> Project:
+        return await self._change(principal, project_id, unarchive_project)
 
-    async def make_default(self, account_id: str, project_id: str) -> Project:
+    async def make_default(self, principal: Principal, project_id: str) -> Project:
         """The one that holds what names no project; ProjectArchivedError."""
-        _require_id(project_id)
-        return await self._store.make_default(account_id, project_id, now=self._now())
+        cause = self._cause(principal)
+        async with self._locks.of(principal.account_id):
+            async for _ in Tries():
+                former = await self._store.find_default(principal.account_id)
+                project = await self.get(principal.account_id, project_id)
+                decided = make_default(project, former, cause)
+                if not decided:
+                    return project
+                if await self._store.apply(*decided):
+                    return decided[-1].result
+        raise BusyError
 
-    async def delete(self, account_id: str, project_id: str) -> None:
+    async def delete(self, principal: Principal, project_id: str) -> None:
         """DefaultProjectError, ProjectInUseError."""
-        _require_id(project_id)
-        await self._store.delete_project(account_id, project_id, now=self._now())
+        cause = self._cause(principal)
+        async with self._locks.of(project_id):
+            async for _ in Tries():
+                project = await self.get(principal.account_id, project_id)
+                contents = await self._store.find_contents(project_id)
+                if await self._store.apply(delete_project(project, contents, cause)):
+                    return
+        raise BusyError
 
-    def _now(self) -> datetime:
-        return utc_time(self._clock.now())
+    async def _change(
+        self,
+        principal: Principal,
+        project_id: str,
+        decide: Callable[[Project, Cause], Transition[Project] | None],
+    ) -> Project:
+        cause = self._cause(principal)
+        return await change(
+            self._store,
+            lambda: self.get(principal.account_id, project_id),
+            lambda project: decide(project, cause),
+            turn=self._locks.of(project_id),
+        )
 
-
-def _require_id(project_id: str) -> None:
-    if not is_resource_id("prj", project_id):
-        raise ProjectNotFoundError
+    def _cause(self, principal: Principal) -> Cause:
+        return Cause.by(principal.actor, self._clock)

@@ -1,6 +1,7 @@
 """What can go wrong with a sandbox, each with the code that callers rely on."""
 
-from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError
+from sandyard.kit.node import ElsewhereError
 
 
 class SandboxUnknownError(NotFoundError):
@@ -63,13 +64,20 @@ class QuotaExceededError(ConflictError):
     code = "QUOTA_EXCEEDED"
 
 
+class SandboxesLimitError(ConflictError):
+    """You have as many sandboxes, running or not, as your account may have. Recycle one first."""
+
+    code = "SANDBOXES_LIMIT_EXCEEDED"
+
+
 class NeverStartedError(ConflictError):
     """It has not run yet, so there is nothing to show. Start it first."""
 
     code = "NEVER_STARTED"
 
 
-class SandboxElsewhereError(UnavailableError):
-    """This sandbox runs on another machine. Ask the server there."""
+class SandboxElsewhereError(ElsewhereError):
+    """Another node runs this sandbox or has its files. Ask the server there; nothing was
+    changed."""
 
     code = "SANDBOX_ELSEWHERE"

@@ -3,26 +3,34 @@
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.ids import IdMaker
-from sandyard.platform.notifications.model import Notice, NotificationType
-from sandyard.platform.runtime.model import Ended, Held, Running
-from sandyard.platform.runtime.ports import Runtime
-from sandyard.platform.sandboxes.endings import Endings
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause
+from sandyard.platform.sandboxes.ids import SandboxIds
+from sandyard.platform.sandboxes.lost_model import is_last_run
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
-from sandyard.platform.sandboxes.service import Sandboxes, owner_of
+from sandyard.platform.sandboxes.run_model import Transitions, expire_snapshot, warn_of_expiry
+from sandyard.platform.sandboxes.runs import RunRecorder, past_run_of, run_id_of
+from sandyard.platform.sandboxes.service import Sandboxes
+from sandyard.platform.usage.model import PriceList
+from sandyard.runtime.model import Ended, Running, RunState
+from sandyard.runtime.ports import Runtime
 
 logger = logging.getLogger(__name__)
+
+RECONCILE = actor("job", "reconcile")
+ENDS = actor("job", "ends")
+SNAPSHOTS = actor("job", "snapshots")
 
 _PAGE = 200
 _BEGINNING = timedelta(seconds=15)
 """How long the runtime may not know yet of a sandbox that is starting."""
-_UNCLAIMED = timedelta(hours=1)
-"""How old a snapshot of nobody's is before it is removed: one may be about to be recorded."""
+_UNREFERENCED_FOR = timedelta(hours=1)
+"""How old a snapshot of no sandbox is before it is removed: one may be about to be recorded."""
 
 
 @dataclass(slots=True)
@@ -31,14 +39,19 @@ class ReconcileReport:
     """Running, and now recorded so."""
     closed: int = 0
     lost: int = 0
+    overdue: int = 0
+    """Of silent nodes, and beyond their deadline."""
     orphans_ended: int = 0
+    recovered: int = 0
+    """Files that were found of runs which had ended without word from this node."""
 
 
 class Reconcile:
-    """Compares what should run on this machine with what does.
+    """Compares what should run on this node with what does.
 
     Only what the runtime holds for sandboxes is touched. A program whose sandbox has ended, or
-    that no sandbox knows, is ended.
+    that no sandbox knows, is ended. Of other nodes only that is ended which should have ended
+    by now, and of which they have said nothing for `silent_for`.
     """
 
     def __init__(
@@ -46,152 +59,191 @@ class Reconcile:
         store: SandboxStore,
         runtime: Runtime,
         sandboxes: Sandboxes,
-        endings: Endings,
+        recorder: RunRecorder,
         *,
         clock: Clock,
         node: str,
+        silent_for: timedelta,
     ) -> None:
         self._store = store
         self._runtime = runtime
         self._sandboxes = sandboxes
-        self._endings = endings
+        self._recorder = recorder
         self._clock = clock
         self._node = node
+        self._silent_for = silent_for
 
     async def run(self) -> ReconcileReport:
-        report = await self.collect_ends()
-        for held in await self._runtime.list_held("sandbox"):
-            await self._check_owner(held, report)
+        report = await self._compare(RECONCILE)
+        for run in await self._runtime.list_runs("sandbox"):
+            await self._check_run(run, report)
         return report
 
     async def collect_ends(self) -> ReconcileReport:
         """Record what has ended, and what runs although its start was never recorded; end what
         runs for a deactivated account."""
+        return await self._compare(ENDS)
+
+    async def _compare(self, actor: str) -> ReconcileReport:
         report = ReconcileReport()
-        now = utc_time(self._clock.now())
-        for sandbox in await self._store.active_of_deactivated(self._node, now=now):
+        for sandbox in await self._store.active_of_deactivated(self._node):
             with suppress(SandyardError):  # it is met again in the next run
-                await self._sandboxes.end(sandbox, because="its account was deactivated")
+                reason = "its account was deactivated"
+                await self._sandboxes.end(sandbox, actor=actor, reason=reason)
                 report.closed += 1
-        for sandbox in await self._store.active_on(self._node, now=now):
-            held = await self._runtime.find(owner_of(sandbox))
-            match held:
-                case Ended():
-                    report.closed += await self._endings.record(sandbox, held)
-                case Running() if sandbox.status is Status.STARTING:
-                    report.adopted += await self._sandboxes.record_running(
-                        sandbox, sandbox.attempt, held
-                    )
-                case None if now - sandbox.updated_at > _BEGINNING:
-                    report.lost += await self._endings.record_lost(sandbox)
+        seen = [
+            sandbox.sandbox_id
+            for sandbox in await self._store.active_on(self._node)
+            if await self._record(sandbox, actor, report)
+        ]
+        await self._store.note_seen(seen, at=utc_time(self._clock.now()))
+        await self._end_overdue(actor, report)
         return report
 
-    async def _check_owner(self, held: Held, report: ReconcileReport) -> None:
-        now = utc_time(self._clock.now())
-        sandbox = await self._store.find(held.owner.id, account_id=None, now=now)
-        if sandbox is not None and _may_stay(held, sandbox):
+    async def _end_overdue(self, actor: str, report: ReconcileReport) -> None:
+        since = utc_time(self._clock.now()) - self._silent_for
+        for sandbox in await self._store.active_elsewhere(self._node, unseen_since=since):
+            report.overdue += await self._recorder.record_overdue(
+                sandbox, silent_for=self._silent_for, actor=actor
+            )
+
+    async def _record(self, sandbox: Sandbox, actor: str, report: ReconcileReport) -> bool:
+        """Record what the runtime says of it; whether it has something that lives."""
+        run = await self._runtime.find(run_id_of(sandbox))
+        match run:
+            case Ended():
+                report.closed += await self._recorder.record_ended(sandbox, run, actor=actor)
+            case Running() if sandbox.status is Status.STARTING:
+                report.adopted += await self._recorder.record_started(
+                    sandbox.sandbox_id, sandbox.attempt, run, actor=actor
+                )
+            case None if utc_time(self._clock.now()) - sandbox.updated_at > _BEGINNING:
+                report.lost += await self._recorder.record_lost(sandbox, actor=actor)
+        return not isinstance(run, Ended | None)
+
+    async def _check_run(self, run: RunState, report: ReconcileReport) -> None:
+        sandbox = await self._store.find(run.run_id.id)
+        if sandbox is not None and sandbox.is_active and run.run_id == run_id_of(sandbox):
             return
         with suppress(SandyardError):
-            if not isinstance(held, Ended):
-                await self._runtime.stop(held.owner)
-                report.orphans_ended += 1
-                logger.warning(
-                    "a program that no sandbox has was ended",
-                    extra={"action": "reconcile", "sandbox_id": held.owner.id},
+            ended = await self._end_orphan(run, report)
+            if sandbox is None or not _is_needed(ended, sandbox):
+                await self._runtime.forget(run.run_id)
+            elif not sandbox.is_active:
+                report.recovered += await self._recorder.recover(
+                    sandbox, ended, node=self._node, actor=RECONCILE
                 )
-            await self._runtime.forget(held.owner)
+
+    async def _end_orphan(self, run: RunState, report: ReconcileReport) -> Ended:
+        if isinstance(run, Ended):
+            return run
+        ended = await self._runtime.stop(run.run_id)
+        report.orphans_ended += 1
+        logger.warning(
+            "a program that no sandbox has was ended",
+            extra={"action": "reconcile", "sandbox_id": run.run_id.id},
+        )
+        return ended
 
 
 @dataclass(slots=True)
 class SnapshotReport:
     expired: int = 0
     warned: int = 0
-    unclaimed_removed: int = 0
+    unreferenced_removed: int = 0
 
 
-class KeepSnapshots:
+class ExpireSnapshots:
     """Removes snapshots whose time is over, and warns their owners before."""
 
     def __init__(
         self,
         store: SandboxStore,
         runtime: Runtime,
-        endings: Endings,
         *,
         clock: Clock,
-        make_usage_id: IdMaker,
+        ids: SandboxIds,
+        prices: PriceList,
         warn_before: timedelta,
+        kept_for: timedelta,
     ) -> None:
         self._store = store
         self._runtime = runtime
-        self._endings = endings
         self._clock = clock
-        self._make_usage_id = make_usage_id
+        self._ids = ids
+        self._prices = prices
         self._warn_before = warn_before
+        self._kept_for = kept_for
 
     async def run(self) -> SnapshotReport:
         report = SnapshotReport()
-        now = utc_time(self._clock.now())
+        cause = Cause.by(SNAPSHOTS, self._clock)
         after = ""
         while page := await self._store.with_snapshot_until(
-            now + self._warn_before, limit=_PAGE, after=after, now=now
+            cause.at + self._warn_before, limit=_PAGE, after=after
         ):
             after = page[-1].sandbox_id
             for sandbox in page:
-                await self._look_at(sandbox, now, report)
-        await self._remove_unclaimed(now, report)
+                report.warned += await self._warn(sandbox, cause)
+                report.expired += await self._expire(sandbox, cause)
+        report.unreferenced_removed = await self._remove_unreferenced(cause)
         return report
 
-    async def _look_at(self, sandbox: Sandbox, now: datetime, report: SnapshotReport) -> None:
-        expires_at = sandbox.snapshot_expires_at
-        if expires_at is None or sandbox.latest_snapshot_id is None or sandbox.is_active:
-            return
-        if expires_at > now:
-            report.warned += await self._store.warn_of_expiry(
-                sandbox, _expiry_notice(sandbox, expires_at), now=now
-            )
-        elif await self._store.drop_snapshot(
-            sandbox,
-            now=now,
-            usage_id=self._make_usage_id(),
-            storage_rate=self._endings.storage_rate(sandbox),
-        ):
-            await self._runtime.delete_snapshot(sandbox.latest_snapshot_id)
-            report.expired += 1
+    async def _warn(self, sandbox: Sandbox, cause: Cause) -> bool:
+        transitions = warn_of_expiry(
+            sandbox, warn_before=self._warn_before, ids=self._ids.new(), cause=cause
+        )
+        return await self._apply(transitions)
 
-    async def _remove_unclaimed(self, now: datetime, report: SnapshotReport) -> None:
+    async def _expire(self, sandbox: Sandbox, cause: Cause) -> bool:
+        snapshot_id = sandbox.latest_snapshot_id
+        transitions = expire_snapshot(
+            sandbox, ids=self._ids.new(), prices=self._prices, cause=cause
+        )
+        if snapshot_id is None or not await self._apply(transitions):
+            return False
+        await self._runtime.delete_snapshot(snapshot_id)
+        return True
+
+    async def _apply(self, transitions: Transitions | None) -> bool:
+        """What has changed since it was read is met again in the next run."""
+        return transitions is not None and await self._store.apply(*transitions)
+
+    async def _remove_unreferenced(self, cause: Cause) -> int:
         old = [
             snapshot.id
             for snapshot in await self._runtime.list_snapshots()
-            if now - utc_time(snapshot.created_at) > _UNCLAIMED
+            if cause.at - utc_time(snapshot.created_at) > _UNREFERENCED_FOR
         ]
-        claimed = await self._store.claimed_snapshots(old)
-        for snapshot_id in set(old) - claimed:
+        referenced = await self._store.referenced_snapshots(old)
+        removed = 0
+        for snapshot_id in set(old) - referenced - await self._unrecorded(cause):
             try:
                 await self._runtime.delete_snapshot(snapshot_id)
             except UnavailableError as error:  # the others are not to wait for it
                 logger.warning(
-                    "a snapshot of nobody's could not be removed",
+                    "a snapshot of no sandbox could not be removed",
                     extra={"action": "snapshots", "reason": error.reason},
                 )
             else:
-                report.unclaimed_removed += 1
+                removed += 1
+        return removed
+
+    async def _unrecorded(self, cause: Cause) -> set[str]:
+        """Snapshots of last runs, which are about to be recorded if they are not yet."""
+        found: set[str] = set()
+        for run in await self._runtime.list_runs("sandbox"):
+            if not isinstance(run, Ended) or run.snapshot is None:
+                continue
+            sandbox = await self._store.find(run.run_id.id)
+            is_fresh = cause.at - utc_time(run.ended_at) < self._kept_for
+            if is_fresh and sandbox is not None and _is_needed(run, sandbox):
+                found.add(run.snapshot.id)
+        return found
 
 
-def _may_stay(held: Held, sandbox: Sandbox) -> bool:
-    """It runs as it should, or has ended and its logs are kept until the next start."""
-    if str(sandbox.attempt) != held.owner.attempt or sandbox.status is Status.RECYCLED:
-        return False
-    return sandbox.is_active or isinstance(held, Ended)
-
-
-def _expiry_notice(sandbox: Sandbox, expires_at: datetime) -> Notice:
-    return Notice(
-        title=f"The files of {sandbox.name} expire soon",
-        message=(
-            f"They are removed at {expires_at:%Y-%m-%d %H:%M} UTC. Start the sandbox to keep them."
-        ),
-        type=NotificationType.WARNING,
-        related_entity_type="sandbox",
-        related_entity_id=sandbox.sandbox_id,
-    )
+def _is_needed(run: Ended, sandbox: Sandbox) -> bool:
+    """Of the last attempt the logs are kept until the next start, of the last run what is needed
+    to recover its files."""
+    has_its_files = run.snapshot is not None and run.snapshot.id == sandbox.latest_snapshot_id
+    return has_its_files or is_last_run(past_run_of(run), sandbox)

@@ -1,21 +1,33 @@
 """A sandbox's life: what may follow what, without any I/O.
 
 `created → starting → running → stopped | timeout → starting …`; `starting → stopped` when it
-fails; anything → `recycled`, which is the end.
+fails; anything → `recycled`, which is the end. A sandbox has an open usage exactly while it is
+running; what begins and ends runs is decided in `run_model`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
+from sandyard.kit.node import require_here
+from sandyard.kit.transitions import DATA, Cause, Transition, changed, created
+from sandyard.platform.budgets import Budget
 from sandyard.platform.sandboxes.errors import (
+    ProjectNotUsableError,
+    ProjectReadOnlyError,
+    QuotaExceededError,
     ResourcesTooSmallError,
     SandboxBusyError,
+    SandboxElsewhereError,
+    SandboxesLimitError,
     SandboxRecycledError,
+    TemplateNotUsableError,
 )
+from sandyard.platform.templates.model import Template
+from sandyard.platform.usage.model import Consumer
 
 
 class Status(StrEnum):
@@ -32,6 +44,9 @@ ACTIVE = frozenset({Status.STARTING, Status.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
+    SUBJECT: ClassVar[str] = "sandbox_id"
+    OWNER: ClassVar[str | None] = "owner_account_id"
+
     sandbox_id: str
     name: str
     description: str | None
@@ -41,28 +56,53 @@ class Sandbox:
     cpu_spec: float
     memory_spec: float
     max_running_seconds: int
-    status: Status
-    status_reason: str | None
-    attempt: int
-    node: str | None
-    """The machine that it runs on, if its runtime is one machine's own."""
-    preview_url: str | None
-    latest_snapshot_id: str | None
-    snapshot_bytes: int | None
-    snapshot_taken_at: datetime | None
-    snapshot_expires_at: datetime | None
     created_at: datetime
     updated_at: datetime
-    started_at: datetime | None
-    stopped_at: datetime | None
-    timeout_at: datetime | None
-    recycled_at: datetime | None
-    cost: Decimal
-    """Of all its runs; of the present one up to now."""
+    status: Status = Status.CREATED
+    status_reason: str | None = None
+    attempt: int = 0
+    """Counts its starts; what the runtime runs is named by it."""
+    node: str | None = None
+    """The node that runs it or ran it last, and may still have files of it."""
+    preview_url: str | None = None
+    latest_snapshot_id: str | None = None
+    snapshot_bytes: int | None = None
+    snapshot_taken_at: datetime | None = None
+    snapshot_expires_at: datetime | None = None
+    storage_counted_until: datetime | None = None
+    """Up to when keeping the snapshot is on usages."""
+    expiry_told_at: datetime | None = None
+    """When its owner was warned that the snapshot expires."""
+    started_at: datetime | None = None
+    stopped_at: datetime | None = None
+    timeout_at: datetime | None = None
+    recycled_at: datetime | None = None
+    last_seen_at: datetime | None = field(default=None, metadata=DATA)
+    """When its node last looked after the attempt: its last sign of life, for other nodes."""
+    sequence: int = 0
 
     @property
     def is_active(self) -> bool:
         return self.status in ACTIVE
+
+    @property
+    def has_all_files_kept(self) -> bool:
+        """Whether its last run, if there was one, is in its snapshot."""
+        if self.started_at is None:
+            return True
+        return self.snapshot_taken_at is not None and self.snapshot_taken_at >= self.started_at
+
+    @property
+    def consumer(self) -> Consumer:
+        return Consumer(self.sandbox_id, self.owner_account_id, self.project_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PricedSandbox:
+    """A sandbox, and what all its runs and kept files have cost up to now."""
+
+    sandbox: Sandbox
+    cost: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +128,8 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """What the sandboxes of one account may take together while they are active."""
+class Resources:
+    """What an account's active sandboxes take together, or may take: its quota."""
 
     sandboxes: int
     cpu: float
@@ -97,37 +137,162 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """How an attempt ended, as the runtime recorded it."""
+class QuotaRequest:
+    """One more sandbox of this size beside the active ones of its account."""
 
-    status: Status
-    reason: str
-    ended_at: datetime
-    snapshot_id: str | None = None
-    snapshot_bytes: int | None = None
-    snapshot_expires_at: datetime | None = None
+    account_id: str
+    cpu: float
+    memory_gb: float
+    quota: Resources
 
 
-def decide_start(sandbox: Sandbox) -> int | None:
-    """The number of the new attempt; None if one is under way or running already."""
-    if sandbox.status is Status.RECYCLED:
-        raise SandboxRecycledError
-    return None if sandbox.is_active else sandbox.attempt + 1
+@dataclass(frozen=True, slots=True)
+class QuotaCheck:
+    """A fact: what of its quota the account would exceed. It stays true while others start and
+    leave enough, so that starts of one account seldom have to be decided again."""
+
+    request: QuotaRequest
+    exceeded: Mapping[str, Mapping[str, float]]
 
 
-def decide_change(sandbox: Sandbox, changes: Changes) -> Sandbox:
-    """The sandbox as the owner wants it."""
-    if sandbox.status is Status.RECYCLED:
-        raise SandboxRecycledError
+@dataclass(frozen=True, slots=True)
+class ProjectState:
+    """A fact: the project is this account's and not deleted; whether it is archived."""
+
+    project_id: str
+    owner_account_id: str
+    is_archived: bool
+
+
+def check_quota(request: QuotaRequest, in_use: Resources) -> QuotaCheck:
+    asked = {"sandboxes": 1, "cpu": request.cpu, "memory_gb": request.memory_gb}
+    exceeded = {
+        name: {"limit": limit, "in_use": taken, "asked": asked[name]}
+        for name in asked
+        if (taken := getattr(in_use, name)) + asked[name] > (limit := getattr(request.quota, name))
+    }
+    return QuotaCheck(request, exceeded)
+
+
+def create_sandbox(
+    new: NewSandbox,
+    *,
+    sandbox_id: str,
+    account_id: str,
+    template: Template | None,
+    project: ProjectState | None,
+    budget: Budget,
+    cause: Cause,
+) -> Transition[Sandbox]:
+    """Of a template that the account may use, in a project of its own. SandboxesLimitError."""
+    usable = require_usable(template, account_id)
+    place = require_writable(project)
+    _require_minimum(usable, cpu=new.cpu_spec, memory_gb=new.memory_spec)
+    budget.require(SandboxesLimitError)
+    sandbox = Sandbox(
+        sandbox_id=sandbox_id,
+        name=new.name,
+        description=new.description,
+        template_id=new.template_id,
+        owner_account_id=account_id,
+        project_id=place.project_id,
+        cpu_spec=new.cpu_spec,
+        memory_spec=new.memory_spec,
+        max_running_seconds=new.max_running_seconds,
+        created_at=cause.at,
+        updated_at=cause.at,
+    )
+    return created(sandbox, "sandbox.created", cause, given=(place, budget))
+
+
+def update_sandbox(
+    sandbox: Sandbox,
+    changes: Changes,
+    *,
+    template: Template | None,
+    project: ProjectState | None,
+    cause: Cause,
+) -> Transition[Sandbox] | None:
+    """Name and description at any time, resources while it is not active; a template that is gone
+    hinders only the latter. None if it is like that already."""
+    _require_not_recycled(sandbox)
     if changes.touches_resources and sandbox.is_active:
         raise SandboxBusyError
-    return replace(sandbox, **changes.values)
+    place = require_writable(project)
+    after: Sandbox = replace(sandbox, **changes.values)
+    if changes.touches_resources:
+        usable = require_usable(template, sandbox.owner_account_id)
+        _require_minimum(usable, cpu=after.cpu_spec, memory_gb=after.memory_spec)
+    if after == sandbox:
+        return None
+    after = replace(after, updated_at=cause.at)
+    return changed(sandbox, after, "sandbox.updated", cause, given=(place,))
 
 
-def require_minimum(*, cpu: float, memory_gb: float, min_cpu: float, min_memory_gb: float) -> None:
-    """Raise ResourcesTooSmallError unless the template has what it needs."""
-    if cpu < min_cpu or memory_gb < min_memory_gb:
+def start_sandbox(
+    sandbox: Sandbox,
+    *,
+    node: str,
+    template: Template | None,
+    project: ProjectState | None,
+    quota: QuotaCheck,
+    cause: Cause,
+) -> Transition[Sandbox] | None:
+    """A new attempt; None if one is under way or running already. With a snapshot it needs no
+    template any more."""
+    _require_not_recycled(sandbox)
+    if sandbox.is_active:
+        return None
+    if sandbox.latest_snapshot_id is None:
+        require_usable(template, sandbox.owner_account_id)
+    place = require_writable(project)
+    if quota.exceeded:
+        raise QuotaExceededError(details=dict(quota.exceeded))
+    after = replace(
+        sandbox,
+        status=Status.STARTING,
+        status_reason=None,
+        attempt=sandbox.attempt + 1,
+        node=node,
+        preview_url=None,
+        timeout_at=None,
+        last_seen_at=cause.at,
+        updated_at=cause.at,
+    )
+    return changed(sandbox, after, "sandbox.starting", cause, given=(place, quota))
+
+
+def require_files_here(sandbox: Sandbox, *, node: str, has_snapshot: bool) -> None:
+    """Raises SandboxElsewhereError where a start on this node would begin without files that
+    another node may still have. `has_snapshot` is whether this node can restore its snapshot."""
+    is_kept_here = has_snapshot or sandbox.latest_snapshot_id is None
+    if not (is_kept_here and sandbox.has_all_files_kept):
+        require_here(sandbox.node, node=node, error=SandboxElsewhereError)
+
+
+def require_usable(template: Template | None, account_id: str) -> Template:
+    if template is None or not template.is_visible_to(account_id):
+        raise TemplateNotUsableError
+    return template
+
+
+def require_writable(project: ProjectState | None) -> ProjectState:
+    if project is None:
+        raise ProjectNotUsableError
+    if project.is_archived:
+        raise ProjectReadOnlyError
+    return project
+
+
+def _require_not_recycled(sandbox: Sandbox) -> None:
+    if sandbox.status is Status.RECYCLED:
+        raise SandboxRecycledError
+
+
+def _require_minimum(template: Template, *, cpu: float, memory_gb: float) -> None:
+    min_cpu, min_memory = template.min_cpu_required, template.min_memory_required
+    if cpu < min_cpu or memory_gb < min_memory:
         raise ResourcesTooSmallError(
-            f"This template needs at least {min_cpu:g} vCPU and {min_memory_gb:g} GB of memory.",
-            details={"min_cpu_required": min_cpu, "min_memory_required": min_memory_gb},
+            f"This template needs at least {min_cpu:g} vCPU and {min_memory:g} GB of memory.",
+            details={"min_cpu_required": min_cpu, "min_memory_required": min_memory},
         )

@@ -5,54 +5,66 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.ids import IdMaker, is_resource_id
+from sandyard.kit.ids import is_resource_id
+from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
-from sandyard.platform.runtime.errors import NotHeldError, SnapshotNotFoundError
-from sandyard.platform.runtime.model import Limits, Owner, Program, Repository, Running
-from sandyard.platform.runtime.ports import Runtime
-from sandyard.platform.sandboxes.endings import Endings
+from sandyard.kit.sizes import GIGABYTE
+from sandyard.kit.transitions import Cause, Tries
+from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.errors import (
     NeverStartedError,
-    ProjectNotUsableError,
-    ProjectReadOnlyError,
     SandboxChangedError,
     SandboxElsewhereError,
     SandboxUnknownError,
-    TemplateNotUsableError,
 )
+from sandyard.platform.sandboxes.files import NodeFiles
+from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
-    Quota,
+    PricedSandbox,
+    QuotaRequest,
+    Resources,
     Sandbox,
     Status,
-    decide_change,
-    decide_start,
-    require_minimum,
+    create_sandbox,
+    start_sandbox,
+    update_sandbox,
 )
-from sandyard.platform.sandboxes.ports import SandboxQuery, SandboxStore, Usable
+from sandyard.platform.sandboxes.ports import SandboxQuery, SandboxStore, TemplateFinder
+from sandyard.platform.sandboxes.run_model import recycle_sandbox
+from sandyard.platform.sandboxes.runs import SYSTEM, RunRecorder, run_id_of
+from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
+from sandyard.runtime.errors import RunNotFoundError
+from sandyard.runtime.model import Ended, Limits, Program, Repository, RunId
+from sandyard.runtime.ports import Runtime
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS = 20
-_LOOK_SEC = 0.1
-_GIGABYTE = 2**30
+_POLL_SEC = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxPolicy:
     """What one sandbox and one account may take, and how long a start is waited for."""
 
-    quota: Quota
+    quota: Resources
+    per_account: int
+    """How many sandboxes an account may have, running or not."""
     prices: PriceList
     node: str
     processes: int
     storage_bytes: int
+    silent_for: timedelta
+    """After how long without a sign of life a node counts as silent."""
     start_wait_sec: float = 60
 
 
@@ -60,139 +72,135 @@ class Sandboxes:
     def __init__(
         self,
         store: SandboxStore,
+        templates: TemplateFinder,
         runtime: Runtime,
-        endings: Endings,
+        recorder: RunRecorder,
         *,
         clock: Clock,
-        make_sandbox_id: IdMaker,
-        make_usage_id: IdMaker,
+        ids: SandboxIds,
         policy: SandboxPolicy,
     ) -> None:
         self._store = store
+        self._templates = templates
         self._runtime = runtime
-        self._endings = endings
+        self._recorder = recorder
+        self._files = NodeFiles(runtime, recorder, node=policy.node)
         self._clock = clock
-        self._make_sandbox_id = make_sandbox_id
-        self._make_usage_id = make_usage_id
+        self._locks = recorder.locks
+        self._ids = ids
         self._policy = policy
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
-    async def create(self, new: NewSandbox, *, account_id: str) -> Sandbox:
-        """A sandbox of a template that the account may use, in a project of its own."""
-        usable = await self._usable(account_id, new.template_id, new.project_id)
-        require_minimum(
-            cpu=new.cpu_spec,
-            memory_gb=new.memory_spec,
-            min_cpu=usable.min_cpu,
-            min_memory_gb=usable.min_memory_gb,
-        )
-        return await self._store.add(
-            replace(new, project_id=usable.project_id),
-            sandbox_id=self._make_sandbox_id(),
-            account_id=account_id,
-            now=self._now(),
-        )
+    async def create(self, new: NewSandbox, *, by: Principal) -> PricedSandbox:
+        """A sandbox of a template that the account may use, in a project of its own. Raises
+        SandboxNameTakenError, SandboxesLimitError."""
+        budget = Budget(Noun.SANDBOXES, by.account_id, self._policy.per_account)
+        cause, sandbox_id = self._cause(by.actor), self._ids.sandbox()
+        async for _ in Tries():
+            transition = create_sandbox(
+                new,
+                sandbox_id=sandbox_id,
+                account_id=by.account_id,
+                template=await self._templates.find_template(by.account_id, new.template_id),
+                project=await self._store.find_project(by.account_id, new.project_id),
+                budget=await self._store.read_budget(budget),
+                cause=cause,
+            )
+            if await self._store.apply(transition):
+                return PricedSandbox(transition.result, Decimal(0))
+        raise SandboxChangedError
 
-    async def get(self, sandbox_id: str, *, account_id: str) -> Sandbox:
-        if not is_resource_id("sbx", sandbox_id):
-            raise SandboxUnknownError
-        found = await self._store.find(sandbox_id, account_id=account_id, now=self._now())
-        if found is None:
-            raise SandboxUnknownError
-        return found
+    async def get(self, sandbox_id: str, *, account_id: str) -> PricedSandbox:
+        [priced] = await self._priced([await self._own(sandbox_id, account_id)])
+        return priced
 
     async def list(
         self, *, account_id: str, query: SandboxQuery, limit: int, cursor: str | None
-    ) -> Page[Sandbox]:
-        return await self._store.page(
-            account_id, query, limit=limit, cursor=cursor, now=self._now()
-        )
+    ) -> Page[PricedSandbox]:
+        page = await self._store.page(account_id, query, limit=limit, cursor=cursor)
+        return Page(await self._priced(page.items), page.next_cursor)
 
-    async def change(self, sandbox_id: str, changes: Changes, *, account_id: str) -> Sandbox:
-        for _ in range(_ATTEMPTS):
-            before = await self.get(sandbox_id, account_id=account_id)
-            after = decide_change(before, changes)
-            usable = await self._usable(
-                account_id,
-                before.template_id,
-                before.project_id,
-                needs_template=changes.touches_resources,
-            )
-            if changes.touches_resources:
-                require_minimum(
-                    cpu=after.cpu_spec,
-                    memory_gb=after.memory_spec,
-                    min_cpu=usable.min_cpu,
-                    min_memory_gb=usable.min_memory_gb,
+    async def change(self, sandbox_id: str, changes: Changes, *, by: Principal) -> PricedSandbox:
+        cause = self._cause(by.actor)
+        async with self._locks.of(sandbox_id):
+            async for _ in Tries():
+                sandbox = await self._own(sandbox_id, by.account_id)
+                transition = update_sandbox(
+                    sandbox,
+                    changes,
+                    template=await self._template_of(sandbox),
+                    project=await self._store.find_project(by.account_id, sandbox.project_id),
+                    cause=cause,
                 )
-            if await self._store.change(before, after, now=self._now()):
-                return await self.get(sandbox_id, account_id=account_id)
+                if transition is None or await self._store.apply(transition):
+                    return await self.get(sandbox_id, account_id=by.account_id)
         raise SandboxChangedError
 
-    async def start(self, sandbox_id: str, *, account_id: str) -> Sandbox:
+    async def start(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
         """The sandbox, running; or still `starting`, if that takes longer than is waited for.
 
         However many callers ask at once, one program is started. Raises QuotaExceededError, or
         what kept the program from listening; then the sandbox is `stopped`, with the reason.
+        Raises SandboxElsewhereError if another node runs it, or has its files.
         """
-        for _ in range(_ATTEMPTS):
-            sandbox = await self.get(sandbox_id, account_id=account_id)
-            attempt = decide_start(sandbox)
-            if attempt is None:
-                return await self._until_started(sandbox)
-            usable = await self._usable(
-                account_id,
-                sandbox.template_id,
-                sandbox.project_id,
-                needs_template=sandbox.latest_snapshot_id is None,
-            )
-            await self._runtime.check()
-            if await self._store.begin(
-                sandbox,
-                attempt=attempt,
-                node=self._policy.node,
-                quota=self._policy.quota,
-                now=self._now(),
-            ):
-                task = asyncio.create_task(self._run(sandbox, attempt, usable))
-                self._under_way[sandbox_id] = task
-                task.add_done_callback(lambda _: self._under_way.pop(sandbox_id, None))
-                return await self._until_started(sandbox)
-        raise SandboxChangedError
+        async with self._locks.of(by.account_id):  # its starts share one quota
+            sandbox = await self._begin_start(sandbox_id, by)
+        return await self._until_started(sandbox)
 
-    async def stop(self, sandbox_id: str, *, account_id: str) -> Sandbox:
+    async def stop(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
         """The sandbox, stopped, with a snapshot of its files; as it is, if it does not run."""
-        sandbox = await self.get(sandbox_id, account_id=account_id)
+        sandbox = await self._own(sandbox_id, by.account_id)
         if sandbox.is_active:
             self._require_here(sandbox)
-            await self.end(sandbox)
-        return await self.get(sandbox_id, account_id=account_id)
+            await self.end(sandbox, actor=by.actor)
+        return await self.get(sandbox_id, account_id=by.account_id)
 
-    async def recycle(self, sandbox_id: str, *, account_id: str) -> Sandbox:
+    async def end_for_admin(self, sandbox_id: str, *, reason: str, by: Principal) -> PricedSandbox:
+        """End any account's sandbox, for an admin. Of this node, it is stopped and its files are
+        kept. Of a silent one, it ended when it was last seen, or at its deadline if that was
+        before, and what that node may have of it is not waited for any more. Raises
+        SandboxElsewhereError if that node gives signs of life."""
+        sandbox = await self._get(sandbox_id)
+        told = f"ended by an admin: {reason}"
+        if sandbox.node != self._policy.node:
+            await self._recorder.give_up(
+                sandbox_id,
+                kept_on=await self._files.holder(sandbox),
+                silent_for=self._policy.silent_for,
+                reason=told,
+                actor=by.actor,
+            )
+        elif sandbox.is_active:
+            await self.end(sandbox, actor=by.actor, reason=told)
+        [priced] = await self._priced([await self._get(sandbox_id)])
+        return priced
+
+    async def recycle(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
         """Stop it and give it up for good, with its files; its usage and bills stay."""
-        for _ in range(_ATTEMPTS):
-            sandbox = await self.get(sandbox_id, account_id=account_id)
-            if sandbox.status is Status.RECYCLED:
-                return sandbox
+        async for _ in Tries():
+            sandbox = await self._own(sandbox_id, by.account_id)
             if sandbox.is_active:
                 self._require_here(sandbox)
-                await self.end(sandbox)
+                await self.end(sandbox, actor=by.actor)
                 continue
-            if await self._store.recycle(
+            transitions = recycle_sandbox(
                 sandbox,
-                now=self._now(),
-                usage_id=self._make_usage_id(),
-                storage_rate=self._endings.storage_rate(sandbox),
-            ):
+                ids=self._ids.new(),
+                prices=self._policy.prices,
+                cause=self._cause(by.actor),
+            )
+            if transitions is None:
+                return await self.get(sandbox_id, account_id=by.account_id)
+            if await self._store.apply(*transitions):
                 await self._forget(sandbox)
-                return await self.get(sandbox_id, account_id=account_id)
+                return await self.get(sandbox_id, account_id=by.account_id)
         raise SandboxChangedError
 
     async def tail_logs(self, sandbox_id: str, *, account_id: str, lines: int) -> Sequence[str]:
         sandbox = await self._with_logs(sandbox_id, account_id)
         try:
-            return await self._runtime.tail_logs(owner_of(sandbox), lines=lines)
-        except NotHeldError:
+            return await self._runtime.tail_logs(run_id_of(sandbox), lines=lines)
+        except RunNotFoundError:
             return []
 
     async def follow_logs(
@@ -200,7 +208,20 @@ class Sandboxes:
     ) -> AsyncIterator[str]:
         """The last lines and each new one, until the program has ended."""
         sandbox = await self._with_logs(sandbox_id, account_id)
-        return _until_forgotten(self._runtime.follow_logs(owner_of(sandbox), lines=lines))
+        return _until_forgotten(self._runtime.follow_logs(run_id_of(sandbox), lines=lines))
+
+    async def end(self, sandbox: Sandbox, *, actor: str, reason: str | None = None) -> None:
+        """End its program and record that; `reason` is why, if its owner did not ask for it."""
+        try:
+            ended = await self._runtime.stop(run_id_of(sandbox))
+        except RunNotFoundError:
+            if task := self._under_way.get(sandbox.sandbox_id):  # it is about to be there
+                await asyncio.sleep(_POLL_SEC)
+                if not task.done():
+                    return await self.end(sandbox, actor=actor, reason=reason)
+            await self._recorder.record_lost(sandbox, actor=actor)
+        else:
+            await self._recorder.record_ended(sandbox, ended, actor=actor, reason=reason)
 
     async def close(self) -> None:
         """Let go of starts that are under way; the next server takes them up."""
@@ -208,82 +229,89 @@ class Sandboxes:
             task.cancel()
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
-    async def _usable(
-        self,
-        account_id: str,
-        template_id: str,
-        project_id: str | None,
-        *,
-        needs_template: bool = True,
-    ) -> Usable:
-        usable = await self._store.find_usable(
-            account_id, template_id=template_id, project_id=project_id
-        )
-        if usable.repository_url is None and needs_template:
-            raise TemplateNotUsableError
-        if usable.project_id is None:
-            raise ProjectNotUsableError
-        if usable.project_is_archived:
-            raise ProjectReadOnlyError
-        return usable
+    async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
+        async for _ in Tries():
+            sandbox = await self._own(sandbox_id, by.account_id)
+            template = await self._template_of(sandbox)
+            decide = partial(
+                start_sandbox,
+                sandbox,
+                node=self._policy.node,
+                template=template,
+                project=await self._store.find_project(by.account_id, sandbox.project_id),
+                quota=await self._store.check_quota(self._request(sandbox)),
+            )
+            if decide(cause=self._cause(by.actor)) is None:
+                self._require_here(sandbox)
+                return sandbox
+            if await self._files.recover(sandbox, actor=by.actor):
+                continue
+            await self._files.require(sandbox)
+            await self._runtime.check()
+            # Decided anew: a start that seems to be from before a slow check is taken for lost.
+            transition = decide(cause=self._cause(by.actor))
+            if transition is not None and await self._store.apply(transition):
+                self._run_in_background(sandbox, transition.result.attempt, template, by.actor)
+                return sandbox
+        raise SandboxChangedError
 
-    async def _run(self, sandbox: Sandbox, attempt: int, usable: Usable) -> None:
+    def _run_in_background(
+        self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
+    ) -> None:
+        task = asyncio.create_task(self._run(sandbox, attempt, template, actor))
+        self._under_way[sandbox.sandbox_id] = task
+        task.add_done_callback(lambda _: self._under_way.pop(sandbox.sandbox_id, None))
+
+    async def _run(
+        self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
+    ) -> None:
         """Start the program and record how that went, whoever still waits for it."""
-        owner = Owner("sandbox", sandbox.sandbox_id, str(attempt))
-        program = Program(Repository(usable.repository_url or ""), sandbox.latest_snapshot_id)
-        limits = Limits(
+        run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
+        source = Repository(template.repository_url if template else "")
+        program = Program(source, sandbox.latest_snapshot_id)
+        try:
+            running = await self._runtime.start(run_id, program, self._limits(sandbox))
+        except UnavailableError:
+            raise  # whether it runs is not known: the reconciler finds out
+        except SandyardError as error:
+            await self._record_failed_start(sandbox, run_id, error)
+            raise
+        recorded = await self._recorder.record_started(
+            sandbox.sandbox_id, attempt, running, actor=actor
+        )
+        if not recorded and not await self._is_running(sandbox.sandbox_id, attempt):
+            await self._runtime.stop(run_id)  # it was stopped meanwhile
+        if sandbox.attempt:
+            with suppress(SandyardError):
+                await self._runtime.forget(run_id_of(sandbox))
+
+    async def _record_failed_start(
+        self, sandbox: Sandbox, run_id: RunId, error: SandyardError
+    ) -> None:
+        """With the time that its program ran, if it came to that."""
+        ended = await self._runtime.find(run_id)
+        attempt = int(run_id.attempt)
+        if isinstance(ended, Ended):
+            tried = replace(sandbox, attempt=attempt)
+            await self._recorder.record_ended(tried, ended, actor=SYSTEM)
+        else:
+            await self._recorder.record_failed_start(sandbox.sandbox_id, attempt, error)
+
+    def _limits(self, sandbox: Sandbox) -> Limits:
+        return Limits(
             cpu=sandbox.cpu_spec,
-            memory_bytes=int(sandbox.memory_spec * _GIGABYTE),
+            memory_bytes=int(sandbox.memory_spec * GIGABYTE),
             processes=self._policy.processes,
             storage_bytes=self._policy.storage_bytes,
             max_running_sec=sandbox.max_running_seconds,
         )
-        try:
-            running = await self._runtime.start(owner, program, limits)
-        except UnavailableError:
-            raise  # whether it runs is not known: the reconciler finds out
-        except SandyardError as error:
-            await self._endings.record_failed_start(sandbox, attempt, error)
-            if isinstance(error, SnapshotNotFoundError):
-                await self._drop_snapshot(sandbox.sandbox_id)
-            raise
-        if not await self.record_running(sandbox, attempt, running) and not (
-            await self._is_recorded(sandbox.sandbox_id, attempt)  # the reconciler was faster
-        ):
-            await self._runtime.stop(owner)  # it was stopped meanwhile
-        if sandbox.attempt:
-            with suppress(SandyardError):
-                await self._runtime.forget(owner_of(sandbox))
 
-    async def _drop_snapshot(self, sandbox_id: str) -> None:
-        """Its files are gone; the next start begins with the template's."""
-        found = await self._store.find(sandbox_id, account_id=None, now=self._now())
-        if found is not None:
-            await self._store.drop_snapshot(
-                found,
-                now=self._now(),
-                usage_id=self._make_usage_id(),
-                storage_rate=self._endings.storage_rate(found),
-            )
-
-    async def record_running(self, sandbox: Sandbox, attempt: int, running: Running) -> bool:
-        return await self._store.record_running(
-            sandbox.sandbox_id,
-            attempt=attempt,
-            usage_id=self._make_usage_id(),
-            url=running.url,
-            hourly_rate=self._policy.prices.of_running(
-                cpu=sandbox.cpu_spec, memory_gb=sandbox.memory_spec
-            ),
-            started_at=utc_time(running.started_at),
-            timeout_at=utc_time(running.deadline_at),
-        )
-
-    async def _is_recorded(self, sandbox_id: str, attempt: int) -> bool:
-        found = await self._store.find(sandbox_id, account_id=None, now=self._now())
+    async def _is_running(self, sandbox_id: str, attempt: int) -> bool:
+        """Whether the reconciler was faster."""
+        found = await self._store.find(sandbox_id)
         return found is not None and (found.attempt, found.status) == (attempt, Status.RUNNING)
 
-    async def _until_started(self, sandbox: Sandbox) -> Sandbox:
+    async def _until_started(self, sandbox: Sandbox) -> PricedSandbox:
         task = self._under_way.get(sandbox.sandbox_id)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._policy.start_wait_sec):
@@ -291,52 +319,60 @@ class Sandboxes:
                     await asyncio.shield(task)
                 while True:
                     now = await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
-                    if now.status is not Status.STARTING:
+                    if now.sandbox.status is not Status.STARTING:
                         return now
-                    await asyncio.sleep(_LOOK_SEC)
+                    await asyncio.sleep(_POLL_SEC)
         return await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
 
-    async def end(self, sandbox: Sandbox, *, because: str | None = None) -> None:
-        """End its program and record that; `because` is why, if its owner did not ask for it."""
-        try:
-            ended = await self._runtime.stop(owner_of(sandbox))
-        except NotHeldError:
-            if task := self._under_way.get(sandbox.sandbox_id):  # it is about to be held
-                await asyncio.sleep(_LOOK_SEC)
-                if not task.done():
-                    return await self.end(sandbox, because=because)
-            await self._endings.record_lost(sandbox)
-        else:
-            await self._endings.record(sandbox, ended, because=because)
-
     async def _forget(self, sandbox: Sandbox) -> None:
-        with suppress(SandyardError):  # what fails here is swept up by the reconciler
-            await self._runtime.forget(owner_of(sandbox))
+        with suppress(SandyardError):  # what fails here is removed by the reconciler
+            await self._runtime.forget(run_id_of(sandbox))
             if sandbox.latest_snapshot_id is not None:
                 await self._runtime.delete_snapshot(sandbox.latest_snapshot_id)
 
     async def _with_logs(self, sandbox_id: str, account_id: str) -> Sandbox:
-        sandbox = await self.get(sandbox_id, account_id=account_id)
+        sandbox = await self._own(sandbox_id, account_id)
         if not sandbox.attempt:
             raise NeverStartedError
         self._require_here(sandbox)
         return sandbox
 
     def _require_here(self, sandbox: Sandbox) -> None:
-        if sandbox.node not in (None, self._policy.node):
-            raise SandboxElsewhereError
+        require_here(sandbox.node, node=self._policy.node, error=SandboxElsewhereError)
 
-    def _now(self) -> datetime:
-        return utc_time(self._clock.now())
+    async def _own(self, sandbox_id: str, account_id: str) -> Sandbox:
+        return await self._get(sandbox_id, account_id)
+
+    async def _get(self, sandbox_id: str, account_id: str | None = None) -> Sandbox:
+        if not is_resource_id("sbx", sandbox_id):
+            raise SandboxUnknownError
+        found = await self._store.find(sandbox_id, account_id=account_id)
+        if found is None:
+            raise SandboxUnknownError
+        return found
+
+    async def _priced(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
+        ids = [each.sandbox_id for each in sandboxes]
+        costs = await self._store.costs(ids, now=utc_time(self._clock.now()))
+        return [PricedSandbox(each, costs.get(each.sandbox_id, Decimal(0))) for each in sandboxes]
+
+    async def _template_of(self, sandbox: Sandbox) -> Template | None:
+        return await self._templates.find_template(sandbox.owner_account_id, sandbox.template_id)
+
+    def _request(self, sandbox: Sandbox) -> QuotaRequest:
+        return QuotaRequest(
+            account_id=sandbox.owner_account_id,
+            cpu=sandbox.cpu_spec,
+            memory_gb=sandbox.memory_spec,
+            quota=self._policy.quota,
+        )
+
+    def _cause(self, actor: str) -> Cause:
+        return Cause.by(actor, self._clock)
 
 
 async def _until_forgotten(lines: AsyncIterator[str]) -> AsyncIterator[str]:
     """Of a program that the runtime has forgotten there are no lines any more."""
-    with suppress(NotHeldError):
+    with suppress(RunNotFoundError):
         async for line in lines:
             yield line
-
-
-def owner_of(sandbox: Sandbox) -> Owner:
-    """Whose program it is that the sandbox's last attempt runs or ran."""
-    return Owner("sandbox", sandbox.sandbox_id, str(sandbox.attempt))

@@ -25,3 +25,9 @@ class OfficialTemplateError(ForbiddenError):
     """Only admins make official templates. Make a public one."""
 
     code = "OFFICIAL_TEMPLATE"
+
+
+class TemplatesLimitError(ConflictError):
+    """You have as many templates as your account may have. Delete one first."""
+
+    code = "TEMPLATES_LIMIT_EXCEEDED"

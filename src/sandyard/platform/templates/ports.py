@@ -1,29 +1,24 @@
 """What the templates need of an engine. Every method raises UnavailableError when it is away."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Protocol
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol
 
+from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
-from sandyard.platform.principal import Principal
-from sandyard.platform.templates.model import (
-    Template,
-    TemplateChanges,
-    TemplateFilter,
-    TemplateSort,
-)
+from sandyard.kit.transitions import Transition
+from sandyard.platform.budgets import Budget
+from sandyard.platform.templates.model import Template, TemplateFilter, TemplateSort
 
 
 class TemplateStore(Protocol):
-    """No method sees a template that was deleted, or somebody else's private one."""
+    """Finders see no template that was deleted, or somebody else's private one."""
 
-    async def add_template(self, template: Template) -> None:
-        """Keep it; TemplateNameTakenError."""
+    async def official_names(self) -> AbstractSet[str]:
+        """Of official templates that are there, or were."""
         ...
 
-    async def add_missing_official(self, templates: Sequence[Template]) -> None:
-        """Keep those whose name no official template has or, being deleted since, had."""
-        ...
+    async def read_budget(self, about: Budget) -> Budget: ...
 
     async def find_template(self, account_id: str, template_id: str) -> Template | None: ...
 
@@ -37,14 +32,6 @@ class TemplateStore(Protocol):
         cursor: str | None,
     ) -> Page[Template]: ...
 
-    async def update_template(
-        self, principal: Principal, template_id: str, changes: TemplateChanges, *, now: datetime
-    ) -> Template:
-        """TemplateNotFoundError, TemplateReadOnlyError, TemplateNameTakenError."""
-        ...
-
-    async def delete_template(
-        self, principal: Principal, template_id: str, *, now: datetime
-    ) -> None:
-        """TemplateNotFoundError, TemplateReadOnlyError. Sandboxes made from it go on."""
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+        """Compare and set; TemplateNameTakenError."""
         ...

@@ -1,10 +1,11 @@
 """The bodies and answers of templates, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictStr
 
+from sandyard.kit.schemas import PageAnswer, example
 from sandyard.platform.fields import VISIBLE, Description, Name, RequestBody, ShortName, unchanged
 from sandyard.platform.templates.model import (
     MAX_CPU,
@@ -35,6 +36,15 @@ RepositoryUrl = Annotated[
 
 
 class NewTemplateBody(RequestBody):
+    model_config = example(
+        name="FastAPI service",
+        description="A web service with one endpoint",
+        category="web",
+        language="python",
+        repository_url="https://github.com/example/fastapi-service",
+        tags=["api"],
+    )
+
     name: Name
     description: Description | None = None
     category: ShortName
@@ -53,6 +63,8 @@ class NewTemplateBody(RequestBody):
 class TemplateBody(RequestBody):
     """Fields that are left out stay as they are."""
 
+    model_config = example(is_public=True)
+
     name: Name = unchanged()
     description: Description | None = None
     category: ShortName = unchanged()
@@ -64,12 +76,29 @@ class TemplateBody(RequestBody):
     tags: Tags | None = None
 
     def changes(self) -> TemplateChanges:
-        sent: Any = self.model_dump(exclude_unset=True)
-        changes: TemplateChanges = sent
+        changes: TemplateChanges = self.sent()
         return changes
 
 
 class TemplateAnswer(BaseModel):
+    model_config = example(
+        template_id="tpl-0b3d6f9h2k5m8p1rt",
+        name="FastAPI service",
+        description="A web service with one endpoint",
+        category="web",
+        language="python",
+        min_cpu_required=1.0,
+        min_memory_required=1.0,
+        is_official=False,
+        is_public=True,
+        visibility="public",
+        is_own=True,
+        repository_url="https://github.com/example/fastapi-service",
+        tags=["api"],
+        created_at="2026-10-30T09:00:00Z",
+        updated_at="2026-10-30T09:00:00Z",
+    )
+
     template_id: str
     name: str
     description: str | None
@@ -92,6 +121,6 @@ class TemplateAnswer(BaseModel):
         return cls(**shown, is_own=template.owner_account_id == account_id)
 
 
-class TemplatePage(BaseModel):
+class TemplatePage(PageAnswer):
     templates: list[TemplateAnswer]
     next_cursor: str | None

@@ -1,43 +1,69 @@
 """The use cases of templates. Each reads the clock once."""
 
-from dataclasses import asdict
-from datetime import datetime
-
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
 from sandyard.kit.ids import is_resource_id, resource_id
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, Tries
+from sandyard.platform.apply import BusyError, change
+from sandyard.platform.budgets import Budget, Noun
 from sandyard.platform.principal import Principal
-from sandyard.platform.templates.errors import TemplateNotFoundError
+from sandyard.platform.templates.errors import TemplateNameTakenError, TemplateNotFoundError
 from sandyard.platform.templates.model import (
     NewTemplate,
     Template,
     TemplateChanges,
     TemplateFilter,
     TemplateSort,
+    create_official_template,
+    create_template,
+    delete_template,
     official_templates,
+    update_template,
 )
 from sandyard.platform.templates.ports import TemplateStore
 
 
 class Templates:
-    def __init__(self, store: TemplateStore, *, clock: Clock) -> None:
+    def __init__(self, store: TemplateStore, *, clock: Clock, per_account: int) -> None:
         self._store = store
         self._clock = clock
+        self._per_account = per_account
+        self._locks = KeyedLocks()
 
     async def add_official(self) -> None:
         """Make those templates that ship with the product, unless they are or were there."""
-        now = self._now()
-        await self._store.add_missing_official(
-            [_template(each, owner=None, now=now) for each in official_templates()]
-        )
+        cause = Cause.by(actor("system"), self._clock)
+        async for _ in Tries():
+            there = await self._store.official_names()
+            missing = [each for each in official_templates() if each.name not in there]
+            made = [
+                create_official_template(each, template_id=resource_id("tpl"), cause=cause)
+                for each in missing
+            ]
+            try:
+                if not made or await self._store.apply(*made):
+                    return
+            except TemplateNameTakenError:  # another server was faster
+                continue
+        raise BusyError
 
     async def create(self, principal: Principal, wanted: NewTemplate) -> Template:
-        """OfficialTemplateError, TemplateNameTakenError."""
-        wanted.require_makeable_by(principal)
-        owner = None if wanted.is_official else principal.account_id
-        template = _template(wanted, owner=owner, now=self._now())
-        await self._store.add_template(template)
-        return template
+        """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError."""
+        cause, template_id = Cause.by(principal.actor, self._clock), resource_id("tpl")
+        budget = Budget(Noun.TEMPLATES, principal.account_id, self._per_account)
+        async for _ in Tries():
+            made = create_template(
+                wanted,
+                template_id=template_id,
+                by=principal,
+                budget=await self._store.read_budget(budget),
+                cause=cause,
+            )
+            if await self._store.apply(made):
+                return made.result
+        raise BusyError
 
     async def list(
         self,
@@ -54,8 +80,8 @@ class Templates:
         )
 
     async def get(self, account_id: str, template_id: str) -> Template:
-        _require_id(template_id)
-        template = await self._store.find_template(account_id, template_id)
+        known = is_resource_id("tpl", template_id)
+        template = await self._store.find_template(account_id, template_id) if known else None
         if template is None:
             raise TemplateNotFoundError
         return template
@@ -63,27 +89,21 @@ class Templates:
     async def update(
         self, principal: Principal, template_id: str, changes: TemplateChanges
     ) -> Template:
-        _require_id(template_id)
-        return await self._store.update_template(principal, template_id, changes, now=self._now())
+        """TemplateReadOnlyError, TemplateNameTakenError."""
+        cause = Cause.by(principal.actor, self._clock)
+        return await change(
+            self._store,
+            lambda: self.get(principal.account_id, template_id),
+            lambda template: update_template(template, changes, by=principal, cause=cause),
+            turn=self._locks.of(template_id),
+        )
 
     async def delete(self, principal: Principal, template_id: str) -> None:
-        _require_id(template_id)
-        await self._store.delete_template(principal, template_id, now=self._now())
-
-    def _now(self) -> datetime:
-        return utc_time(self._clock.now())
-
-
-def _template(wanted: NewTemplate, *, owner: str | None, now: datetime) -> Template:
-    return Template(
-        template_id=resource_id("tpl"),
-        owner_account_id=owner,
-        created_at=now,
-        updated_at=now,
-        **asdict(wanted),
-    )
-
-
-def _require_id(template_id: str) -> None:
-    if not is_resource_id("tpl", template_id):
-        raise TemplateNotFoundError
+        """TemplateReadOnlyError. Sandboxes that were made from it go on."""
+        cause = Cause.by(principal.actor, self._clock)
+        await change(
+            self._store,
+            lambda: self.get(principal.account_id, template_id),
+            lambda template: delete_template(template, by=principal, cause=cause),
+            turn=self._locks.of(template_id),
+        )

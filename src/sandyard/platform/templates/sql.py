@@ -1,30 +1,37 @@
 """Templates on SQLite or PostgreSQL."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
-from datetime import datetime
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.dialects.postgresql import JSONB
 
+from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database, T, Work, insert_or_ignore
-from sandyard.kit.sql_paging import page_of
-from sandyard.platform.principal import Principal
+from sandyard.kit.sql import Database
+from sandyard.kit.sql_entities import find_entity, page_of_entities
+from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
+from sandyard.kit.transitions import Transition
+from sandyard.platform.budgets import Budget
 from sandyard.platform.tables import templates
-from sandyard.platform.templates.errors import TemplateNameTakenError, TemplateNotFoundError
+from sandyard.platform.templates.errors import TemplateNameTakenError
 from sandyard.platform.templates.model import (
+    VISIBILITY_FLAGS,
     Template,
-    TemplateChanges,
     TemplateFilter,
     TemplateSort,
     Visibility,
+    is_visible,
 )
 
+TEMPLATES = EntityTable(Template, templates)
 _template = templates.c
-_TEMPLATE = tuple(_template[field.name] for field in fields(Template))
+_visibility = sa.case(
+    *((_template[flag], each.value) for flag, each in VISIBILITY_FLAGS),
+    else_=Visibility.PRIVATE.value,
+)
 _ORDER = {
     TemplateSort.NEWEST: (_template.created_at, True),
     TemplateSort.OLDEST: (_template.created_at, False),
@@ -33,44 +40,29 @@ _ORDER = {
 }
 
 
-def get_visible_template(
-    connection: sa.Connection, account_id: str, template_id: str, *, lock: bool = False
-) -> Template:
-    """The template, if the account may use it; TemplateNotFoundError. With `lock`, nobody changes
-    or deletes it before this transaction ends, but many may look at it so at once."""
-    statement = sa.select(*_TEMPLATE).where(
-        *_seen_by(account_id), _template.template_id == template_id
-    )
-    row = connection.execute(statement.with_for_update(read=True) if lock else statement).first()
-    if row is None:
-        raise TemplateNotFoundError
-    return _template_of(row)
-
-
 class SqlTemplateStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
         self._database = database
+        self._transitions = transitions
 
-    async def add_template(self, template: Template) -> None:
-        statement = templates.insert().values(asdict(template))
-        await self._write(lambda connection: connection.execute(statement))
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+        try:
+            return await self._transitions.apply(*transitions, remarks=remarks)
+        except exc.IntegrityError as error:
+            raise TemplateNameTakenError from error
 
-    async def add_missing_official(self, templates_: Sequence[Template]) -> None:
-        there = sa.select(_template.name).where(_template.is_official)
-        names = await self._database.read(lambda c: set(c.scalars(there)))
-        missing = [asdict(each) for each in templates_ if each.name not in names]
-        if missing:
-            await self._database.write(
-                lambda c: c.execute(insert_or_ignore(c, templates).values(missing))
-            )
+    async def read_budget(self, about: Budget) -> Budget:
+        return await self._transitions.read_fact(about)
+
+    async def official_names(self) -> AbstractSet[str]:
+        statement = sa.select(_template.name).where(_template.is_official)
+        return await self._database.read(
+            lambda connection: frozenset(connection.scalars(statement))
+        )
 
     async def find_template(self, account_id: str, template_id: str) -> Template | None:
-        try:
-            return await self._database.read(
-                lambda connection: get_visible_template(connection, account_id, template_id)
-            )
-        except TemplateNotFoundError:
-            return None
+        this = _template.template_id == template_id
+        return await find_entity(self._database, TEMPLATES, *_seen_by(account_id), this)
 
     async def page_of_templates(
         self,
@@ -82,67 +74,21 @@ class SqlTemplateStore:
         cursor: str | None,
     ) -> Page[Template]:
         column, descending = _ORDER[sort]
-        matching = _matching(only, self._database.name)
-        rows, next_cursor = await page_of(
+        return await page_of_entities(
             self._database,
-            sa.select(*_TEMPLATE, _template.id).where(*_seen_by(account_id), *matching),
-            (column, _template.id),
+            TEMPLATES,
+            *_seen_by(account_id),
+            *_matching(only, self._database.name),
+            order=(column, _template.id),
+            descending=descending,
             listing=f"templates {account_id} {only} {sort}",
             limit=limit,
             cursor=cursor,
-            descending=descending,
         )
-        return Page([_template_of(row) for row in rows], next_cursor)
-
-    async def update_template(
-        self, principal: Principal, template_id: str, changes: TemplateChanges, *, now: datetime
-    ) -> Template:
-        def work(connection: sa.Connection) -> Template:
-            template = _lock_own(connection, principal, template_id)
-            if not changes:
-                return template
-            return _update(connection, template_id, **changes, updated_at=now)
-
-        return await self._write(work)
-
-    async def delete_template(
-        self, principal: Principal, template_id: str, *, now: datetime
-    ) -> None:
-        def work(connection: sa.Connection) -> None:
-            _lock_own(connection, principal, template_id)
-            _update(connection, template_id, deleted_at=now, updated_at=now)
-
-        await self._write(work)
-
-    async def _write(self, work: Work[T]) -> T:
-        try:
-            return await self._database.write(work)
-        except exc.IntegrityError as error:
-            raise TemplateNameTakenError from error
-
-
-def _lock_own(connection: sa.Connection, principal: Principal, template_id: str) -> Template:
-    statement = sa.select(*_TEMPLATE).where(
-        *_seen_by(principal.account_id), _template.template_id == template_id
-    )
-    row = connection.execute(statement.with_for_update()).first()
-    if row is None:
-        raise TemplateNotFoundError
-    template = _template_of(row)
-    template.require_changeable_by(principal)
-    return template
-
-
-def _update(connection: sa.Connection, template_id: str, **values: Any) -> Template:
-    statement = templates.update().where(_template.template_id == template_id).values(values)
-    return _template_of(connection.execute(statement.returning(*_TEMPLATE)).one())
 
 
 def _seen_by(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
-    seen = sa.or_(
-        _template.is_official, _template.is_public, _template.owner_account_id == account_id
-    )
-    return (_template.deleted_at.is_(None), seen)
+    return (_template.deleted_at.is_(None), is_visible(_template, account_id))
 
 
 def _matching(only: TemplateFilter, engine: str) -> list[sa.ColumnElement[bool]]:
@@ -158,13 +104,8 @@ def _matching(only: TemplateFilter, engine: str) -> list[sa.ColumnElement[bool]]
         conditions.append(_template.language == only.language)
     if only.tag is not None:
         conditions.append(_has_tag(only.tag, engine))
-    match only.visibility:
-        case Visibility.OFFICIAL:
-            conditions.append(_template.is_official)
-        case Visibility.PUBLIC:
-            conditions += [_template.is_public, sa.not_(_template.is_official)]
-        case Visibility.PRIVATE:
-            conditions += [sa.not_(_template.is_public), sa.not_(_template.is_official)]
+    if only.visibility is not None:
+        conditions.append(_visibility == only.visibility)
     return conditions
 
 
@@ -173,7 +114,3 @@ def _has_tag(tag: str, engine: str) -> sa.ColumnElement[bool]:
         return sa.cast(_template.tags, JSONB).contains([tag])
     each = sa.func.json_each(_template.tags).table_valued("value")
     return sa.exists(sa.select(1).select_from(each).where(each.c.value == tag))
-
-
-def _template_of(row: Any) -> Template:
-    return Template(**{field.name: getattr(row, field.name) for field in fields(Template)})

@@ -1,14 +1,21 @@
 """What running and keeping cost: whole seconds at a rate that is fixed at the start."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
+from operator import add, sub
+from typing import ClassVar
+
+from sandyard.kit.sizes import GIGABYTE
+from sandyard.kit.transitions import DATA, Cause, Transition, changed, created
+
+NOTHING = Decimal("0.000000")
 
 _PLACES = Decimal("0.000001")
-_HOUR = 3600
-_GIGABYTE = 10**9
+_HOUR_SEC = 3600
+_LONGEST_REASON = 255
 _DAY = timedelta(days=1)
 
 
@@ -29,32 +36,89 @@ class PriceList:
         return rounded(self.vcpu * Decimal(str(cpu)) + self.memory_gb * Decimal(str(memory_gb)))
 
     def of_keeping(self, *, size_bytes: int) -> Decimal:
-        return rounded(self.storage_gb * size_bytes / _GIGABYTE)
+        return rounded(self.storage_gb * size_bytes / GIGABYTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """The sandbox that a usage belongs to, with its account and project at that time."""
+
+    sandbox_id: str
+    account_id: str
+    project_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a usage, a part of one or several came to. Exact, so that parts add up."""
+
+    seconds: int = 0
+    amount: Decimal = NOTHING
+    cpu_hours: Decimal = NOTHING
+    memory_hours: Decimal = NOTHING
+    storage_hours: Decimal = NOTHING
+
+    def __add__(self, other: "Consumption") -> "Consumption":
+        return Consumption(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: "Consumption") -> "Consumption":
+        return Consumption(*map(sub, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """A stretch of running, or of keeping a snapshot; open while it has no end."""
 
+    SUBJECT: ClassVar[str] = "usage_id"
+    OWNER: ClassVar[str | None] = "user_account_id"
+
     usage_id: str
     sandbox_id: str
-    account_id: str
+    user_account_id: str
     project_id: str | None
     service_type: ServiceType
     start_time: datetime
     end_time: datetime | None
     hourly_rate: Decimal
+    """Fixed at the start."""
     cpu: float
     memory_gb: float
     storage_gb: float
+    created_at: datetime
+    end_reason: str | None = None
+    running_seconds: int = 0
+    cpu_hours: float = 0.0
+    memory_hours: float = 0.0
+    storage_hours: float = 0.0
+    cost: Decimal = NOTHING
+    """Nothing while it is open; `cost_until` tells."""
+    is_billed: bool = False
+    """Once all of a closed usage is on bills."""
+    deadline_at: datetime | None = field(default=None, metadata=DATA)
+    """Nothing is counted from then on, whoever has not recorded the end; it is the sandbox's
+    `timeout_at`, which its events tell."""
+    sequence: int = 0
+
+    def counted_until(self, moment: datetime) -> datetime:
+        """This moment, or the end or the deadline if that was before."""
+        return min(each for each in (moment, self.end_time, self.deadline_at) if each is not None)
 
     def seconds_until(self, moment: datetime) -> int:
-        """Whole seconds from the start to this moment, or to the end if that was before."""
-        until = moment if self.end_time is None else min(moment, self.end_time)
+        """Whole seconds that are counted from the start to this moment."""
+        until = self.counted_until(moment)
         return max(0, int(until.timestamp()) - int(self.start_time.timestamp()))
 
     def cost_until(self, moment: datetime) -> Decimal:
         return cost_of(self.seconds_until(moment), self.hourly_rate)
+
+    def consumed_until(self, moment: datetime) -> Consumption:
+        """From the start to this moment, or to the end if that was before."""
+        seconds = self.seconds_until(moment)
+        return Consumption(
+            seconds,
+            cost_of(seconds, self.hourly_rate),
+            *(hours_of(seconds, each) for each in (self.cpu, self.memory_gb, self.storage_gb)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +126,131 @@ class DayShare:
     """What one UTC day has of a usage."""
 
     day: date
-    seconds: int
-    amount: Decimal
+    consumed: Consumption
+
+
+def open_usage(
+    consumer: Consumer,
+    *,
+    usage_id: str,
+    cpu: float,
+    memory_gb: float,
+    prices: PriceList,
+    started_at: datetime,
+    deadline_at: datetime,
+    cause: Cause,
+) -> Transition[Usage]:
+    """The usage of a sandbox that runs from then on, until its deadline at the latest."""
+    usage = Usage(
+        usage_id=usage_id,
+        sandbox_id=consumer.sandbox_id,
+        user_account_id=consumer.account_id,
+        project_id=consumer.project_id,
+        service_type=ServiceType.RUNTIME,
+        start_time=started_at,
+        end_time=None,
+        hourly_rate=prices.of_running(cpu=cpu, memory_gb=memory_gb),
+        cpu=cpu,
+        memory_gb=memory_gb,
+        storage_gb=0.0,
+        created_at=started_at,
+        deadline_at=deadline_at,
+    )
+    return created(usage, "usage.opened", cause)
+
+
+def close_usage(usage: Usage, *, ended_at: datetime, cause: Cause) -> Transition[Usage]:
+    """The usage with its end, cost and hours. An end before the start is taken as the start, one
+    after the deadline as the deadline."""
+    ended = replace(usage, end_time=usage.counted_until(max(ended_at, usage.start_time)))
+    closed = replace(_consumed(ended), end_reason=(cause.reason or "")[:_LONGEST_REASON] or None)
+    return changed(usage, closed, "usage.closed", cause)
+
+
+def record_run(
+    consumer: Consumer,
+    *,
+    usage_id: str,
+    cpu: float,
+    memory_gb: float,
+    prices: PriceList,
+    started_at: datetime,
+    ended_at: datetime,
+    cause: Cause,
+) -> Transition[Usage]:
+    """A run that was over before it was recorded, as a closed usage."""
+    opened = open_usage(
+        consumer,
+        usage_id=usage_id,
+        cpu=cpu,
+        memory_gb=memory_gb,
+        prices=prices,
+        started_at=started_at,
+        deadline_at=max(started_at, ended_at),
+        cause=cause,
+    )
+    closed = close_usage(opened.result, ended_at=ended_at, cause=cause)
+    return created(closed.result, "usage.recorded", cause)
+
+
+def storage_usage(
+    consumer: Consumer,
+    *,
+    usage_id: str,
+    size_bytes: int,
+    prices: PriceList,
+    since: datetime,
+    until: datetime,
+) -> Usage | None:
+    """What keeping a snapshot of this size came to, as a closed usage; None if that was no time."""
+    if until <= since:
+        return None
+    usage = Usage(
+        usage_id=usage_id,
+        sandbox_id=consumer.sandbox_id,
+        user_account_id=consumer.account_id,
+        project_id=consumer.project_id,
+        service_type=ServiceType.STORAGE,
+        start_time=since,
+        end_time=until,
+        hourly_rate=prices.of_keeping(size_bytes=size_bytes),
+        cpu=0.0,
+        memory_gb=0.0,
+        storage_gb=size_bytes / GIGABYTE,
+        created_at=until,
+    )
+    return _consumed(usage)
+
+
+def record_storage(usage: Usage, *, cause: Cause) -> Transition[Usage]:
+    return created(usage, "usage.recorded", cause)
+
+
+def mark_billed(usage: Usage, *, cause: Cause) -> Transition[Usage]:
+    """All of it is on bills."""
+    return changed(usage, replace(usage, is_billed=True), "usage.billed", cause)
+
+
+def _consumed(usage: Usage) -> Usage:
+    """A usage that has ended, with its hours and cost."""
+    consumed = usage.consumed_until(usage.end_time or usage.start_time)
+    return replace(
+        usage,
+        running_seconds=consumed.seconds if usage.service_type is ServiceType.RUNTIME else 0,
+        cpu_hours=float(consumed.cpu_hours),
+        memory_hours=float(consumed.memory_hours),
+        storage_hours=float(consumed.storage_hours),
+        cost=consumed.amount,
+    )
 
 
 def cost_of(seconds: int, hourly_rate: Decimal) -> Decimal:
-    return rounded(hourly_rate * seconds / _HOUR)
+    return rounded(hourly_rate * seconds / _HOUR_SEC)
+
+
+def hours_of(seconds: int, units: float) -> Decimal:
+    """Hours by so many vCPU or GB."""
+    return rounded(Decimal(str(units)) * seconds / _HOUR_SEC)
 
 
 def rounded(amount: Decimal) -> Decimal:
@@ -77,18 +260,17 @@ def rounded(amount: Decimal) -> Decimal:
 def shares_by_day(usage: Usage, *, until: datetime) -> Iterator[DayShare]:
     """The usage up to this moment, split at UTC midnight.
 
-    A day's amount is the cost up to its end less that up to its start, so that the days of a
-    usage always add up to what it cost.
+    A day's share is what was consumed up to its end less that up to its start, so that the days
+    of a usage always add up to what it came to.
     """
-    last = until if usage.end_time is None else min(until, usage.end_time)
+    last = usage.counted_until(until)
     day = usage.start_time.astimezone(UTC).date()
-    before_seconds, before_cost = 0, Decimal(0)
+    before = Consumption()
     while midnight(day) < last:
-        end = min(midnight(day) + _DAY, last)
-        seconds, cost = usage.seconds_until(end), usage.cost_until(end)
-        if seconds > before_seconds:
-            yield DayShare(day, seconds - before_seconds, cost - before_cost)
-        before_seconds, before_cost = seconds, cost
+        consumed = usage.consumed_until(min(midnight(day) + _DAY, last))
+        if consumed.seconds > before.seconds:
+            yield DayShare(day, consumed - before)
+        before = consumed
         day += _DAY
 
 

@@ -1,0 +1,80 @@
+"""The templates of the mails that accounts get."""
+
+import json
+import shlex
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from sandyard.platform.mail import Mail
+
+VERIFY_PAGE, RESET_PAGE, FORGOT_PAGE = "/account/verify", "/account/reset", "/account/forgot"
+"""Where the links lead, on this server."""
+
+_GREETING = "Hello {username},\n\n"
+_UNASKED = "\nIf you did not ask for this, you need not do anything.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class EmailTemplates:
+    public_url: str
+    """Where people reach this server, without a slash at its end."""
+    prefix: str
+    """Of the Platform's calls, for lines that can be pasted."""
+
+    def verification(self, *, email: str, username: str, token: str) -> Mail:
+        return Mail(
+            email,
+            "Verify your e-mail address for Sandyard",
+            _GREETING.format(username=username)
+            + "to open your account, follow this link within 24 hours:\n\n"
+            + self._link(VERIFY_PAGE, token)
+            + "\nor send the token by hand:\n\n"
+            + self._line("auth/verify", token=token)
+            + f"\nToken: {token}\n\n"
+            f"If you did not choose the name {username}, somebody else signed up with your\n"
+            "address. Then do nothing: they know the password that the account would have.\n",
+        )
+
+    def email_taken(self, *, email: str) -> Mail:
+        return Mail(
+            email,
+            "You have a Sandyard account",
+            "Hello,\n\nsomebody, perhaps you, signed up for Sandyard with this address, but it "
+            "has an account\nalready. If you forgot its password, ask for a new one:\n\n"
+            + self._link(FORGOT_PAGE)
+            + "\nor by hand:\n\n"
+            + self._line("auth/password/forgot", email=email)
+            + _UNASKED,
+        )
+
+    def username_taken(self, *, email: str, username: str) -> Mail:
+        return Mail(
+            email,
+            "Choose another user name for Sandyard",
+            f"Hello,\n\nthe user name {username} can't be had. Sign up again with another one.\n"
+            + _UNASKED,
+        )
+
+    def reset(self, *, email: str, username: str, token: str) -> Mail:
+        return Mail(
+            email,
+            "Reset your Sandyard password",
+            _GREETING.format(username=username)
+            + "to set a new password, follow this link within an hour:\n\n"
+            + self._link(RESET_PAGE, token)
+            + "\nor send the token by hand:\n\n"
+            + self._line("auth/password/reset", token=token, password="your new password")  # noqa: S106
+            + f"\nToken: {token}\n"
+            + _UNASKED,
+        )
+
+    def _link(self, page: str, token: str | None = None) -> str:
+        query = f"?{urlencode({'token': token})}" if token else ""
+        return f"  {self.public_url}{page}{query}\n"
+
+    def _line(self, path: str, **body: str) -> str:
+        sent = shlex.quote(json.dumps(body))  # an address may hold what a shell takes for its own
+        return (
+            f"  curl -X POST {self.public_url}{self.prefix}/{path} \\\n"
+            f"    -H 'Content-Type: application/json' -d {sent}\n"
+        )

@@ -1,0 +1,151 @@
+"""The pages that links in mails lead to, for people with a browser.
+
+Opening a link changes nothing, because mail scanners open them too: the button does.
+"""
+
+from collections.abc import Callable
+from html import escape
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
+
+from sandyard.platform.accounts.email_templates import FORGOT_PAGE, RESET_PAGE, VERIFY_PAGE
+from sandyard.platform.accounts.errors import InvalidResetTokenError, InvalidVerificationTokenError
+from sandyard.platform.accounts.schemas import (
+    MAX_PASSWORD,
+    MIN_PASSWORD,
+    EmailBody,
+    PasswordResetBody,
+)
+from sandyard.platform.accounts.service import Accounts
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_PASSWORD_FIELD = (
+    '<p><label>New password <input name="password" type="password" required '
+    f'autocomplete="new-password" minlength="{MIN_PASSWORD}" maxlength="{MAX_PASSWORD}">'
+    "</label></p>"
+)
+_VERIFIED_BEFORE = (
+    "This link was used already, or is too old. If you have opened your account, log in; "
+    "otherwise sign up again."
+)
+_RESET_BEFORE = "This link was used already, is too old, or a later mail has replaced it."
+_ASK_AGAIN = '<p><a href="forgot">Ask for another link</a></p>'
+_MAILED = "If the address has an account, a mail with a link is on its way."
+_EMAIL_FIELD = '<p><label>E-mail address <input name="email" type="email" required></label></p>'
+
+
+def create_pages_router(accounts: Accounts, address_of: Callable[[Request], str]) -> APIRouter:
+    """`address_of` is where a request comes from, for the rate limits."""
+    router = APIRouter(include_in_schema=False)
+    _add_verification(router, accounts, address_of)
+    _add_reset(router, accounts, address_of)
+    _add_forgotten(router, accounts, address_of)
+    return router
+
+
+def _add_verification(
+    router: APIRouter, accounts: Accounts, address_of: Callable[[Request], str]
+) -> None:
+    @router.get(VERIFY_PAGE)
+    async def show_verification(token: str = "") -> HTMLResponse:
+        warning = "<p>Only if you signed up yourself: whoever did knows the password.</p>"
+        form = _form("verify", "Open my account", warning, token=token)
+        return _page("Open your account", form)
+
+    @router.post(VERIFY_PAGE)
+    async def verify_by_page(request: Request) -> HTMLResponse:
+        token = (await _fields(request)).get("token", "")
+        try:
+            account = await accounts.verify(token=token, address=address_of(request))
+        except InvalidVerificationTokenError:
+            return _refusal("This link can't be used", _VERIFIED_BEFORE)
+        return _page("Your account is open", f"<p>Log in as {escape(account.username)}.</p>")
+
+
+def _add_reset(router: APIRouter, accounts: Accounts, address_of: Callable[[Request], str]) -> None:
+    @router.get(RESET_PAGE)
+    async def show_reset(token: str = "") -> HTMLResponse:
+        return _page("Set a new password", _reset_form(token))
+
+    @router.post(RESET_PAGE)
+    async def reset_by_page(request: Request) -> HTMLResponse:
+        fields = await _fields(request)
+        try:
+            body = PasswordResetBody.model_validate(fields)
+        except ValidationError:
+            hint = f"A password has {MIN_PASSWORD} to {MAX_PASSWORD} characters."
+            return _refusal("Set a new password", hint, _reset_form(fields.get("token", "")))
+        try:
+            await accounts.reset_password(
+                token=body.token, password=body.password, address=address_of(request)
+            )
+        except InvalidResetTokenError:
+            return _refusal("This link can't be used", _RESET_BEFORE, _ASK_AGAIN)
+        return _page("Your password is set", "<p>All logins have ended. Log in with it.</p>")
+
+
+def _add_forgotten(
+    router: APIRouter, accounts: Accounts, address_of: Callable[[Request], str]
+) -> None:
+    @router.get(FORGOT_PAGE)
+    async def show_forgotten() -> HTMLResponse:
+        return _page("Reset your password", _forgot_form())
+
+    @router.post(FORGOT_PAGE)
+    async def forgot_by_page(request: Request) -> HTMLResponse:
+        try:
+            body = EmailBody.model_validate(await _fields(request))
+        except ValidationError:
+            return _refusal("Reset your password", "That is no e-mail address.", _forgot_form())
+        await accounts.forgot_password(email=body.email, address=address_of(request))
+        return _page("Look into your mail", f"<p>{_MAILED}</p>")
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """Of a form; nothing if it is none."""
+    try:
+        return dict(parse_qsl((await request.body()).decode(), max_num_fields=8))
+    except ValueError:
+        return {}
+
+
+def _reset_form(token: str) -> str:
+    return _form("reset", "Set the password", _PASSWORD_FIELD, token=token)
+
+
+def _forgot_form() -> str:
+    return _form("forgot", "Send me a link", _EMAIL_FIELD)
+
+
+def _form(action: str, button: str, inputs: str = "", **hidden: str) -> str:
+    """`action` is relative, so that it holds behind a proxy with a path of its own."""
+    kept = "".join(
+        f'<input type="hidden" name="{name}" value="{escape(value)}">'
+        for name, value in hidden.items()
+    )
+    return (
+        f'<form method="post" action="{action}">{kept}{inputs}'
+        f'<p><button type="submit">{button}</button></p></form>'
+    )
+
+
+def _refusal(title: str, message: str, more: str = "") -> HTMLResponse:
+    return _page(title, f'<p role="alert">{escape(message)}</p>{more}', status=400)
+
+
+def _page(title: str, body: str, *, status: int = 200) -> HTMLResponse:
+    content = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"></head>'
+        f"<body><h1>{title}</h1>{body}</body></html>"
+    )
+    return HTMLResponse(content, status_code=status, headers=_HEADERS)

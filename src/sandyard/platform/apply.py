@@ -1,0 +1,41 @@
+"""How use cases change something: read, decide, apply, and again if somebody else was faster."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.events import Event
+from sandyard.kit.transitions import E, Transition, Tries
+
+
+class BusyError(UnavailableError):
+    """Others keep changing the same thing. Nothing was changed; try again shortly."""
+
+    code = "PLATFORM_BUSY"
+
+
+class TransitionStore(Protocol):
+    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+        """All of them with their events, or nothing and False if something is not any more what
+        it was decided from."""
+        ...
+
+
+async def change(
+    store: TransitionStore,
+    find: Callable[[], Awaitable[E]],
+    decide: Callable[[E], Transition[E] | None],
+    *,
+    turn: asyncio.Lock,
+) -> E:
+    """The entity as it is then. Those who share the lock take turns."""
+    async with turn:
+        async for _ in Tries():
+            entity = await find()
+            transition = decide(entity)
+            if transition is None:
+                return entity
+            if await store.apply(transition):
+                return transition.result
+    raise BusyError

@@ -1,0 +1,161 @@
+"""The answers about bills, as the OpenAPI document describes them."""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from sandyard.kit.schemas import PageAnswer, example
+from sandyard.platform.billing.model import Bill, MonthToDate, Sum, SumBy
+from sandyard.platform.fields import Money, Quantity
+from sandyard.platform.usage.model import ServiceType
+
+_SUM = {
+    "key": "2026-10-30",
+    "amount": "0.090000",
+    "usage_seconds": 5400,
+    "cpu_hours": "1.500000",
+    "memory_hours": "1.500000",
+    "storage_hours": "0.000000",
+}
+
+
+class BillAnswer(BaseModel):
+    model_config = example(
+        billing_id="bil-2c5f8j1n4r7v",
+        usage_id="usg-5t8w1y4b7d0g",
+        project_id="prj-4k8s0m2q6w1c9x7ab",
+        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
+        billing_date="2026-10-30",
+        service_type="sandbox_runtime",
+        usage_seconds=5400,
+        hourly_rate="0.060000",
+        amount="0.090000",
+        description=None,
+        created_at="2026-10-31T00:05:00Z",
+        corrects=None,
+        cpu_hours="1.500000",
+        memory_hours="1.500000",
+        storage_hours="0.000000",
+    )
+
+    billing_id: str
+    usage_id: str
+    project_id: str | None
+    sandbox_id: str | None
+    billing_date: date = Field(description="A UTC day")
+    service_type: ServiceType
+    usage_seconds: int
+    hourly_rate: Money
+    amount: Money
+    description: str | None
+    created_at: datetime
+    corrects: str | None = Field(
+        description="The bill that this one corrects; then the numbers are the difference"
+    )
+    cpu_hours: Quantity
+    memory_hours: Quantity
+    storage_hours: Quantity
+
+    @classmethod
+    def of(cls, bill: Bill) -> Self:
+        return cls.model_validate(bill, from_attributes=True)
+
+
+class BillPage(PageAnswer):
+    bills: list[BillAnswer]
+    next_cursor: str | None
+
+
+class BillingSumAnswer(BaseModel):
+    key: str = Field(description="The day, project, sandbox or service")
+    amount: Money
+    usage_seconds: int
+    cpu_hours: Quantity
+    memory_hours: Quantity
+    storage_hours: Quantity
+
+    @classmethod
+    def of(cls, found: Sum) -> Self:
+        return cls(
+            key=found.key,
+            amount=found.consumed.amount,
+            usage_seconds=found.consumed.seconds,
+            cpu_hours=found.consumed.cpu_hours,
+            memory_hours=found.consumed.memory_hours,
+            storage_hours=found.consumed.storage_hours,
+        )
+
+
+class BillingSumsAnswer(BaseModel):
+    model_config = example(
+        by="day",
+        sums=[_SUM],
+        total="0.090000",
+    )
+
+    by: SumBy
+    sums: list[BillingSumAnswer]
+    total: Money
+
+    @classmethod
+    def of(cls, by: SumBy, sums: Sequence[Sum]) -> Self:
+        return cls(
+            by=by,
+            sums=[BillingSumAnswer.of(each) for each in sums],
+            total=sum((each.consumed.amount for each in sums), Decimal(0)),
+        )
+
+
+class MonthToDateAnswer(BaseModel):
+    model_config = example(
+        since="2026-10-01",
+        until="2026-10-30T18:00:00Z",
+        by="service_type",
+        sums=[_SUM | {"key": "sandbox_runtime"}],
+        total="0.090000",
+        billed="0.060000",
+        unbilled="0.030000",
+        cpu_hours="1.500000",
+        memory_hours="1.500000",
+        storage_hours="0.000000",
+    )
+
+    since: date = Field(description="The first of the UTC month")
+    until: datetime = Field(description="Now")
+    by: SumBy
+    sums: list[BillingSumAnswer]
+    total: Money
+    billed: Money = Field(description="What the month's bills come to")
+    unbilled: Money = Field(
+        description="What is to be billed yet; less than nothing where bills are to be corrected"
+    )
+    cpu_hours: Quantity
+    memory_hours: Quantity
+    storage_hours: Quantity
+
+    @classmethod
+    def of(cls, by: SumBy, month: MonthToDate) -> Self:
+        return cls(
+            since=month.since,
+            until=month.until,
+            by=by,
+            sums=[BillingSumAnswer.of(each) for each in month.sums],
+            total=month.total.amount,
+            billed=month.billed,
+            unbilled=month.total.amount - month.billed,
+            cpu_hours=month.total.cpu_hours,
+            memory_hours=month.total.memory_hours,
+            storage_hours=month.total.storage_hours,
+        )
+
+
+class BillingRunAnswer(BaseModel):
+    model_config = example(storage_counted=2, usages=5, bills=4, spenders_notified=0)
+
+    storage_counted: int = Field(description="Sandboxes whose kept files were counted")
+    usages: int = Field(description="Usages that were not billed to their end")
+    bills: int = Field(description="Bills that are new, corrections included")
+    spenders_notified: int = Field(description="Accounts that were notified of their month's cost")

@@ -1,0 +1,54 @@
+"""The Platform's transitions and events: every entity's table and every fact, in one place."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sandyard.kit.events_sql import EventWriter, SqlEventLog
+from sandyard.kit.sql import Database
+from sandyard.kit.sql_transitions import EntityTable, FactReader, SqlTransitions
+from sandyard.platform.accounts.model import OtherAdmins
+from sandyard.platform.accounts.sql import ACCOUNTS, read_other_admins
+from sandyard.platform.accounts.sql_signups import SIGNUPS
+from sandyard.platform.api_keys.sql import API_KEYS
+from sandyard.platform.billing.sql import BILLING_FACTS, BILLS
+from sandyard.platform.budgets import Budget
+from sandyard.platform.budgets_sql import BUDGETS
+from sandyard.platform.notifications.sql import NOTIFICATIONS
+from sandyard.platform.projects.model import ProjectContents, ProjectUse
+from sandyard.platform.projects.sql import PROJECTS, project_lock
+from sandyard.platform.sandboxes.sql import SANDBOXES
+from sandyard.platform.sandboxes.sql_contents import read_contents
+from sandyard.platform.sandboxes.sql_facts import SANDBOX_FACTS
+from sandyard.platform.tables import SCHEMA, events
+from sandyard.platform.templates.sql import TEMPLATES
+from sandyard.platform.usage.sql import USAGES
+
+ENTITY_TABLES: Sequence[EntityTable[Any]] = (
+    ACCOUNTS,
+    SIGNUPS,
+    API_KEYS,
+    PROJECTS,
+    TEMPLATES,
+    NOTIFICATIONS,
+    SANDBOXES,
+    USAGES,
+    BILLS,
+)
+FACTS: Mapping[type, FactReader] = {
+    Budget: BUDGETS,
+    OtherAdmins: FactReader(lambda _: "platform admins", read_other_admins),
+    ProjectContents: FactReader(lambda fact: project_lock(fact.project_id), read_contents),
+    ProjectUse: FactReader(lambda fact: project_lock(fact.project_id), lambda _, fact: fact),
+    **SANDBOX_FACTS,
+    **BILLING_FACTS,
+}
+
+
+def platform_transitions(database: Database) -> SqlTransitions:
+    """What changes any of the Platform's entities, together if they belong together."""
+    return SqlTransitions(database, ENTITY_TABLES, EventWriter(events), facts=FACTS)
+
+
+def platform_events(database: Database) -> SqlEventLog:
+    subjects = [each.subject for each in ENTITY_TABLES]
+    return SqlEventLog(database, events, part=SCHEMA, subjects=subjects)

@@ -1,0 +1,63 @@
+"""Calls about what happened: an account's own events, and all of them for admins."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from sandyard.kit.events import EventListing, EventLog
+from sandyard.kit.events_http import EventFilter, EventPage, history_of
+from sandyard.kit.ids import is_resource_id
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import pattern
+from sandyard.kit.schemas import Cursor, Limit
+from sandyard.platform.access import AccessGuard
+from sandyard.platform.routes import Caller, account_routes, admin_routes
+from sandyard.platform.sandboxes.errors import SandboxUnknownError
+
+Filter = Annotated[EventFilter, Depends(EventFilter)]
+AccountId = Annotated[
+    str | None,
+    Query(
+        pattern=pattern("^[0-9]{12}$", "must be 12 digits"),
+        description="Only events of this account",
+    ),
+]
+
+
+def create_events_router(
+    log: EventLog, events: EventListing, guard: AccessGuard, *, prefix: str
+) -> APIRouter:
+    """`events` lists what the log holds, and what other parts have of accounts."""
+    routes = account_routes(guard, prefix=prefix, tag="events")
+
+    @routes.get("/events", "List your events")
+    async def list_events(caller: Caller, only: Filter) -> EventPage:
+        """What happened to what is yours, the newest first; also to what is deleted."""
+        return await only.page(events, account_id=caller.account_id)
+
+    @routes.get("/sandboxes/{sandbox_id}/history", "A sandbox's history", 404)
+    async def get_sandbox_history(
+        sandbox_id: str, caller: Caller, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> EventPage:
+        """The newest first; also of one that is recycled."""
+        if not is_resource_id("sbx", sandbox_id):
+            raise SandboxUnknownError
+        page = await history_of(
+            log, sandbox_id, account_id=caller.account_id, limit=limit, cursor=cursor
+        )
+        if not page.events and cursor is None:
+            raise SandboxUnknownError
+        return page
+
+    return routes.router
+
+
+def create_all_events_router(events: EventListing, guard: AccessGuard, *, prefix: str) -> APIRouter:
+    routes = admin_routes(guard, prefix=f"{prefix}/admin/events", tag="admins")
+
+    @routes.get("", "List the events of all accounts")
+    async def list_all_events(only: Filter, account_id: AccountId = None) -> EventPage:
+        """The newest first; also of what belongs to nobody, such as sign-ups."""
+        return await only.page(events, account_id=account_id)
+
+    return routes.router

@@ -1,0 +1,35 @@
+"""The answers about measurements, as the OpenAPI document describes them."""
+
+from datetime import datetime
+
+from pydantic import BaseModel, Field
+
+from sandyard.kit.schemas import example
+
+
+class MetricsBucketAnswer(BaseModel):
+    start: datetime
+    cpu_utilization: float = Field(description="Percent of its processors, mean")
+    memory_utilization: float = Field(description="Percent of its memory, mean")
+    storage_utilization: float = Field(description="Percent of its storage, mean")
+    count: int = Field(description="Samples in the bucket")
+
+
+class MetricsAnswer(BaseModel):
+    model_config = example(
+        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
+        bucket_seconds=60,
+        metrics=[
+            {
+                "start": "2026-10-30T09:00:00Z",
+                "cpu_utilization": 12.5,
+                "memory_utilization": 40.0,
+                "storage_utilization": 3.25,
+                "count": 6,
+            }
+        ],
+    )
+
+    sandbox_id: str
+    bucket_seconds: int
+    metrics: list[MetricsBucketAnswer]

@@ -1,0 +1,1 @@
+"""Quotas: what an account may have at once, and what it has."""

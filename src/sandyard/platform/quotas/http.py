@@ -1,0 +1,19 @@
+"""The call of accounts about what they may have at once."""
+
+from fastapi import APIRouter
+
+from sandyard.platform.access import AccessGuard
+from sandyard.platform.quotas.schemas import QuotasAnswer
+from sandyard.platform.quotas.service import Quotas
+from sandyard.platform.routes import Caller, account_routes
+
+
+def create_quotas_router(quotas: Quotas, guard: AccessGuard, *, prefix: str) -> APIRouter:
+    routes = account_routes(guard, prefix=prefix, tag="accounts")
+
+    @routes.get("/me/quota", "Look at your quota and its use")
+    async def get_quota(caller: Caller) -> QuotasAnswer:
+        """What the account has now and may have at once. More resources may be added."""
+        return QuotasAnswer.of(await quotas.of_account(caller.account_id))
+
+    return routes.router

@@ -1,0 +1,12 @@
+"""What an account may have of a resource, and what it has."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceQuota:
+    resource: str
+    """Its name says the unit, unless it is counted."""
+    in_use: float
+    limit: float | None
+    """None if there is none."""

@@ -1,0 +1,38 @@
+"""The answers about quotas, as the OpenAPI document describes them."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from sandyard.kit.schemas import example
+from sandyard.platform.quotas.model import ResourceQuota
+
+
+class ResourceQuotaAnswer(BaseModel):
+    resource: str = Field(
+        description="`sandboxes` and `previews` that run, `cpu` and `memory_gb` of those sandboxes,"
+        " `snapshot_bytes` of kept files, `projects_kept`, `templates_kept` and `sandboxes_kept`,"
+        " running or not, `file_bytes` of projects, …"
+    )
+    in_use: float
+    limit: float | None = Field(description="Null if there is none")
+
+
+class QuotasAnswer(BaseModel):
+    model_config = example(
+        quotas=[
+            {"resource": "sandboxes", "in_use": 1, "limit": 5},
+            {"resource": "cpu", "in_use": 2, "limit": 8},
+            {"resource": "memory_gb", "in_use": 0.5, "limit": 16},
+            {"resource": "snapshot_bytes", "in_use": 1048576, "limit": None},
+            {"resource": "projects_kept", "in_use": 3, "limit": 1000},
+            {"resource": "previews", "in_use": 0, "limit": 5},
+        ]
+    )
+
+    quotas: list[ResourceQuotaAnswer]
+
+    @classmethod
+    def of(cls, quotas: Sequence[ResourceQuota]) -> Self:
+        return cls.model_validate({"quotas": quotas}, from_attributes=True)

@@ -1,0 +1,33 @@
+"""The endpoints of accounts: a login or an API key is required, and the handler knows whose."""
+
+from typing import Annotated
+
+from fastapi import Depends
+
+from sandyard.kit.routes import GuardedRoutes, caller_of
+from sandyard.platform.access import ACCOUNT_SECURITY, AccessGuard
+from sandyard.platform.principal import Principal
+
+Caller = Annotated[Principal, Depends(caller_of)]
+
+
+def account_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
+    """For every account."""
+    return GuardedRoutes(
+        prefix=prefix,
+        tag=tag,
+        check=guard.account,
+        security=ACCOUNT_SECURITY,
+        statuses=(401, 429, 503),
+    )
+
+
+def admin_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
+    """For admins alone."""
+    return GuardedRoutes(
+        prefix=prefix,
+        tag=tag,
+        check=guard.admin,
+        security=ACCOUNT_SECURITY,
+        statuses=(401, 403, 429, 503),
+    )

@@ -1,0 +1,31 @@
+"""Calls of admins about any account's sandboxes."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request
+
+from sandyard.platform.access import AccessGuard
+from sandyard.platform.routes import Caller, admin_routes
+from sandyard.platform.sandboxes.http import SandboxId
+from sandyard.platform.sandboxes.schemas import EndBody, SandboxAnswer
+from sandyard.platform.sandboxes.service import Sandboxes
+
+
+def create_admin_sandboxes_router(
+    sandboxes: Sandboxes, guard: AccessGuard, *, prefix: str
+) -> APIRouter:
+    routes = admin_routes(guard, prefix=f"{prefix}/admin/sandboxes", tag="admins")
+
+    @routes.post("/{sandbox_id}/end", "End any sandbox", 404, 409)
+    async def end_sandbox(
+        request: Request, sandbox_id: SandboxId, body: Annotated[EndBody, Body()], admin: Caller
+    ) -> SandboxAnswer:
+        """Its owner is notified, with the reason. On the node that you ask it is stopped, and its
+        files are kept. Of a node that is gone for good, it ended when it was last seen, its
+        quota is free, and it can be started on another node without what that one had of it; of
+        a node that gives signs of life, it is 503 `SANDBOX_ELSEWHERE`: ask the server there."""
+        request.state.log |= {"sandbox_id": sandbox_id, "action": "end"}
+        ended = await sandboxes.end_for_admin(sandbox_id, reason=body.reason, by=admin)
+        return SandboxAnswer.of(ended)
+
+    return routes.router

@@ -1,0 +1,158 @@
+"""What becomes of a run that its node does not tell of any more, without any I/O.
+
+Silence alone ends nothing before the deadline: the program may run on without a server. What ends
+here ended when it was last seen, or at its deadline if that was before. Its node may come back
+with the files.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from sandyard.kit.transitions import Cause, changed
+from sandyard.platform.sandboxes.errors import SandboxElsewhereError
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.run_model import (
+    End,
+    KeptSnapshot,
+    NewIds,
+    Transitions,
+    given_up_by_node,
+    record_end,
+    storage_until,
+    together,
+    with_snapshot,
+)
+from sandyard.platform.usage.model import PriceList, Usage
+
+LONGEST_START = timedelta(minutes=10)
+"""A start that takes longer has failed, wherever it is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """An attempt that a node has the end of."""
+
+    attempt: int
+    started_at: datetime | None
+    """When its program began, if it did."""
+
+
+def is_last_run(run: PastRun, sandbox: Sandbox) -> bool:
+    """Whether no later attempt ran, though some may have failed to; what is recycled has none."""
+    if sandbox.status is Status.RECYCLED:
+        return False
+    if run.attempt == sandbox.attempt or run.started_at is None:
+        return run.attempt == sandbox.attempt
+    return sandbox.started_at is None or run.started_at >= sandbox.started_at
+
+
+def last_seen_of(sandbox: Sandbox) -> datetime:
+    """The last sign of life of its attempt; its start, if there was no other."""
+    return sandbox.last_seen_at or sandbox.started_at or sandbox.updated_at
+
+
+def deadline_of(sandbox: Sandbox) -> datetime:
+    """When its attempt has ended at the latest, also if it is not known whether it began."""
+    if sandbox.status is Status.RUNNING and sandbox.timeout_at is not None:
+        return sandbox.timeout_at
+    longest = timedelta(seconds=sandbox.max_running_seconds) + LONGEST_START
+    return last_seen_of(sandbox) + longest
+
+
+def end_overdue(
+    sandbox: Sandbox,
+    usage: Usage | None,
+    *,
+    silent_for: timedelta,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transitions | None:
+    """End what should have ended, if its node has been silent for this long; None otherwise."""
+    seen_at = last_seen_of(sandbox)
+    if max(seen_at + silent_for, deadline_of(sandbox)) > cause.at:
+        return None
+    reason = f"its time was over; its node {sandbox.node} has been silent since {_said(seen_at)}"
+    end = _unseen_end(sandbox, reason)
+    return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+
+
+def end_lost(
+    sandbox: Sandbox, usage: Usage | None, *, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transitions | None:
+    """End one of which its own node knows nothing."""
+    end = _unseen_end(sandbox, "lost with its machine's state")
+    return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+
+
+def give_up_run(
+    sandbox: Sandbox,
+    usage: Usage | None,
+    *,
+    reason: str,
+    kept_on: str | None,
+    silent_for: timedelta,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transitions | None:
+    """End it without its node and wait no longer for what that has of it. The next start begins
+    with the snapshot if the node `kept_on` has it too, and with the template otherwise. None if no
+    other node has anything of it. Raises SandboxElsewhereError if its node is not silent."""
+    is_held = sandbox.node is not None or (sandbox.latest_snapshot_id and kept_on is None)
+    if not is_held or sandbox.status is Status.RECYCLED:
+        return None
+    if sandbox.node is not None and last_seen_of(sandbox) + silent_for > cause.at:
+        raise SandboxElsewhereError(sandbox.node)
+    if sandbox.is_active:
+        end = replace(_unseen_end(sandbox, reason), gives_up_node=True, kept_on=kept_on)
+        return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+    given_up = replace(given_up_by_node(sandbox, kept_on=kept_on), updated_at=cause.at)
+    kept = None
+    if kept_on is None:
+        kept = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
+    return together(changed(sandbox, given_up, "sandbox.released", cause.because(reason)), kept)
+
+
+def recover_snapshot(
+    sandbox: Sandbox,
+    *,
+    snapshot: KeptSnapshot,
+    run: PastRun,
+    taken_at: datetime,
+    node: str,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transitions | None:
+    """The files of its last run, which came to light on this node after its end was recorded
+    without them; they cost from now on. None if they are known, expired or given up."""
+    if sandbox.is_active or not is_last_run(run, sandbox):
+        return None
+    if sandbox.latest_snapshot_id == snapshot.id or snapshot.expires_at <= cause.at:
+        return None
+    recovered = replace(
+        with_snapshot(sandbox, snapshot, taken_at=taken_at),
+        storage_counted_until=cause.at,
+        node=node,
+        updated_at=cause.at,
+    )
+    return together(
+        changed(sandbox, recovered, "snapshot.recovered", cause),
+        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+    )
+
+
+def _unseen_end(sandbox: Sandbox, reason: str) -> End:
+    seen_at, deadline_at = last_seen_of(sandbox), deadline_of(sandbox)
+    return End(
+        attempt=sandbox.attempt,
+        status=Status.TIMEOUT if seen_at >= deadline_at else Status.STOPPED,
+        reason=reason,
+        ended_at=min(seen_at, deadline_at),
+        has_run=sandbox.status is Status.RUNNING,
+    )
+
+
+def _said(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

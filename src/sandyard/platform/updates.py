@@ -1,0 +1,16 @@
+"""Changes of what knows when it was last updated."""
+
+from dataclasses import replace
+from typing import Any
+
+from sandyard.kit.transitions import Cause, E, Transition, changed
+
+
+def updated(
+    before: E, after: E, kind: str, cause: Cause, *, given: tuple[Any, ...] = ()
+) -> Transition[E] | None:
+    """The change with its time in `updated_at`; None if nothing is different."""
+    if after == before:
+        return None
+    dated = replace(after, updated_at=cause.at)  # type: ignore[type-var]
+    return changed(before, dated, kind, cause, given=given)

@@ -1,0 +1,63 @@
+"""The answers about usage, as the OpenAPI document describes them."""
+
+from datetime import datetime
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from sandyard.kit.schemas import PageAnswer, example
+from sandyard.platform.fields import Money, Quantity
+from sandyard.platform.usage.model import ServiceType, Usage
+
+
+class UsageAnswer(BaseModel):
+    model_config = example(
+        usage_id="usg-5t8w1y4b7d0g",
+        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
+        project_id="prj-4k8s0m2q6w1c9x7ab",
+        service_type="sandbox_runtime",
+        start_time="2026-10-30T09:00:00Z",
+        end_time="2026-10-30T10:30:00Z",
+        seconds=5400,
+        hourly_rate="0.060000",
+        cost="0.090000",
+        cpu_hours="1.500000",
+        memory_hours="1.500000",
+        storage_hours="0.000000",
+    )
+
+    usage_id: str
+    sandbox_id: str
+    project_id: str | None
+    service_type: ServiceType
+    start_time: datetime
+    end_time: datetime | None = Field(description="Null while it goes on")
+    seconds: int = Field(description="Up to now, if it goes on")
+    hourly_rate: Money = Field(description="Fixed at the start")
+    cost: Money = Field(description="Seconds by the rate, rounded half to even to 6 places")
+    cpu_hours: Quantity = Field(description="vCPU by hours, rounded likewise")
+    memory_hours: Quantity = Field(description="GB of memory by hours, rounded likewise")
+    storage_hours: Quantity = Field(description="GB of kept files by hours, rounded likewise")
+
+    @classmethod
+    def of(cls, usage: Usage, now: datetime) -> Self:
+        consumed = usage.consumed_until(now)
+        return cls(
+            usage_id=usage.usage_id,
+            sandbox_id=usage.sandbox_id,
+            project_id=usage.project_id,
+            service_type=usage.service_type,
+            start_time=usage.start_time,
+            end_time=usage.end_time,
+            seconds=consumed.seconds,
+            hourly_rate=usage.hourly_rate,
+            cost=consumed.amount,
+            cpu_hours=consumed.cpu_hours,
+            memory_hours=consumed.memory_hours,
+            storage_hours=consumed.storage_hours,
+        )
+
+
+class UsagePage(PageAnswer):
+    usage: list[UsageAnswer]
+    next_cursor: str | None

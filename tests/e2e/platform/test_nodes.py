@@ -1,0 +1,118 @@
+"""Two servers on one PostgreSQL, one of them killed for good with all that it ran."""
+
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.platform.test_crash import new_sandbox, supervisors
+from tests.engines import create_database
+from tests.people import Person, signed_up, until
+from tests.servers import ServerProcess, sandyard_serve
+
+LONGEST_SEC = 8
+
+
+@dataclass
+class Nodes:
+    """Servers that share a database, each with a data dir of its own."""
+
+    environment: dict[str, str]
+    folder: Path
+
+    def serve(self, name: str) -> AbstractContextManager[ServerProcess]:
+        return sandyard_serve(self.folder / name, environment=self.environment)
+
+
+@pytest.fixture
+async def nodes(postgres_url: str, tmp_path: Path) -> Nodes:
+    tmp_path.chmod(0o755)
+    url = await create_database(postgres_url)
+    upgrade = [sys.executable, "-m", "sandyard", "db", "upgrade"]
+    subprocess.run(upgrade, env={"DATABASE_URL": url}, check=True, capture_output=True, timeout=60)
+    settings = {
+        "DATABASE_URL": url,
+        "DATABASE_POOL_SIZE": "4",
+        "PARTS": "platform",
+        "QUOTA_SANDBOXES": "1",
+        "ENDS_INTERVAL_SEC": "0.5",
+        "RECONCILE_INTERVAL_SEC": "1",
+        "JOB_LEASE_SEC": "3",
+    }
+    return Nodes(settings, tmp_path)
+
+
+def node_of(server: ServerProcess) -> str:
+    return (server.data_dir / "node").read_text()
+
+
+def kill_for_good(server: ServerProcess) -> None:
+    """The server and the supervisors of all that it runs, as when its machine is gone."""
+    found = supervisors(server.data_dir)
+    assert found
+    server.kill()
+    for process in found:
+        process.kill()
+        process.wait(10)
+
+
+def start(person: Person, sandbox_id: str) -> None:
+    url = person.call("POST", f"/sandboxes/{sandbox_id}/start")["preview_url"]
+    assert httpx.get(url).status_code == 200
+
+
+def look(person: Person, sandbox_id: str) -> Any:
+    return person.call("GET", f"/sandboxes/{sandbox_id}")
+
+
+def is_elsewhere(person: Person, path: str, node: str) -> None:
+    error = person.call("POST", f"/sandboxes/{path}", expect=503)["error"]
+    assert (error["code"], error["details"]) == ("SANDBOX_ELSEWHERE", {"node": node})
+    assert node in error["message"]
+
+
+def ends_at_its_deadline(person: Person, sandbox_id: str, node: str) -> Any:
+    """What is shown of it then: no more than it ran, and nothing that goes on."""
+    until(lambda: look(person, sandbox_id)["status"] != "running")
+    ended = look(person, sandbox_id)
+    assert (ended["status"], node in ended["status_reason"]) == ("stopped", True)
+    assert ended["started_at"] <= ended["stopped_at"] <= ended["timeout_at"]
+    [usage] = person.call("GET", f"/usage?sandbox_id={sandbox_id}")["usage"]
+    assert (usage["end_time"], usage["cost"]) == (ended["stopped_at"], ended["cost"])
+    return ended
+
+
+def test_what_a_dead_node_held_ends_costs_no_more_and_is_not_lost(nodes: Nodes) -> None:
+    with nodes.serve("other") as other:
+        with nodes.serve("one") as one:
+            ann = signed_up(one, "ann", mail=1)
+            elsewhere = Person(other.url, ann.headers)
+            kept, new = new_sandbox(ann, "kept"), new_sandbox(ann, "new")
+            lost = new_sandbox(ann, "lost", max_running_seconds=LONGEST_SEC)
+            start(ann, kept)
+            stopped = ann.call("POST", f"/sandboxes/{kept}/stop")
+            is_elsewhere(elsewhere, f"{kept}/start", node_of(one))
+            start(ann, lost)
+            full = elsewhere.call("POST", f"/sandboxes/{new}/start", expect=409)
+            assert full["error"]["code"] == "QUOTA_EXCEEDED"
+            kill_for_good(one)
+        node = node_of(one)
+        is_elsewhere(elsewhere, f"{lost}/stop", node)
+        ended = ends_at_its_deadline(elsewhere, lost, node)
+        start(elsewhere, new)
+        elsewhere.call("POST", f"/sandboxes/{new}/stop")
+        for sandbox_id in (kept, lost):
+            is_elsewhere(elsewhere, f"{sandbox_id}/start", node)
+        assert (look(elsewhere, kept), look(elsewhere, lost)) == (stopped, ended)
+        with nodes.serve("one") as again:
+            ann.url = again.url
+            until(lambda: look(ann, lost)["snapshot_bytes"])
+            assert look(ann, lost)["cost"] == ended["cost"]
+            for sandbox_id in (kept, lost):
+                start(ann, sandbox_id)
+                ann.call("POST", f"/sandboxes/{sandbox_id}/stop")

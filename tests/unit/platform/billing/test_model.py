@@ -1,0 +1,170 @@
+"""Which bills a usage gets, and when spending is warned of, at the edges."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import pytest
+
+from sandyard.kit.clock import utc_time
+from sandyard.kit.transitions import Cause, Transition
+from sandyard.platform.billing.model import (
+    Bill,
+    Spending,
+    SpendWarnings,
+    UsageVersion,
+    bill_usage,
+    warn_of_spending,
+)
+from sandyard.platform.notifications.model import NotificationType
+from sandyard.platform.usage.model import (
+    Consumption,
+    PriceList,
+    ServiceType,
+    Usage,
+    midnight,
+)
+
+DAY = timedelta(days=1)
+TODAY = date(2027, 1, 15)
+NOON = midnight(TODAY) + timedelta(hours=12)
+PRICES = PriceList(vcpu=Decimal("0.05"), memory_gb=Decimal("0.01"), storage_gb=Decimal("0.0001"))
+OPEN = Usage(
+    usage_id="usg-1",
+    sandbox_id="sbx-1",
+    user_account_id="100000000000",
+    project_id="prj-1",
+    service_type=ServiceType.RUNTIME,
+    start_time=NOON - DAY,
+    end_time=None,
+    hourly_rate=Decimal("0.060000"),
+    cpu=1,
+    memory_gb=1,
+    storage_gb=0,
+    created_at=NOON - DAY,
+    sequence=1,
+)
+CLOSED = replace(OPEN, end_time=NOON, sequence=2)
+
+
+def billed(
+    usage: Usage, bills: Sequence[Bill] = (), at: datetime = NOON
+) -> tuple[Transition[Any], ...]:
+    numbers = count(1)
+    return bill_usage(usage, bills, new_id=lambda: f"bil-{next(numbers)}", cause=cause(at))
+
+
+def cause(at: datetime = NOON) -> Cause:
+    return Cause("job:billing", round(at.timestamp() * 1000))
+
+
+def kinds(transitions: Sequence[Transition[Any]]) -> list[str]:
+    return [event.kind for each in transitions for event in each.events]
+
+
+def test_an_open_usage_is_billed_up_to_the_last_midnight() -> None:
+    [made] = billed(OPEN)
+    bill = made.result
+    assert (bill.billing_date, bill.usage_seconds) == (TODAY - DAY, 12 * 3600)
+    assert (bill.amount, bill.hourly_rate) == (Decimal("0.720000"), OPEN.hourly_rate)
+    assert (bill.created_at, bill.sequence) == (NOON, 1)
+    assert (bill.usage_id, bill.sandbox_id, bill.project_id) == ("usg-1", "sbx-1", "prj-1")
+    assert bill.service_type == "sandbox_runtime"
+    assert bill.description == "sandbox_runtime of sbx-1, 43200 s"
+    assert made.given == (UsageVersion("usg-1", 1),)
+    assert made.events[0].kind == "bill.created"
+    assert made.events[0].data["billing_date"] == "2027-01-14"
+    assert billed(OPEN, [bill]) == ()
+
+
+@pytest.mark.parametrize("at", [NOON - DAY, midnight(TODAY) - timedelta(seconds=1)])
+def test_the_day_that_goes_on_is_not_billed(at: datetime) -> None:
+    assert billed(OPEN, at=at) == ()
+
+
+def test_a_closed_usage_is_billed_whole_and_marked() -> None:
+    transitions = billed(CLOSED)
+    assert kinds(transitions) == ["bill.created", "bill.created", "usage.billed"]
+    first, second, usage = (each.result for each in transitions)
+    assert [first.billing_date, second.billing_date] == [TODAY - DAY, TODAY]
+    assert first.amount + second.amount == Decimal("1.440000")
+    assert (usage.is_billed, usage.sequence) == (True, 3)
+    assert billed(usage, [first, second]) == ()
+
+
+def test_days_that_are_billed_stay_as_they_are() -> None:
+    [early] = [each.result for each in billed(OPEN)]
+    assert kinds(billed(CLOSED, [early])) == ["bill.created", "usage.billed"]
+
+
+def test_bills_beyond_the_true_end_are_corrected_by_others() -> None:
+    days = [each.result for each in billed(OPEN, at=midnight(TODAY) + 2 * DAY)]
+    assert len(days) == 3
+    ended = replace(CLOSED, end_time=midnight(TODAY) + timedelta(hours=6))
+    transitions = billed(ended, days)
+    assert kinds(transitions) == ["bill.corrected", "bill.corrected", "usage.billed"]
+    second, third = (each.result for each in transitions[:2])
+    assert [each.before for each in transitions[:2]] == [None, None], "what was billed stays"
+    assert [each.corrects for each in (second, third)] == [each.billing_id for each in days[1:]]
+    assert [each.billing_date for each in (second, third)] == [TODAY, TODAY + DAY]
+    assert second.consumed + days[1].consumed == Consumption(
+        6 * 3600, Decimal("0.36"), Decimal(6), Decimal(6)
+    )
+    assert third.consumed + days[2].consumed == Consumption()
+    assert (third.amount, third.cpu_hours) == (Decimal("-1.44"), Decimal(-24))
+    assert transitions[0].events[0].data["corrects"] == days[1].billing_id
+    paid = sum((each.consumed for each in (*days, second, third)), Consumption())
+    assert paid == ended.consumed_until(NOON)
+
+
+def test_what_is_corrected_is_not_corrected_again() -> None:
+    days = [each.result for each in billed(OPEN, at=midnight(TODAY) + 2 * DAY)]
+    ended = replace(CLOSED, end_time=midnight(TODAY) + timedelta(hours=6))
+    corrections = [each.result for each in billed(ended, days)[:2]]
+    assert kinds(billed(ended, [*corrections, *days])) == ["usage.billed"]
+
+
+def test_what_comes_to_nothing_is_not_billed() -> None:
+    free = replace(CLOSED, hourly_rate=Decimal("0.000000"))
+    assert kinds(billed(free)) == ["usage.billed"]
+    assert kinds(billed(replace(CLOSED, end_time=CLOSED.start_time))) == ["usage.billed"]
+
+
+def spending(threshold: str, warned: int = 0, month: date = date(2027, 1, 1)) -> Spending:
+    warnings = SpendWarnings("100000000000", month, warned)
+    return Spending(Decimal(threshold), [OPEN], warnings)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "warned", "is_warned"),
+    [("1.44", 0, True), ("1.440001", 0, False), ("1", 0, True), ("1", 1, False)],
+)
+def test_spending_is_warned_of_once_it_reaches_the_threshold(
+    threshold: str, warned: int, is_warned: bool
+) -> None:
+    found = spending(threshold, warned)
+    warning = warn_of_spending(found, notification_id="not-1", cause=cause())
+    assert (warning is not None) == is_warned
+    if warning is not None:
+        assert warning.given == (found.warnings,)
+        assert warning.result.related_entity_type == "billing"
+        assert warning.result.type is NotificationType.WARNING
+        assert "1.440000" in warning.result.message
+
+
+def test_a_warning_writes_sums_out() -> None:
+    for threshold, written in (("0.000001", "0.000001"), ("1E+0", "1")):
+        warning = warn_of_spending(spending(threshold), notification_id="not-1", cause=cause())
+        assert warning is not None
+        message = f"This month came to 1.440000; your threshold is {written}."
+        assert warning.result.message == message
+
+
+def test_only_what_the_month_came_to_counts() -> None:
+    at = utc_time(midnight(date(2027, 2, 1)).timestamp() + 3600)
+    reached, missed = (spending(each, month=date(2027, 2, 1)) for each in ("0.06", "0.07"))
+    assert warn_of_spending(reached, notification_id="not-1", cause=cause(at)) is not None
+    assert warn_of_spending(missed, notification_id="not-1", cause=cause(at)) is None

@@ -1,0 +1,289 @@
+"""Money: days add up to what a usage cost, to the last millionth."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import ROUND_HALF_EVEN, Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandyard.kit.transitions import Cause
+from sandyard.platform.usage.model import (
+    Consumer,
+    Consumption,
+    PriceList,
+    ServiceType,
+    Usage,
+    billable_until,
+    close_usage,
+    cost_of,
+    mark_billed,
+    midnight,
+    open_usage,
+    record_storage,
+    shares_by_day,
+    storage_usage,
+)
+
+START = datetime(2026, 3, 1, 22, 0, 0, tzinfo=UTC)
+PRICES = PriceList(vcpu=Decimal("0.05"), memory_gb=Decimal("0.01"), storage_gb=Decimal("0.0001"))
+
+moments = st.integers(1_767_225_600, 1_798_675_200_000).map(
+    lambda at: datetime.fromtimestamp(at % 31_449_600 + 1_767_225_600 + (at % 997) / 997, UTC)
+)
+"""In 2026, with parts of a second."""
+lengths = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=40))
+rates = st.decimals(min_value=0, max_value=1000, places=6)
+
+
+def usage(
+    start: datetime = START, end: datetime | None = None, rate: Decimal = Decimal("0.06")
+) -> Usage:
+    return Usage(
+        usage_id="usg-1",
+        sandbox_id="sbx-1",
+        user_account_id="1",
+        project_id=None,
+        service_type=ServiceType.RUNTIME,
+        start_time=start,
+        end_time=end,
+        hourly_rate=rate,
+        cpu=1.7,
+        memory_gb=0.5,
+        storage_gb=0.123456789,
+        created_at=start,
+    )
+
+
+@given(moments, lengths, rates)
+def test_the_days_add_up_to_the_seconds_at_the_rate(
+    start: datetime, length: timedelta, rate: Decimal
+) -> None:
+    ended = usage(start, start + length, rate)
+    shares = list(shares_by_day(ended, until=billable_until(ended, now=start + length)))
+    seconds = int((start + length).timestamp()) - int(start.timestamp())
+    total = sum((share.consumed for share in shares), Consumption())
+    assert (total.seconds, total.amount) == (seconds, cost_of(seconds, rate))
+    assert total == ended.consumed_until(start + length)
+    assert cost_of(seconds, rate) == (rate * seconds / 3600).quantize(
+        Decimal("0.000001"), ROUND_HALF_EVEN
+    )
+    for share in shares:
+        assert 0 < share.consumed.seconds <= 86_400
+        assert min(share.consumed.amount, share.consumed.cpu_hours) >= 0
+    assert len({share.day for share in shares}) == len(shares)
+
+
+@given(moments, lengths, rates, st.data())
+def test_days_that_were_billed_while_it_went_on_stay_as_they_were(
+    start: datetime, length: timedelta, rate: Decimal, data: st.DataObject
+) -> None:
+    end = start + length
+    now = start + data.draw(st.timedeltas(timedelta(0), length))
+    open_then = usage(start, None, rate)
+    early = list(shares_by_day(open_then, until=billable_until(open_then, now=now)))
+    closed = usage(start, end, rate)
+    whole = list(shares_by_day(closed, until=end))
+    assert whole[: len(early)] == early
+
+
+def test_it_is_split_at_utc_midnight() -> None:
+    shares = list(
+        shares_by_day(usage(end=START + timedelta(hours=3)), until=midnight(START.date()))
+    )
+    assert shares == []
+    ended = usage(end=START + timedelta(hours=3))
+    found = [
+        (s.day.day, s.consumed.seconds, s.consumed.amount)
+        for s in shares_by_day(ended, until=ended.end_time or START)
+    ]
+    assert found == [(1, 7200, Decimal("0.120000")), (2, 3600, Decimal("0.060000"))]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "cost"),
+    [
+        (1, "0.000001", "0.000000"),
+        (1800, "0.000001", "0.000000"),
+        (5400, "0.000001", "0.000002"),
+        (3600, "0.123456", "0.123456"),
+        (86_400, "1000", "24000.000000"),
+    ],
+)
+def test_costs_are_rounded_half_to_even(seconds: int, rate: str, cost: str) -> None:
+    assert cost_of(seconds, Decimal(rate)) == Decimal(cost)
+
+
+def test_hours_are_rounded_as_costs_are() -> None:
+    ended = replace(usage(), cpu=1.1, memory_gb=0.5, storage_gb=0.000001)
+    consumed = ended.consumed_until(START + timedelta(seconds=5400))
+    assert str(consumed.cpu_hours) == "1.650000", "1.1 is no binary number"
+    assert str(consumed.memory_hours) == "0.750000"
+    assert str(consumed.storage_hours) == "0.000002", "half to even"
+
+
+def test_the_price_list_makes_rates() -> None:
+    assert PRICES.of_running(cpu=2, memory_gb=0.5) == Decimal("0.105000")
+    assert PRICES.of_keeping(size_bytes=5 * 2**30) == Decimal("0.000500")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "rate"),
+    [(0, "0"), (1, "0"), (5_368_709, "0"), (5_368_710, "0.000001"), (2**30, "0.0001")],
+)
+def test_a_rate_is_rounded_half_to_even(size_bytes: int, rate: str) -> None:
+    assert PRICES.of_keeping(size_bytes=size_bytes) == Decimal(rate)
+
+
+@pytest.mark.parametrize(
+    ("start", "moment", "seconds"),
+    [
+        (0, 0, 0),
+        (0, 0.999, 0),
+        (0, 1, 1),
+        (0.9, 1, 1),
+        (0.1, 0.9, 0),
+        (0, 59.999, 59),
+        (0, 60, 60),
+        (0, 60.001, 60),
+        (0, 3600, 60),
+        (5, 4, 0),
+    ],
+)
+def test_whole_seconds_up_to_the_moment_or_the_end(
+    start: float, moment: float, seconds: int
+) -> None:
+    """It ends after a minute; a second counts to where it began."""
+    ended = usage(START + timedelta(seconds=start), START + timedelta(seconds=60))
+    at = START + timedelta(seconds=moment)
+    assert ended.seconds_until(at) == seconds
+    assert ended.cost_until(at) == cost_of(seconds, ended.hourly_rate)
+
+
+@pytest.mark.parametrize(
+    ("now", "until"),
+    [
+        (datetime(2026, 3, 2, 23, 59, 59, 999_999, UTC), datetime(2026, 3, 2, tzinfo=UTC)),
+        (datetime(2026, 3, 3, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC)),
+        (
+            datetime(2026, 3, 3, 1, tzinfo=timezone(timedelta(hours=2))),
+            datetime(2026, 3, 2, tzinfo=UTC),
+        ),
+    ],
+)
+def test_an_open_one_is_billed_up_to_the_last_utc_midnight(now: datetime, until: datetime) -> None:
+    assert billable_until(usage(), now=now) == until
+    end = START + timedelta(seconds=1)
+    assert billable_until(usage(end=end), now=now) == end
+
+
+@pytest.mark.parametrize(
+    ("end", "days"),
+    [
+        (timedelta(0), []),
+        (timedelta(hours=2), [(1, 7200)]),
+        (timedelta(hours=2, milliseconds=999), [(1, 7200)]),
+        (timedelta(hours=2, seconds=1), [(1, 7200), (2, 1)]),
+        (timedelta(hours=26), [(1, 7200), (2, 86_400)]),
+    ],
+)
+def test_a_day_has_a_share_from_its_first_second(
+    end: timedelta, days: list[tuple[int, int]]
+) -> None:
+    shares = shares_by_day(usage(), until=START + end)
+    assert [(each.day.day, each.consumed.seconds) for each in shares] == days
+
+
+def test_a_clock_that_went_back_costs_nothing() -> None:
+    assert usage(end=START - timedelta(hours=1)).cost_until(START) == 0
+
+
+CONSUMER = Consumer("sbx-1", "100000000000", "prj-1")
+CAUSE = Cause("system", 1_800_000_000_000, "its time was over")
+
+
+def opened() -> Usage:
+    return open_usage(
+        CONSUMER,
+        usage_id="usg-1",
+        cpu=2.0,
+        memory_gb=0.5,
+        prices=PRICES,
+        started_at=START,
+        deadline_at=START + timedelta(days=7),
+        cause=CAUSE,
+    ).result
+
+
+def test_a_usage_opens_with_its_rate_and_no_cost() -> None:
+    usage = opened()
+    assert (usage.end_time, usage.hourly_rate) == (None, Decimal("0.105000"))
+    assert str(usage.cost) == "0.000000"
+    assert (usage.sequence, usage.is_billed, usage.project_id) == (1, False, "prj-1")
+
+
+def test_nothing_is_counted_beyond_the_deadline() -> None:
+    usage = opened()
+    deadline = START + timedelta(days=7)
+    late = deadline + timedelta(days=30)
+    assert usage.seconds_until(late) == usage.seconds_until(deadline) == 7 * 86_400
+    assert usage.cost_until(late) == usage.cost_until(deadline) == Decimal("17.640000")
+    closed = close_usage(usage, ended_at=late, cause=CAUSE).result
+    assert (closed.end_time, closed.cost) == (deadline, Decimal("17.640000"))
+    for each in (usage, closed):
+        shares = list(shares_by_day(each, until=late))
+        assert sum(share.consumed.seconds for share in shares) == 7 * 86_400
+        assert sum(share.consumed.amount for share in shares) == closed.cost
+
+
+@pytest.mark.parametrize(
+    ("end", "seconds"),
+    [
+        (START + timedelta(hours=1), 3600),
+        (START, 0),
+        (START - timedelta(hours=1), 0),
+        (START + timedelta(seconds=1, milliseconds=999), 1),
+    ],
+)
+def test_a_usage_closes_with_what_it_came_to(end: datetime, seconds: int) -> None:
+    transition = close_usage(opened(), ended_at=end, cause=CAUSE)
+    usage = transition.result
+    assert usage.end_time == max(end, START)
+    assert (usage.running_seconds, usage.cost) == (seconds, cost_of(seconds, usage.hourly_rate))
+    assert usage.cpu_hours == round(2 * seconds / 3600, 6)
+    assert usage.memory_hours == round(seconds / 7200, 6)
+    assert (usage.end_reason, usage.sequence) == ("its time was over", 2)
+    assert transition.events[0].kind == "usage.closed"
+
+
+def test_a_long_reason_is_cut_to_its_column() -> None:
+    cause = CAUSE.because("x" * 500)
+    assert close_usage(opened(), ended_at=START, cause=cause).result.end_reason == "x" * 255
+
+
+def kept(size_bytes: int, until: datetime) -> Usage | None:
+    return storage_usage(
+        CONSUMER, usage_id="usg-1", size_bytes=size_bytes, prices=PRICES, since=START, until=until
+    )
+
+
+def test_storage_is_recorded_as_closed_usage() -> None:
+    until = START + timedelta(hours=2)
+    usage = kept(5 * 2**30, until)
+    assert usage is not None
+    assert (usage.service_type, usage.end_time) == (ServiceType.STORAGE, until)
+    assert (usage.storage_gb, usage.storage_hours, usage.running_seconds) == (5, 10, 0)
+    assert usage.cost == Decimal("0.001000")
+    assert record_storage(usage, cause=CAUSE).events[0].kind == "usage.recorded"
+
+
+@pytest.mark.parametrize("until", [START, START - timedelta(seconds=1)])
+def test_no_time_at_all_is_no_storage(until: datetime) -> None:
+    assert kept(1, until) is None
+
+
+def test_a_usage_is_marked_as_billed() -> None:
+    transition = mark_billed(opened(), cause=CAUSE)
+    assert transition.events[0].data == {"is_billed": True}
+    assert transition.result.is_billed
