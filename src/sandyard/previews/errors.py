@@ -41,6 +41,12 @@ class FilesLimitError(InvalidError):
     code = "FILES_LIMIT_EXCEEDED"
 
 
+class FileBytesLimitError(ConflictError):
+    """The files of all your projects would take more than your account may have. Delete some."""
+
+    code = "FILE_BYTES_LIMIT_EXCEEDED"
+
+
 class WrongEncodingError(InvalidError):
     """A file's content is not in its `encoding`: no base64, or half a character of a text."""
 
@@ -54,7 +60,7 @@ class PreviewsLimitError(ConflictError):
 
 
 class PreviewBusyError(UnavailableError):
-    """Another caller is making this preview and has not come to its end. Try again shortly."""
+    """Other callers are making or changing this preview. Try again shortly."""
 
     code = "PREVIEW_BUSY"
 

@@ -1,19 +1,33 @@
-"""Jobs that end previews of nobody's."""
+"""Jobs that end the previews of those who may have none, and remove what deleted projects left."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.previews.ports import DeletedProjects, KnownAttempts
-from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause
+from sandyard.previews.attempts import Attempts
+from sandyard.previews.erasure import erase_files
+from sandyard.previews.model import Attempt, Preview, end, may_be_running, remove
+from sandyard.previews.ports import (
+    AccountLookup,
+    KnownAttempts,
+    ProjectLookup,
+    RemovablePreviews,
+)
+from sandyard.previews.providers.errors import PreviewElsewhereError
+from sandyard.previews.providers.ports import PreviewSandbox
 
 logger = logging.getLogger(__name__)
 
 _YOUNG = timedelta(minutes=2)
 """How old a preview is before it is taken for nobody's: one may be about to be recorded."""
+_PAGE = 500
 
 
 class HeldPreviews(Protocol):
@@ -27,26 +41,126 @@ class HeldPreviews(Protocol):
 
 
 @dataclass(slots=True)
-class DeletedReport:
+class EndReport:
     ended: int = 0
+    removed: int = 0
+    settled: int = 0
+    failed: int = 0
+    """Those whose provider could not be asked; the next run tries them again."""
 
 
-class EndDeleted:
-    """Ends the previews of projects that were deleted, whatever provider has them."""
+class EndPreviews:
+    """Ends the previews of deleted projects and of deactivated accounts, whatever provider has
+    them, and settles attempts whose maker died. What another node has is left to that one."""
 
-    def __init__(self, store: DeletedProjects, provider: PreviewProvider, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: RemovablePreviews,
+        attempts: Attempts,
+        projects: ProjectLookup,
+        accounts: AccountLookup,
+        *,
+        clock: Clock,
+    ) -> None:
         self._store = store
-        self._provider = provider
+        self._attempts = attempts
+        self._projects = projects
+        self._accounts = accounts
         self._clock = clock
 
-    async def run(self) -> DeletedReport:
-        report = DeletedReport()
+    async def run_over_running(self) -> EndReport:
+        """Look at those alone that run or are being made."""
         now = utc_time(self._clock.now())
-        for project_id, info in await self._store.running_of_deleted(now=now):
-            await self._provider.kill(info.sandbox_id)
-            await self._store.record_end(project_id, replace(info, end_time=now))
-            report.ended += 1
+        report = EndReport()
+        page, place = await self._store.page_of_running(now, after=None, limit=_PAGE)
+        while page:
+            deleted = await self._remove_deleted(page, "end-previews", report)
+            await self._end_deactivated(page, deleted, report)
+            if place is None:
+                break
+            page, place = await self._store.page_of_running(now, after=place, limit=_PAGE)
         return report
+
+    async def run_over_all(self) -> EndReport:
+        """Remove what is kept of deleted projects, with their files."""
+        report = EndReport()
+        after = ""
+        while page := await self._store.page(after=after, limit=_PAGE):
+            await self._remove_deleted(page, "deleted-projects", report)
+            after = page[-1].project_id
+        return report
+
+    async def _remove_deleted(
+        self, page: Sequence[Preview], job: str, report: EndReport
+    ) -> AbstractSet[str]:
+        cause = Cause.by(actor("job", job), self._clock, reason="the project is deleted")
+        deleted = await self._projects.deleted([each.project_id for each in page])
+        for preview in page:
+            if preview.project_id in deleted:
+                await self._try(self._remove(preview, cause, report), preview, report)
+        return deleted
+
+    async def _end_deactivated(
+        self, page: Sequence[Preview], deleted: AbstractSet[str], report: EndReport
+    ) -> None:
+        cause = Cause.by(actor("job", "end-previews"), self._clock)
+        ended = await self._accounts.deactivated({each.account_id for each in page})
+        for preview in page:
+            if preview.project_id in deleted:
+                continue
+            if preview.account_id in ended:
+                because = cause.because("the account is deactivated")
+                await self._try(self._end(preview, because, report), preview, report)
+            elif preview.attempt is not None and preview.attempt.until <= cause.at:
+                because = cause.because("its attempt was over")
+                settling = self._settle(preview, preview.attempt, because, report)
+                await self._try(settling, preview, report)
+
+    async def _try(
+        self, work: Coroutine[Any, Any, None], preview: Preview, report: EndReport
+    ) -> None:
+        try:
+            await work
+        except PreviewElsewhereError:
+            return
+        except UnavailableError as error:
+            report.failed += 1
+            logger.warning(
+                "a preview could not be ended or settled",
+                extra={
+                    "action": "previews",
+                    "project_id": preview.project_id,
+                    "error_code": error.code,
+                },
+            )
+
+    async def _remove(self, preview: Preview, cause: Cause, report: EndReport) -> None:
+        """With its files, for which no provider is waited."""
+        try:
+            is_ended = await self._end_sandboxes(preview, report)
+        except UnavailableError:
+            await erase_files(self._store, preview, cause=cause)
+            raise
+        if is_ended:
+            report.removed += await self._store.apply(remove(preview, cause=cause))
+
+    async def _end(self, preview: Preview, cause: Cause, report: EndReport) -> None:
+        if await self._end_sandboxes(preview, report):
+            ended = end(preview, at=cause.at, cause=cause)
+            if ended is not None:
+                await self._store.apply(ended)
+
+    async def _end_sandboxes(self, preview: Preview, report: EndReport) -> bool:
+        is_running = may_be_running(preview.info, now=utc_time(self._clock.now()))
+        is_ended = await self._attempts.end_sandboxes(preview)
+        report.ended += is_ended and is_running
+        return is_ended
+
+    async def _settle(
+        self, preview: Preview, attempt: Attempt, cause: Cause, report: EndReport
+    ) -> None:
+        await self._attempts.settle(preview, attempt, cause)
+        report.settled += 1
 
 
 @dataclass(slots=True)
@@ -65,9 +179,9 @@ class SweepPreviews:
 
     async def run(self) -> SweepReport:
         report = SweepReport(cleared=await self._held.clear_ended())
-        old_enough = utc_time(self._clock.now()) - _YOUNG
-        running = [each for each in await self._held.running() if each.start_time < old_enough]
-        known = await self._known.known_attempts([each.attempt for each in running])
+        now = utc_time(self._clock.now())
+        running = [each for each in await self._held.running() if each.start_time < now - _YOUNG]
+        known = await self._known.known_attempts([each.attempt for each in running], now=now)
         for sandbox in running:
             if sandbox.attempt not in known:
                 await self._held.kill(sandbox.sandbox_id)

@@ -1,20 +1,26 @@
-"""What is known of a project's sandbox, and what follows from it, without any I/O."""
+"""What is known of a project's sandbox, and what follows from it, without any I/O.
+
+A decision returns the transition of a preview, or None where nothing is to change.
+"""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from sandyard.kit.errors import UnavailableError
-from sandyard.previews.errors import FileConflictError, FilesLimitError, UnsafeFilePathError
+from sandyard.kit.transitions import DATA, Cause, Transition, changed, created, removed
+from sandyard.previews.errors import FileBytesLimitError, PreviewsLimitError
+from sandyard.previews.files import FileChanges
 
 LAST_KNOWN_FOR = timedelta(minutes=5)
 """How long the last answer of the provider is given while it does not answer."""
-
-_LONGEST_PATH = 512
-_LONGEST_NAME = 200
-_DEEPEST_PATH = 30
+UNSETTLED = datetime(9999, 12, 31, tzinfo=UTC)
+"""Until when an attempt counts as running that nobody has settled: recorded or abandoned."""
+RECHECK_AFTER = timedelta(seconds=30)
+"""An answer that says the same as the last one is recorded only after this time."""
 
 
 class Status(StrEnum):
@@ -38,33 +44,33 @@ class SandboxInfo:
     preview_url: str
     start_time: datetime
     end_time: datetime
-    last_checked: datetime
     attempt: str = ""
     files_version: int = 0
     """The version of the project's files that it was brought to."""
+    is_estimated: bool = False
+    """Whether it is from columns that do not tell when it ends: only the provider knows."""
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "sandbox_id": self.sandbox_id,
-            "preview_url": self.preview_url,
+        marker = {"migrated": True} if self.is_estimated else {}
+        return marker | {
+            "sandbox_id": self.sandbox_id or None,
+            "preview_url": self.preview_url or None,
             "start_time": iso(self.start_time),
             "end_time": iso(self.end_time),
-            "last_checked": iso(self.last_checked),
             "attempt": self.attempt,
             "files_version": self.files_version,
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "SandboxInfo":
-        start = datetime.fromisoformat(stored["start_time"])
         return cls(
             sandbox_id=stored["sandbox_id"] or "",
             preview_url=stored["preview_url"] or "",
-            start_time=start,
+            start_time=datetime.fromisoformat(stored["start_time"]),
             end_time=datetime.fromisoformat(stored["end_time"]),
-            last_checked=datetime.fromisoformat(stored.get("last_checked", stored["start_time"])),
             attempt=stored.get("attempt", ""),
             files_version=stored.get("files_version", 0),
+            is_estimated=stored.get("migrated", False),
         )
 
 
@@ -78,20 +84,216 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A project as Previews see it."""
+    """A project as Previews know it. One that never changed has the sequence 0 and no row."""
+
+    SUBJECT: ClassVar[str] = "project_id"
+    OWNER: ClassVar[str | None] = "account_id"
 
     project_id: str
     account_id: str
-    is_archived: bool
-    info: SandboxInfo | None
-    attempt: Attempt | None
-    files_version: int
-    revision: int
-    """Counts the changes of info and attempt: one is made on condition that there was no other."""
+    created_at: datetime
+    """When the project was created."""
+    info: SandboxInfo | None = None
+    attempt: Attempt | None = None
+    files_version: int = 0
+    last_checked: datetime | None = field(default=None, metadata=DATA)
+    """When the provider last told of the sandbox; None if it never did."""
+    sequence: int = 0
+
+    @property
+    def running_until(self) -> datetime | None:
+        """When the sandbox has ended; an attempt may have made one until somebody settles it."""
+        if self.attempt is not None:
+            return UNSETTLED
+        return None if self.info is None else self.info.end_time
+
+    def is_running(self, *, now: datetime) -> bool:
+        """Whether it counts as running: it is there, or is being made."""
+        return self.running_until is not None and now < self.running_until
+
+    @property
+    def told_at(self) -> datetime | None:
+        """When the provider last told of the sandbox; at the latest when it was made."""
+        return self.last_checked or (self.info.start_time if self.info else None)
+
+    def has_sandbox(self, sandbox_id: str) -> bool:
+        return self.info is not None and self.info.sandbox_id == sandbox_id
+
+    def has_attempt(self, attempt_id: str) -> bool:
+        return self.attempt is not None and self.attempt.id == attempt_id
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunningPreviews:
+    """The projects of an account whose previews run at this time, or are being made."""
+
+    account_id: str
+    at: datetime
+    project_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How many previews an account may have running."""
+
+    limit: int
+    running: RunningPreviews
+
+    def others(self, project_id: str) -> AbstractSet[str]:
+        return self.running.project_ids - {project_id}
+
+    def has_room_for(self, project_id: str) -> bool:
+        return len(self.others(project_id)) < self.limit
+
+    @property
+    def in_use(self) -> int:
+        return len(self.running.project_ids)
+
+    def require(self, project_id: str) -> None:
+        """Raise PreviewsLimitError if the account has that many others running."""
+        if not self.has_room_for(project_id):
+            running = len(self.others(project_id))
+            raise PreviewsLimitError(details={"limit": self.limit, "running": running})
+
+
+def begin_attempt(
+    preview: Preview, attempt: Attempt, *, quota: Quota, cause: Cause
+) -> Transition[Preview]:
+    """Raises PreviewsLimitError."""
+    quota.require(preview.project_id)
+    after = replace(preview, attempt=attempt)
+    return _changed(preview, after, "preview.requested", cause, given=(quota.running,))
+
+
+def abandon_attempt(
+    preview: Preview, attempt_id: str, *, cause: Cause
+) -> Transition[Preview] | None:
+    """The attempt made nothing."""
+    if not preview.has_attempt(attempt_id):
+        return None
+    return _changed(preview, replace(preview, attempt=None), "preview.abandoned", cause)
+
+
+def shorten_attempt(
+    preview: Preview, attempt_id: str, *, until: datetime, cause: Cause
+) -> Transition[Preview] | None:
+    """Whether the attempt made something is not known: it runs out sooner."""
+    attempt = preview.attempt
+    if attempt is None or attempt.id != attempt_id or attempt.until <= until:
+        return None
+    after = replace(preview, attempt=replace(attempt, until=until))
+    return _changed(preview, after, "preview.attempt_shortened", cause)
+
+
+def record_sandbox(
+    preview: Preview, info: SandboxInfo, *, checked_at: datetime, cause: Cause
+) -> Transition[Preview] | None:
+    """The sandbox that the attempt made, if that still stands."""
+    if not preview.has_attempt(info.attempt):
+        return None
+    after = replace(preview, info=info, attempt=None, last_checked=checked_at)
+    return _changed(preview, after, "preview.created", cause)
+
+
+def record_check(
+    preview: Preview, report: "StatusReport", *, cause: Cause
+) -> Transition[Preview] | None:
+    """What the provider told of the recorded sandbox, if it is news."""
+    before, now = preview.info, report.info
+    if before is None or now is None or before.sandbox_id != now.sandbox_id or before == now:
+        return None
+    kind = "preview.ended" if report.status is Status.EXPIRED else "preview.extended"
+    return _changed(preview, replace(preview, info=now), kind, cause)
+
+
+def recheck_at(preview: Preview, report: "StatusReport") -> datetime | None:
+    """When the provider last told of the sandbox, if that is to be recorded."""
+    if report.error is not None or report.last_checked is None:
+        return None
+    last = preview.last_checked
+    is_due = last is None or report.last_checked - last >= RECHECK_AFTER
+    return report.last_checked if is_due else None
+
+
+def record_files(
+    preview: Preview, sandbox_id: str, *, version: int, cause: Cause
+) -> Transition[Preview] | None:
+    """The sandbox was brought to this version of the files."""
+    info = preview.info
+    if info is None or info.sandbox_id != sandbox_id or info.files_version == version:
+        return None
+    after = replace(preview, info=replace(info, files_version=version))
+    return _changed(preview, after, "preview.synced", cause)
+
+
+@dataclass(frozen=True, slots=True)
+class FileBudget:
+    """A fact: whether the files of an account would be too large if this project's had this size.
+    It stays true while other projects change and leave enough."""
+
+    account_id: str
+    project_id: str
+    size: int
+    limit: int
+    is_exceeded: bool = False
+
+    def beside(self, others: int) -> "FileBudget":
+        """The same, given the size of all other projects' files; deleted ones count until they
+        are removed."""
+        return replace(self, is_exceeded=self.size + others > self.limit)
+
+    def require(self) -> None:
+        if self.is_exceeded:
+            raise FileBytesLimitError(details={"limit": self.limit, "project": self.size})
+
+
+def change_files(
+    preview: Preview, files: FileChanges, *, budget: FileBudget | None = None, cause: Cause
+) -> Transition[Preview]:
+    """The next version of the project's files. Its event counts them and holds no content.
+    FileBytesLimitError; a change that takes no more than there was needs no budget."""
+    if budget is not None:
+        budget.require()
+    after = replace(preview, files_version=preview.files_version + 1)
+    given = () if budget is None else (budget,)
+    transition = _changed(preview, after, "files.changed", cause, given=given)
+    [event] = transition.events
+    counts = {"written": len(files.written), "deleted": len(files.deleted)}
+    return replace(transition, events=(replace(event, data={**event.data, **counts}),))
+
+
+def end(preview: Preview, *, at: datetime, cause: Cause) -> Transition[Preview] | None:
+    """Nothing of it runs any more, by our doing."""
+    info = preview.info
+    if info is not None and at < info.end_time:
+        info = replace(info, end_time=to_milliseconds(at), is_estimated=False)
+    after = replace(preview, info=info, attempt=None)
+    return None if after == preview else _changed(preview, after, "preview.ended", cause)
+
+
+def remove(preview: Preview, *, cause: Cause) -> Transition[Preview]:
+    """The project is deleted."""
+    return removed(preview, "preview.removed", cause)
+
+
+def stored_anew(preview: Preview, kind: str, *, cause: Cause) -> Transition[Preview]:
+    """The same preview in other columns; the event tells all of it."""
+    told = created(preview, kind, cause, first=preview.sequence + 1)
+    return replace(told, before=preview)
+
+
+def _changed(
+    before: Preview, after: Preview, kind: str, cause: Cause, *, given: tuple[Any, ...] = ()
+) -> Transition[Preview]:
+    """A preview that is made anew under the same id counts on from the time, so that nobody takes
+    it for the one that was removed."""
+    if before.sequence:
+        return changed(before, after, kind, cause, given=given)
+    return created(after, kind, cause, first=cause.at_ms // 1000, given=given)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
     """The provider says that it runs, until then."""
 
     end_time: datetime
@@ -103,113 +305,63 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ProviderUnavailable:
     """The provider does not say."""
 
     error: UnavailableError
 
 
-Answer = Found | Gone | Trouble
+ProviderAnswer = Running | Gone | ProviderUnavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a caller is told, and what is to be remembered of it."""
+class StatusReport:
+    """What a caller is told, and what is to be recorded of it."""
 
     status: Status
     action: ActionRequired
     message: str
     info: SandboxInfo | None = None
-    trouble: UnavailableError | None = None
-    """Why the provider was not heard."""
+    last_checked: datetime | None = None
+    """When the provider last told of it."""
+    error: UnavailableError | None = None
+    """Why the provider did not answer."""
 
     @property
     def is_stale(self) -> bool:
-        return self.trouble is not None and self.status is Status.RUNNING
+        return self.error is not None and self.status is Status.RUNNING
 
 
-def is_worth_asking(info: SandboxInfo | None, *, now: datetime) -> bool:
-    """Whether only the provider can tell. Past its end nobody has to be asked."""
-    return info is not None and now < info.end_time
+def may_be_running(info: SandboxInfo | None, *, now: datetime) -> bool:
+    """Whether the provider has to be asked: past its known end a sandbox is not running."""
+    return info is not None and bool(info.sandbox_id) and (info.is_estimated or now < info.end_time)
 
 
-def decide(info: SandboxInfo | None, answer: Answer | None, *, now: datetime) -> Verdict:
-    """Trouble is never `expired`: that would make a second sandbox."""
-    if info is None:
-        return Verdict(Status.NOT_FOUND, ActionRequired.SYNC_NEEDED, "There is no preview yet.")
+def report_status(
+    preview: Preview, answer: ProviderAnswer | None, *, now: datetime
+) -> StatusReport:
+    """`answer` is None if the provider was not asked. That it does not answer is never `expired`,
+    because a second sandbox would be made."""
+    info, told_at = preview.info, preview.told_at
+    if info is None or told_at is None:
+        message = "There is no preview yet."
+        return StatusReport(Status.NOT_FOUND, ActionRequired.SYNC_NEEDED, message)
     match answer:
-        case Found(end_time=end_time) if now < end_time:
-            seen = replace(info, end_time=end_time, last_checked=now)
-            return Verdict(Status.RUNNING, ActionRequired.NONE, "The preview is running.", seen)
-        case Trouble(error=error) if now - info.last_checked < LAST_KNOWN_FOR:
+        case Running(end_time=end_time) if now < end_time:
+            seen = replace(info, end_time=end_time, is_estimated=False)
+            message = "The preview is running."
+            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, seen, now)
+        case ProviderUnavailable(error=error) if now - told_at < LAST_KNOWN_FOR:
             message = "The provider does not answer; this is what it last said."
-            return Verdict(Status.RUNNING, ActionRequired.NONE, message, info, error)
-        case Trouble(error=error):
-            return Verdict(Status.UNKNOWN, ActionRequired.RETRY_LATER, error.message, info, error)
+            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, info, told_at, error)
+        case ProviderUnavailable(error=error):
+            action = ActionRequired.RETRY_LATER
+            return StatusReport(Status.UNKNOWN, action, error.message, info, told_at, error)
         case _:
-            ended = replace(info, end_time=min(info.end_time, now), last_checked=now)
+            end_time = min(info.end_time, to_milliseconds(now))
+            ended = replace(info, end_time=end_time, is_estimated=False)
             message = "The preview has ended."
-            return Verdict(Status.EXPIRED, ActionRequired.SYNC_NEEDED, message, ended)
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectFile:
-    path: str
-    content: bytes
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeSet:
-    """Files to write and to delete; with `is_whole`, all others go too."""
-
-    written: Mapping[str, bytes] = field(default_factory=dict)
-    deleted: frozenset[str] = frozenset()
-    is_whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FileLimits:
-    files: int
-    total_bytes: int
-
-
-def check_changes(changes: ChangeSet, there: Mapping[str, int], limits: FileLimits) -> None:
-    """Raise unless the project stays within its limits and paths; `there` are sizes by path."""
-    for path in (*changes.written, *changes.deleted):
-        check_path(path)
-    if changes.deleted & changes.written.keys():
-        raise FileConflictError("A path is both written and deleted.")
-    kept = {} if changes.is_whole else {p: n for p, n in there.items() if p not in changes.deleted}
-    after = kept | {path: len(content) for path, content in changes.written.items()}
-    folders = {
-        "/".join(parts[:n]) for p in after if (parts := p.split("/")) for n in range(1, len(parts))
-    }
-    if both := folders & after.keys():
-        raise FileConflictError(f"{sorted(both)[0]!r} would be a file and a folder at once.")
-    if len(after) > limits.files or sum(after.values()) > limits.total_bytes:
-        raise FilesLimitError(
-            f"A project has at most {limits.files} files of {limits.total_bytes} bytes together.",
-            details={"files": len(after), "bytes": sum(after.values())},
-        )
-
-
-def check_path(path: str) -> None:
-    """Raise UnsafeFilePathError unless the path stays inside the project."""
-    parts = path.split("/")
-    if (
-        "\\" in path
-        or _size(path) > _LONGEST_PATH
-        or len(parts) > _DEEPEST_PATH
-        or any(part in ("", ".", "..") or _size(part) > _LONGEST_NAME for part in parts)
-        or any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 for letter in path)
-        or any(0xD800 <= ord(letter) <= 0xDFFF for letter in path)
-    ):
-        raise UnsafeFilePathError(path)
-
-
-def _size(text: str) -> int:
-    return len(text.encode(errors="surrogatepass"))
+            return StatusReport(Status.EXPIRED, ActionRequired.SYNC_NEEDED, message, ended, now)
 
 
 def iso(at: datetime) -> str:

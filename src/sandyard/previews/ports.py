@@ -1,51 +1,82 @@
-"""What Previews need of an engine. Every method raises UnavailableError when it is away."""
+"""What Previews need of an engine and of the projects. Every method raises UnavailableError when
+what it needs is away."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from sandyard.previews.model import (
-    Attempt,
-    ChangeSet,
-    FileLimits,
-    Preview,
-    ProjectFile,
-    SandboxInfo,
-)
+from sandyard.kit.transitions import Transition
+from sandyard.previews.files import FileChanges, ProjectFile
+from sandyard.previews.model import FileBudget, Preview, RunningPreviews
+
+T = TypeVar("T")
+Place = tuple[datetime, str]
+"""When a preview ends and its project's id: where a listing of running previews goes on."""
 
 
-class PreviewStore(Protocol):
-    """Projects with what is known of their sandboxes, and their files.
+class Project(Protocol):
+    """What Previews need to know of a project."""
 
-    What is known changes by compare-and-set alone: on condition that it is still what the change
-    was decided from.
-    """
+    @property
+    def is_archived(self) -> bool: ...
 
-    async def find(self, project_id: str, *, account_id: str) -> Preview | None:
+    @property
+    def created_at(self) -> datetime: ...
+
+
+class ProjectLookup(Protocol):
+    async def find(self, account_id: str, project_id: str) -> Project | None:
         """The project, if it is this account's and not deleted."""
         ...
 
-    async def begin(
-        self, seen: Preview, attempt: Attempt, *, running_limit: int, now: datetime
+    async def hold(
+        self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
+    ) -> T:
+        """Run `work` with the project, as `find` gives it. Until it returns the project is neither
+        archived nor deleted."""
+        ...
+
+    async def deleted(self, project_ids: Collection[str]) -> AbstractSet[str]:
+        """Those that were deleted; one that never was is not among them."""
+        ...
+
+
+class AccountLookup(Protocol):
+    async def deactivated(self, account_ids: Collection[str]) -> AbstractSet[str]:
+        """Those that are deactivated; one that never was is not among them."""
+        ...
+
+
+class PreviewStore(Protocol):
+    """Previews and the files of their projects, which change by transitions alone."""
+
+    async def find(self, project_id: str) -> Preview | None: ...
+
+    async def running(self, account_id: str, *, at: datetime) -> RunningPreviews:
+        """Those of the account that run at this time or are being made. A fact: a transition that
+        was decided from it is applied if it is still so, one at a time per account."""
+        ...
+
+    async def read_file_budget(self, about: FileBudget) -> FileBudget:
+        """The fact as it is now."""
+        ...
+
+    async def with_files(self, account_id: str) -> Sequence[Preview]:
+        """Those of the account whose projects have files."""
+        ...
+
+    async def apply(
+        self, transition: Transition[Preview], *, files: FileChanges | None = None
     ) -> bool:
-        """Record the attempt, if info and attempt are still as seen. Raises PreviewsLimitError if
-        the account has that many others running or being made."""
+        """Write the change with its events and files, in one transaction; with the preview's
+        removal its project's files go too. Nothing and False if the preview, or a fact that it
+        was decided from, is not any more as it was then."""
         ...
 
-    async def record(self, seen: Preview, info: SandboxInfo, *, attempt_id: str) -> bool:
-        """Record the sandbox of this attempt and end it, if it still stands."""
-        ...
-
-    async def give_up(self, seen: Preview, *, attempt_id: str) -> bool:
-        """End an attempt that made nothing, if it still stands."""
-        ...
-
-    async def shorten(self, seen: Preview, attempt: Attempt) -> bool:
-        """Let an attempt run out sooner, if it still stands."""
-        ...
-
-    async def update(self, seen: Preview, info: SandboxInfo) -> bool:
-        """Record what the provider told, if what was known is still as seen."""
+    async def touch(self, preview: Preview, *, last_checked: datetime) -> None:
+        """Record when the provider last told of the sandbox, unless the preview changed since or
+        a later time is recorded. No change of state."""
         ...
 
     async def count_files(self, project_id: str) -> int: ...
@@ -60,25 +91,29 @@ class PreviewStore(Protocol):
         """What was written and what was deleted after this version, and the version now."""
         ...
 
-    async def change_files(
-        self, project_id: str, changes: ChangeSet, *, limits: FileLimits, now: datetime
-    ) -> int:
-        """The new version; the same if nothing is different. All of it or nothing."""
-        ...
-
 
 class KnownAttempts(Protocol):
-    async def known_attempts(self, attempts: Sequence[str]) -> set[str]:
-        """Those of the attempts that some project has, recorded or under way; a deleted one has
-        none."""
+    async def known_attempts(self, attempts: Sequence[str], *, now: datetime) -> set[str]:
+        """Those of the attempts that are under way, or made a sandbox that runs."""
         ...
 
 
-class DeletedProjects(Protocol):
-    async def running_of_deleted(self, *, now: datetime) -> Sequence[tuple[str, SandboxInfo]]:
-        """The deleted projects whose sandbox has not come to its end, and the sandbox."""
+class RemovablePreviews(Protocol):
+    async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
+        """The next ones in the order of their project ids."""
         ...
 
-    async def record_end(self, project_id: str, info: SandboxInfo) -> None:
-        """Note the end of a deleted project's sandbox."""
+    async def page_of_running(
+        self, at: datetime, *, after: Place | None, limit: int
+    ) -> tuple[Sequence[Preview], Place | None]:
+        """The next of those that run at this time or are being made, in the order in which they
+        end, and where the page after it begins; no other row is read."""
+        ...
+
+    async def files(self, project_id: str) -> Sequence[ProjectFile]: ...
+
+    async def apply(
+        self, transition: Transition[Preview], *, files: FileChanges | None = None
+    ) -> bool:
+        """As `PreviewStore.apply`."""
         ...

@@ -3,45 +3,62 @@ the last one has ended."""
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.ids import IdMaker
-from sandyard.kit.turns import Turns
+from sandyard.kit.keyed_locks import KeyedLocks
+from sandyard.kit.single_flight import SingleFlight
+from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.previews.attempts import Attempts, AttemptWait, info_of
+from sandyard.previews.erasure import FileBudgets
 from sandyard.previews.errors import (
     PreviewBusyError,
     PreviewProjectArchivedError,
     PreviewProjectNotFoundError,
 )
+from sandyard.previews.files import ChangeSet, FileChanges, FileLimits, ProjectFile, different_files
 from sandyard.previews.model import (
-    Answer,
     Attempt,
-    ChangeSet,
-    FileLimits,
-    Found,
     Gone,
     Preview,
-    ProjectFile,
+    ProviderAnswer,
+    ProviderUnavailable,
+    Quota,
+    Running,
     SandboxInfo,
     Status,
-    Trouble,
-    Verdict,
-    decide,
-    is_worth_asking,
+    StatusReport,
+    abandon_attempt,
+    begin_attempt,
+    change_files,
+    may_be_running,
+    recheck_at,
+    record_check,
+    record_files,
+    remove,
+    report_status,
+    shorten_attempt,
     to_milliseconds,
 )
-from sandyard.previews.ports import PreviewStore
-from sandyard.previews.providers.errors import ProviderTroubleError, SandboxGoneError
-from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
+from sandyard.previews.ports import PreviewStore, Project, ProjectLookup
+from sandyard.previews.providers.errors import (
+    ProviderTimeoutError,
+    ProviderTroubleError,
+    SandboxGoneError,
+)
+from sandyard.previews.providers.ports import PreviewProvider
 
-_RECHECK = timedelta(seconds=30)
-"""How old a stored answer may be before a new one with the same content is stored."""
-_POLL_SEC = 0.1
 _SETTLES_IN = timedelta(seconds=30)
 """How long after a broken-off create a sandbox of it may still turn up at the provider."""
-_LOOK_EVERY_SEC = 2.0
+_ANSWER_WITHIN_SEC = 0.8
+_SYSTEM = "system"
+"""The actor of what the provider told."""
+
+
+_Checked = tuple[StatusReport, Preview | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,7 @@ class PreviewPolicy:
     ttl: timedelta
     per_account: int
     files: FileLimits
+    file_bytes_per_account: int = 2**30
     attempt_for: timedelta = timedelta(seconds=180)
     wait_sec: float = 45
 
@@ -63,41 +81,48 @@ class Synced:
 
 
 class Previews:
+    """Every use case with a project is about the named account's, and raises
+    PreviewProjectNotFoundError if it has none of this id."""
+
     def __init__(
         self,
         store: PreviewStore,
         provider: PreviewProvider,
+        projects: ProjectLookup,
         *,
         clock: Clock,
-        make_attempt_id: IdMaker,
         policy: PreviewPolicy,
     ) -> None:
         self._store = store
         self._provider = provider
+        self._projects = projects
         self._clock = clock
-        self._make_attempt_id = make_attempt_id
         self._policy = policy
-        self._syncs: Turns[Synced] = Turns()
-        self._questions: dict[str, asyncio.Task[Answer]] = {}
+        self._budgets = FileBudgets(store, projects, policy.file_bytes_per_account)
+        self._attempts = Attempts(store, provider, clock=clock, ttl=policy.ttl)
+        self._locks = KeyedLocks()
+        self._checks: set[asyncio.Task[_Checked]] = set()
+        self._syncs: SingleFlight[Synced] = SingleFlight()
+        self._questions: dict[str, asyncio.Task[ProviderAnswer]] = {}
 
-    async def status(self, project_id: str, *, account_id: str) -> Verdict:
-        """How the project's sandbox stands. Never says `expired` because of trouble."""
-        while True:
+    async def status(self, project_id: str, *, account_id: str) -> StatusReport:
+        """How the project's sandbox stands. Never says `expired` because the provider is away. If
+        the provider is slow and its last answer is fresh, that is told within a second."""
+        async for _ in Tries():
             preview = await self._get(project_id, account_id)
-            verdict, is_recorded = await self._look(preview)
-            if is_recorded:
-                return verdict
+            report, recorded = await self._check_in_time(preview)
+            if recorded is not None:
+                return report
+        raise PreviewBusyError
 
-    async def sync(self, project_id: str, *, account_id: str) -> Synced:
+    async def sync(self, project_id: str, *, account_id: str, actor: str) -> Synced:
         """The running sandbox with the files brought up to date, or a new one if there is none.
 
         However many callers and replicas ask at once, one sandbox is made, and all are told of
         it. A call that comes while another runs is answered by a run that began after it came.
         """
-        preview = await self._get(project_id, account_id)
-        if preview.is_archived:
-            raise PreviewProjectArchivedError
-        return await self._syncs.run(project_id, lambda: self._sync(project_id, account_id))
+        await self._require_writable(project_id, account_id)
+        return await self._syncs.run(project_id, lambda: self._sync(project_id, account_id, actor))
 
     async def list_files(
         self, project_id: str, *, account_id: str
@@ -105,33 +130,82 @@ class Previews:
         preview = await self._get(project_id, account_id)
         return preview.files_version, await self._store.files(project_id)
 
-    async def change_files(self, project_id: str, changes: ChangeSet, *, account_id: str) -> int:
-        """The version that the change set made."""
-        preview = await self._get(project_id, account_id)
-        if preview.is_archived:
-            raise PreviewProjectArchivedError
-        return await self._store.change_files(
-            project_id, changes, limits=self._policy.files, now=self._now()
-        )
+    async def change_files(
+        self, project_id: str, changes: ChangeSet, *, account_id: str, actor: str
+    ) -> int:
+        """The version that the change set made; the same as before if nothing is different.
+        FileBytesLimitError."""
+        async with self._locks.of(project_id):
+            async for _ in Tries():
+                preview = await self._get_writable(project_id, account_id)
+                there = {file.path: file.content for file in await self._store.files(project_id)}
+                files = different_files(there, changes, limits=self._policy.files, now=self._now())
+                if files is None:
+                    if await self._has_version(preview):
+                        return preview.files_version
+                    continue  # the files that were read are of a later one
+                budget = await self._budgets.of(preview, files, cause=self._cause(_SYSTEM))
+                transition = change_files(preview, files, budget=budget, cause=self._cause(actor))
+                if await self._write(transition, files):
+                    return transition.result.files_version
+        raise PreviewBusyError
+
+    async def _write(self, transition: Transition[Preview], files: FileChanges) -> bool:
+        """Only while the project is writable: it is not archived until the files are written."""
+        after = transition.result
+
+        async def write(project: Project | None) -> bool:
+            _require_writable(project)
+            return await self._store.apply(transition, files=files)
+
+        return await self._projects.hold(after.account_id, after.project_id, write)
+
+    async def require_project(self, project_id: str, *, account_id: str) -> None:
+        await self._get_project(project_id, account_id)
 
     async def close(self) -> None:
+        for check in self._checks:
+            check.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
         await self._syncs.stop()
         await self._provider.close()
 
-    async def _look(self, preview: Preview) -> tuple[Verdict, bool]:
-        """The verdict; False if it is of another sandbox than the one that is recorded now."""
-        answer: Answer | None = None
-        if preview.info is not None and is_worth_asking(preview.info, now=self._now()):
-            answer = await self._ask(preview.info.sandbox_id)
-        verdict = decide(preview.info, answer, now=self._now())
-        if verdict.info is None or not _is_news(preview.info, verdict.info):
-            return verdict, True
-        if await self._store.update(preview, verdict.info):
-            return verdict, True
-        now = await self._get(preview.project_id, preview.account_id)
-        return verdict, now.info is not None and now.info.sandbox_id == verdict.info.sandbox_id
+    async def _check_in_time(self, preview: Preview) -> _Checked:
+        """A check that takes longer goes on and records what it is told."""
+        late = ProviderUnavailable(ProviderTimeoutError())
+        known = report_status(preview, late, now=self._now())
+        check = asyncio.create_task(self._check(preview))
+        self._checks.add(check)
+        check.add_done_callback(self._checked)
+        if known.is_stale:
+            await asyncio.wait({check}, timeout=_ANSWER_WITHIN_SEC)
+            if not check.done():
+                return known, preview
+        return await asyncio.shield(check)
 
-    async def _ask(self, sandbox_id: str) -> Answer:
+    def _checked(self, check: "asyncio.Task[_Checked]") -> None:
+        self._checks.discard(check)
+        if not check.cancelled():
+            check.exception()  # its caller has been told of it, or did not wait for it
+
+    async def _check(self, preview: Preview) -> _Checked:
+        """The report and the preview with it recorded; None if another sandbox is recorded now."""
+        answer: ProviderAnswer | None = None
+        if preview.info is not None and may_be_running(preview.info, now=self._now()):
+            answer = await self._ask(preview.info.sandbox_id)
+        report = report_status(preview, answer, now=self._now())
+        transition = record_check(preview, report, cause=self._cause(_SYSTEM))
+        if transition is not None and not await self._store.apply(transition):
+            current = await self._store.find(preview.project_id)
+            is_same = current and report.info and current.has_sandbox(report.info.sandbox_id)
+            return report, current if is_same else None
+        recorded = preview if transition is None else transition.result
+        checked_at = recheck_at(preview, report)
+        if checked_at is not None:
+            await self._store.touch(recorded, last_checked=checked_at)
+        return report, recorded
+
+    async def _ask(self, sandbox_id: str) -> ProviderAnswer:
         """One question for all who want to know it at the same time."""
         question = self._questions.get(sandbox_id)
         if question is None:
@@ -140,64 +214,64 @@ class Previews:
             question.add_done_callback(lambda _: self._questions.pop(sandbox_id, None))
         return await asyncio.shield(question)
 
-    async def _ask_provider(self, sandbox_id: str) -> Answer:
+    async def _ask_provider(self, sandbox_id: str) -> ProviderAnswer:
         try:
-            return Found(to_milliseconds(await self._provider.end_time(sandbox_id)))
+            return Running(to_milliseconds(await self._provider.end_time(sandbox_id)))
         except SandboxGoneError:
             return Gone()
         except ProviderTroubleError as error:
-            return Trouble(error)
+            return ProviderUnavailable(error)
 
-    async def _sync(self, project_id: str, account_id: str) -> Synced:
-        patience = _Patience(self._policy.wait_sec)
+    async def _sync(self, project_id: str, account_id: str, actor: str) -> Synced:
+        wait = AttemptWait(self._policy.wait_sec)
         while True:
-            preview = await self._get(project_id, account_id)
-            verdict, is_recorded = await self._look(preview)
-            if is_recorded:
-                synced = await self._act_on(preview, verdict, patience)
-                if synced is not None:
-                    return synced
+            preview = await self._get_writable(project_id, account_id)
+            report, recorded = await self._check(preview)
+            synced = None if recorded is None else await self._act_on(report, recorded, wait, actor)
+            if synced is not None:
+                return synced
 
     async def _act_on(
-        self, preview: Preview, verdict: Verdict, patience: "_Patience"
+        self, report: StatusReport, preview: Preview, wait: AttemptWait, actor: str
     ) -> Synced | None:
-        """What the verdict asks for; None if things are to be looked at anew."""
-        if verdict.status is Status.UNKNOWN or verdict.is_stale:
-            raise verdict.trouble or UnavailableError(verdict.message)
-        if verdict.status is Status.RUNNING and verdict.info is not None:
-            return await self._bring_up_to_date(preview, verdict.info)
-        if preview.attempt is not None and await self._stands(preview, preview.attempt, patience):
+        """What the report asks for; None if things are to be checked anew."""
+        if report.status is Status.UNKNOWN or report.is_stale:
+            raise report.error or UnavailableError(report.message)
+        if report.status is Status.RUNNING and report.info is not None:
+            synced = await self._update_files(preview, report.info, actor)
+            if synced is None:  # the provider may say for a while that it runs
+                await wait.pause()
+            return synced
+        attempt = preview.attempt
+        if attempt is not None and await self._stands(preview, attempt, wait, actor):
             return None
-        return await self._make(preview)
+        return await self._make(preview, actor)
 
-    async def _stands(self, preview: Preview, attempt: Attempt, patience: "_Patience") -> bool:
+    async def _stands(
+        self, preview: Preview, attempt: Attempt, wait: AttemptWait, actor: str
+    ) -> bool:
         """Whether the attempt of another caller is still to be waited for, or has just been
         found to have made a sandbox."""
         is_over = self._now() >= attempt.until
-        if (is_over or patience.is_time_to_look()) and await self._adopt(preview, attempt):
+        cause = self._cause(actor, "found by its attempt")
+        if (is_over or wait.is_time_to_look()) and await self._attempts.adopt(
+            preview, attempt, cause
+        ):
             return True
         if not is_over:
-            await patience.wait()
+            await wait.pause()
         return not is_over
 
-    async def _adopt(self, preview: Preview, attempt: Attempt) -> bool:
-        """Record what an attempt made whose maker has not; its files are brought up to date by
-        whoever syncs it."""
-        found = await self._provider.find_attempt(project_id=preview.project_id, attempt=attempt.id)
-        if found is None:
-            return False
-        info = self._info(found, attempt, files_version=0)
-        await self._store.record(preview, info, attempt_id=attempt.id)
-        return True
-
-    async def _make(self, seen: Preview) -> Synced | None:
+    async def _make(self, seen: Preview, actor: str) -> Synced | None:
         """A new sandbox; None if another caller was quicker."""
+        await self._require_writable(seen.project_id, seen.account_id)
         now = self._now()
-        attempt = Attempt(self._make_attempt_id(), now + self._policy.attempt_for)
-        if not await self._store.begin(
-            seen, attempt, running_limit=self._policy.per_account, now=now
-        ):
+        attempt = Attempt(self._provider.make_attempt_id(), now + self._policy.attempt_for)
+        quota = await self._quota(seen, now)
+        transition = begin_attempt(seen, attempt, quota=quota, cause=self._cause(actor))
+        if not await self._store.apply(transition):
             return None
+        begun = transition.result
         written, _, version = await self._store.changes_since(seen.project_id, 0)
         try:
             made = await self._provider.create(
@@ -207,83 +281,101 @@ class Previews:
                 ttl=self._policy.ttl,
             )
         except SandyardError as error:
-            await self._let_go(seen, attempt, error)
+            await self._end_attempt(begun, attempt, error, actor)
             raise
-        info = self._info(made, attempt, files_version=version)
-        if await self._store.record(seen, info, attempt_id=attempt.id):
+        info = info_of(made, attempt, files_version=version)
+        if await self._attempts.record(begun, info, self._cause(actor)):
             return Synced(seen.project_id, info, len(written), version, was_made=True)
-        current = await self._store.find(seen.project_id, account_id=seen.account_id)
-        if current is None or current.info is None or current.info.sandbox_id != made.sandbox_id:
-            await self._provider.kill(made.sandbox_id)  # we took too long, and another made one
+        await self._attempts.kill_unless_recorded(seen.project_id, made)  # we took too long
         return None
 
-    async def _let_go(self, seen: Preview, attempt: Attempt, error: SandyardError) -> None:
-        """End an attempt that made nothing; one of which that is not known stands a while yet."""
-        if not isinstance(error, ProviderTroubleError) or error.made_nothing:
-            await self._store.give_up(seen, attempt_id=attempt.id)
-        else:
-            until = min(attempt.until, self._now() + _SETTLES_IN)
-            await self._store.shorten(seen, Attempt(attempt.id, until))
+    async def quota(self, account_id: str) -> Quota:
+        """How many previews the account may have running, and which run."""
+        return await self._read_quota(account_id, self._now())
 
-    async def _bring_up_to_date(self, seen: Preview, info: SandboxInfo) -> Synced | None:
+    async def _quota(self, preview: Preview, now: datetime) -> Quota:
+        """Where it is full, the previews of deleted projects are ended first, as the job would."""
+        quota = await self._read_quota(preview.account_id, now)
+        if quota.has_room_for(preview.project_id):
+            return quota
+        for project_id in await self._projects.deleted(quota.others(preview.project_id)):
+            with suppress(UnavailableError):
+                await self._remove(project_id)
+        return await self._read_quota(preview.account_id, now)
+
+    async def _read_quota(self, account_id: str, now: datetime) -> Quota:
+        running = await self._store.running(account_id, at=now)
+        return Quota(self._policy.per_account, running)
+
+    async def _remove(self, project_id: str) -> None:
+        preview = await self._store.find(project_id)
+        if preview is not None and await self._attempts.end_sandboxes(preview):
+            cause = self._cause(_SYSTEM, "the project is deleted")
+            await self._store.apply(remove(preview, cause=cause))
+
+    async def _end_attempt(
+        self, begun: Preview, attempt: Attempt, error: SandyardError, actor: str
+    ) -> None:
+        """Abandon an attempt that made nothing; one that may have made something is kept."""
+        cause = self._cause(actor, error.code)
+        if not isinstance(error, ProviderTroubleError) or error.made_nothing:
+            await self._attempts.change(
+                begun, lambda it: abandon_attempt(it, attempt.id, cause=cause)
+            )
+            return
+        until = self._now() + _SETTLES_IN
+        await self._attempts.change(
+            begun, lambda it: shorten_attempt(it, attempt.id, until=until, cause=cause)
+        )
+
+    async def _update_files(self, preview: Preview, info: SandboxInfo, actor: str) -> Synced | None:
         """None if the sandbox ended meanwhile."""
-        project_id = seen.project_id
+        project_id = preview.project_id
         written, deleted, version = await self._store.changes_since(project_id, info.files_version)
         if written or deleted:
             try:
                 await self._provider.write_files(info.sandbox_id, written=written, deleted=deleted)
             except SandboxGoneError:
                 return None
-        preview = await self._get(project_id, seen.account_id)
-        is_same = preview.info is not None and preview.info.sandbox_id == info.sandbox_id
-        if preview.info is not None and is_same and preview.info.files_version != version:
-            info = replace(preview.info, files_version=version)
-            await self._store.update(preview, info)
+        cause = self._cause(actor)
+        await self._attempts.change(
+            preview, lambda it: record_files(it, info.sandbox_id, version=version, cause=cause)
+        )
         count = await self._store.count_files(project_id)
         return Synced(project_id, info, count, version, was_made=False)
 
-    def _info(self, made: PreviewSandbox, attempt: Attempt, *, files_version: int) -> SandboxInfo:
-        return SandboxInfo(
-            sandbox_id=made.sandbox_id,
-            preview_url=made.preview_url,
-            start_time=to_milliseconds(made.start_time),
-            end_time=to_milliseconds(made.end_time),
-            last_checked=self._now(),
-            attempt=attempt.id,
-            files_version=files_version,
-        )
-
     async def _get(self, project_id: str, account_id: str) -> Preview:
-        preview = await self._store.find(project_id, account_id=account_id)
-        if preview is None:
+        project = await self._get_project(project_id, account_id)
+        preview = await self._store.find(project_id)
+        return preview or Preview(project_id, account_id, project.created_at)
+
+    async def _get_writable(self, project_id: str, account_id: str) -> Preview:
+        """For each try, because the project may have been archived since the last."""
+        await self._require_writable(project_id, account_id)
+        return await self._get(project_id, account_id)
+
+    async def _has_version(self, seen: Preview) -> bool:
+        current = await self._store.find(seen.project_id)
+        return current is None or current.files_version == seen.files_version
+
+    async def _get_project(self, project_id: str, account_id: str) -> Project:
+        project = await self._projects.find(account_id, project_id)
+        if project is None:
             raise PreviewProjectNotFoundError
-        return preview
+        return project
+
+    async def _require_writable(self, project_id: str, account_id: str) -> None:
+        _require_writable(await self._projects.find(account_id, project_id))
+
+    def _cause(self, actor: str, reason: str | None = None) -> Cause:
+        return Cause.by(actor, self._clock, reason=reason)
 
     def _now(self) -> datetime:
         return utc_time(self._clock.now())
 
 
-class _Patience:
-    """How long another caller's attempt is waited for, and how often the provider is asked."""
-
-    def __init__(self, wait_sec: float) -> None:
-        self._now = asyncio.get_running_loop().time
-        self._give_up_at = self._now() + wait_sec
-        self._look_at = self._now()
-
-    def is_time_to_look(self) -> bool:
-        is_time = self._now() >= self._look_at
-        if is_time:
-            self._look_at = self._now() + _LOOK_EVERY_SEC
-        return is_time
-
-    async def wait(self) -> None:
-        if self._now() > self._give_up_at:
-            raise PreviewBusyError
-        await asyncio.sleep(_POLL_SEC)
-
-
-def _is_news(before: SandboxInfo | None, after: SandboxInfo) -> bool:
-    if before is None:
-        return False
-    return after.end_time != before.end_time or after.last_checked - before.last_checked >= _RECHECK
+def _require_writable(project: Project | None) -> None:
+    if project is None:
+        raise PreviewProjectNotFoundError
+    if project.is_archived:
+        raise PreviewProjectArchivedError

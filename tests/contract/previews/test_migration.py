@@ -9,18 +9,31 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.kit.ids import resource_id
+from sandyard.bootstrap.previews import open_log
+from sandyard.kit.events import EventQuery
 from sandyard.kit.sql import Database, open_database
-from sandyard.platform.tables import projects as platform_projects
-from sandyard.platform.tables import users
+from sandyard.kit.transitions import Cause, state_of
 from sandyard.previews.errors import MigrationRefusedError
+from sandyard.previews.model import (
+    Attempt,
+    Quota,
+    RunningPreviews,
+    begin_attempt,
+    record_files,
+    record_sandbox,
+)
 from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.sql import SqlPreviewStore
-from sandyard.previews.stores.tables import projects
+from sandyard.previews.stores.tables import previews
+from sandyard.previews.verification import verify
+from tests.clocks import ManualClock
 
 PROJECTS = 10_000
 MADE = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ACCOUNT = "123456789012"
+CLOCK = ManualClock(1_800_000_000)
+CAUSE = Cause("operator", 1_800_000_000_000)
+NOBODY = Quota(1, RunningPreviews(ACCOUNT, MADE + timedelta(hours=1), frozenset()))
 
 
 def silent(_done: int) -> None:
@@ -29,7 +42,7 @@ def silent(_done: int) -> None:
 
 @pytest.fixture
 async def database(database_url: str | None, tmp_path: Path) -> AsyncIterator[Database]:
-    database = open_database(database_url, data_dir=tmp_path, part="platform", pool_size=4)
+    database = open_database(database_url, data_dir=tmp_path, part="previews", pool_size=4)
     await database.write(_fill)
     yield database
     await database.close()
@@ -37,43 +50,17 @@ async def database(database_url: str | None, tmp_path: Path) -> AsyncIterator[Da
 
 def _fill(connection: sa.Connection) -> None:
     connection.execute(
-        users.insert().values(
-            account_id=ACCOUNT,
-            email="a@example.com",
-            username="a",
-            password_hash="x",
-            role="user",
-            is_active=True,
-            is_verified=True,
-            token_version=0,
-            created_at=MADE,
-            updated_at=MADE,
-        )
-    )
-    ids = [resource_id("prj") for _ in range(PROJECTS)]
-    connection.execute(
-        platform_projects.insert(),
+        previews.insert(),
         [
             {
-                "project_id": project_id,
-                "name": f"project {number}",
-                "owner_account_id": ACCOUNT,
-                "status": "active",
-                "is_default": number == 0,
+                "project_id": f"prj-{number:017}",
+                "account_id": ACCOUNT,
                 "created_at": MADE,
-                "updated_at": MADE,
+                "files_version": 0,
+                "sequence": 1,
+                **_old(number),
             }
-            for number, project_id in enumerate(ids)
-        ],
-    )
-    connection.execute(
-        projects.update()
-        .where(projects.c.project_id == sa.bindparam("which"))
-        .values(sandbox_id=sa.bindparam("box"), preview_url=sa.bindparam("url")),
-        [
-            {"which": project_id, "box": old["sandbox_id"], "url": old["preview_url"]}
-            for number, project_id in enumerate(ids)
-            if (old := _old(number))
+            for number in range(PROJECTS)
         ],
     )
 
@@ -93,20 +80,20 @@ def _old(number: int) -> dict[str, str | None]:
 
 async def old_columns(database: Database) -> list[tuple[Any, ...]]:
     statement = sa.text(
-        "SELECT project_id, sandbox_id, preview_url FROM platform.projects ORDER BY id"
+        "SELECT project_id, sandbox_id, preview_url FROM previews.previews ORDER BY project_id"
     )
     rows = await database.read(lambda connection: connection.execute(statement).all())
     return [tuple(row) for row in rows]
 
 
 async def infos(database: Database) -> list[Any]:
-    statement = sa.select(projects.c.sandbox_info).order_by(projects.c.id)
+    statement = sa.select(previews.c.sandbox_info).order_by(previews.c.project_id)
     rows = await database.read(lambda connection: connection.execute(statement).all())
     return [row[0] for row in rows]
 
 
 async def test_run_twice_validate_roll_back_and_run_again(database: Database) -> None:
-    migration = OldColumns(database)
+    migration = OldColumns(database, clock=CLOCK)
     before = await old_columns(database)
     first = await migration.run(silent)
     assert (first.looked_at, first.changed) == (PROJECTS, PROJECTS * 4 // 5)
@@ -129,7 +116,7 @@ async def test_run_twice_validate_roll_back_and_run_again(database: Database) ->
 
 
 async def test_what_old_code_wrote_in_between_is_caught(database: Database) -> None:
-    migration = OldColumns(database)
+    migration = OldColumns(database, clock=CLOCK)
     await migration.run(silent)
     rows = await old_columns(database)
     changes: list[dict[str, str | None]] = [
@@ -140,8 +127,8 @@ async def test_what_old_code_wrote_in_between_is_caught(database: Database) -> N
 
     def by_old_code(connection: sa.Connection) -> None:
         for row, change in zip(rows, changes, strict=False):
-            where = projects.c.project_id == row[0]
-            connection.execute(projects.update().where(where).values(**change))
+            where = previews.c.project_id == row[0]
+            connection.execute(previews.update().where(where).values(**change))
 
     await database.write(by_old_code)
     found = (await migration.validate(silent)).differences
@@ -151,34 +138,63 @@ async def test_what_old_code_wrote_in_between_is_caught(database: Database) -> N
 
 
 async def test_the_old_columns_are_dropped_and_come_back_to_the_letter(database: Database) -> None:
-    migration = OldColumns(database)
+    migration = OldColumns(database, clock=CLOCK)
     before = await old_columns(database)
     await migration.run(silent)
     running = SqlPreviewStore(database)
-    assert await running.find(before[0][0], account_id=ACCOUNT) is not None
+    assert await running.find(before[0][0]) is not None
     await migration.finish(silent)
     columns = await database.read(
-        lambda c: {col["name"] for col in sa.inspect(c).get_columns("projects", schema="platform")}
+        lambda c: {col["name"] for col in sa.inspect(c).get_columns("previews", schema="previews")}
     )
     assert not {"sandbox_id", "preview_url"} & columns
     for store in (SqlPreviewStore(database), running):
-        preview = await store.find(before[0][0], account_id=ACCOUNT)
+        preview = await store.find(before[0][0])
         assert preview is not None
         assert preview.info is not None
         assert preview.info.sandbox_id == "sbx-0"
-        assert await store.update(preview, preview.info)
+        version = preview.info.files_version + 1
+        after = record_files(preview, "sbx-0", version=version, cause=CAUSE)
+        assert after is not None
+        assert await store.apply(after)
     with pytest.raises(MigrationRefusedError):
         await migration.run(silent)
     await migration.rollback(silent)
     assert await old_columns(database) == before
 
 
+async def test_each_step_is_in_the_history(database: Database) -> None:
+    """Also where the rows are from before there was a log."""
+    empty = sa.text(
+        "DELETE FROM previews.previews WHERE sandbox_id IS NULL AND preview_url IS NULL"
+    )
+    await database.write(lambda connection: connection.execute(empty))
+    migration = OldColumns(database, clock=CLOCK)
+    store, log = SqlPreviewStore(database), open_log(database)
+    await migration.run(silent)
+    report = await verify(store, log)
+    assert (report.subjects, report.problems) == (PROJECTS * 4 // 5, [])
+    await migration.finish(silent)
+    await migration.rollback(silent)
+    [(project_id, *_), *_] = await old_columns(database)
+    page = await log.page(EventQuery(subject=project_id), limit=10, cursor=None)
+    events = [each.event for each in page.items]
+    assert [each.kind for each in events] == ["preview.rolled_back", "preview.migrated"]
+    assert [each.sequence for each in events] == [3, 2]
+    assert {each.actor for each in events} == {"operator"}
+    preview = await SqlPreviewStore(database).find(project_id)
+    assert preview is not None
+    assert preview.sequence == 3
+    assert state_of(preview) == events[0].data == events[1].data
+    assert (await verify(SqlPreviewStore(database), log)).problems == []
+
+
 async def test_both_are_written_and_either_may_be_read(database: Database) -> None:
-    await OldColumns(database).run(silent)
+    await OldColumns(database, clock=CLOCK).run(silent)
     rows = await old_columns(database)
     new, old = SqlPreviewStore(database), SqlPreviewStore(database, reads="old")
     project_id = rows[0][0]
-    seen = await new.find(project_id, account_id=ACCOUNT)
+    seen = await new.find(project_id)
     assert seen is not None
     assert seen.info is not None
     running = replace(
@@ -186,22 +202,58 @@ async def test_both_are_written_and_either_may_be_read(database: Database) -> No
         sandbox_id="sbx-new",
         preview_url="https://new",
         end_time=MADE + timedelta(days=1),
+        attempt="a",
     )
-    assert await new.update(seen, running)
+    begun = begin_attempt(seen, Attempt("a", MADE), quota=NOBODY, cause=CAUSE)
+    assert await new.apply(begun)
+    made = record_sandbox(begun.result, running, checked_at=MADE, cause=CAUSE)
+    assert made is not None
+    assert await new.apply(made)
     assert (await old_columns(database))[0][1:] == ("sbx-new", "https://new")
     for store in (new, old):
-        found = await store.find(project_id, account_id=ACCOUNT)
+        found = await store.find(project_id)
         assert found is not None
         assert found.info is not None
         assert found.info.sandbox_id == "sbx-new"
     change = sa.text(
-        "UPDATE platform.projects SET sandbox_id = 'by-old-code' WHERE project_id = :p"
+        "UPDATE previews.previews SET sandbox_id = 'by-old-code' WHERE project_id = :p"
     )
     await database.write(lambda connection: connection.execute(change, {"p": project_id}))
-    by_old = await old.find(project_id, account_id=ACCOUNT)
-    by_new = await new.find(project_id, account_id=ACCOUNT)
+    by_old = await old.find(project_id)
+    by_new = await new.find(project_id)
     assert by_old is not None
     assert by_new is not None
     assert by_old.info is not None
     assert by_new.info is not None
     assert (by_old.info.sandbox_id, by_new.info.sandbox_id) == ("by-old-code", "sbx-new")
+
+
+async def test_where_only_the_old_columns_are_filled_they_are_read(database: Database) -> None:
+    [(project_id, sandbox_id, preview_url), *_] = await old_columns(database)
+    store = SqlPreviewStore(database)
+    preview = await store.find(project_id)
+    assert preview is not None
+    assert preview.info is not None
+    assert (preview.info.sandbox_id, preview.info.preview_url) == (sandbox_id, preview_url)
+    soon = MADE + timedelta(minutes=1)
+    begun = begin_attempt(preview, Attempt("a", soon), quota=NOBODY, cause=CAUSE)
+    assert await store.apply(begun)
+    assert (await infos(database))[0] is None, "an attempt changes nothing of it"
+    assert (await store.find(project_id)) == begun.after
+
+
+async def test_rows_with_half_of_the_old_columns_stay_alike_when_they_change(
+    database: Database,
+) -> None:
+    store = SqlPreviewStore(database)
+    changed_ids = {f"prj-{number:017}" for number in (2, 3, 4)}
+    for project_id in changed_ids:
+        preview = await store.find(project_id)
+        assert preview is not None
+        assert preview.info is not None
+        changed = record_files(preview, preview.info.sandbox_id, version=1, cause=CAUSE)
+        assert changed is not None
+        assert await store.apply(changed)
+    report = await OldColumns(database, clock=CLOCK).validate(silent)
+    assert report.differences, "those that were not migrated"
+    assert not changed_ids & {each.partition(":")[0] for each in report.differences}

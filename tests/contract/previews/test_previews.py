@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from sandyard.previews.jobs import DeletedReport
+from sandyard.previews.jobs import EndReport
 from tests.e2b_double import E2bDouble
 from tests.platforms import code_of
 from tests.preview_apis import PreviewApi, minutes, preview_api
@@ -188,7 +189,7 @@ async def test_a_refusal_that_is_certain_holds_nobody_up(
 ) -> None:
     caller = await api.account()
     project = await api.project(caller, **{"index.html": "hello"})
-    double.inject("rate_limited", "create", times=1, retry_after=7)
+    double.inject("rate_limited", "create", times=1, retry_after=1)
     refused = await api.call("POST", f"/projects/{project}/sync", caller)
     assert code_of(refused) == (503, "PREVIEW_PROVIDER_RATE_LIMITED")
     async with asyncio.timeout(5):
@@ -244,119 +245,20 @@ async def test_a_sync_in_trouble_tells_which(
     assert len(double.boxes) == 1
 
 
-async def test_the_preview_of_a_deleted_project_ends_and_takes_no_room(
+async def test_one_that_can_not_be_ended_does_not_keep_the_others(
     api: PreviewApi, double: E2bDouble
 ) -> None:
     caller = await api.account()
-    deleted, *kept = [await api.project(caller, **{"index.html": str(n)}) for n in range(4)]
-    for project in (deleted, *kept[:2]):
+    for number in range(3):
+        project = await api.project(caller, **{"index.html": str(number)})
         await api.sync(caller, project)
-    assert (await api.call("DELETE", f"/projects/{deleted}", caller)).status_code == 204
-    await api.sync(caller, kept[2])
-    [job] = [job for job in api.previews.schedule if job.name == "deleted-previews"]
-    assert await api.previews.runner.run(job) == DeletedReport(ended=1)
-    assert {box.metadata["project_id"] for box in double.boxes} == set(kept)
-    assert await api.previews.runner.run(job) == DeletedReport(ended=0)
-
-
-async def test_half_a_character_is_no_text(api: PreviewApi) -> None:
-    caller = await api.account()
-    project = await api.project(caller)
-    body = b'{"files":[{"path":"a","content":"\\ud83d"}]}'
-    headers = {"Content-Type": "application/json"}
-    refused = await api.call(
-        "PUT", f"/projects/{project}/files", caller, content=body, headers=headers
-    )
-    assert code_of(refused) == (400, "INVALID_FILE_ENCODING")
-
-
-async def test_an_account_has_so_many_previews(api: PreviewApi, double: E2bDouble) -> None:
-    caller, other = await api.account(), await api.account()
-    projects = [await api.project(caller, **{"index.html": str(n)}) for n in range(4)]
-    outcomes = await asyncio.gather(
-        *(api.call("POST", f"/projects/{each}/sync", caller) for each in projects)
-    )
-    assert sorted(answer.status_code for answer in outcomes) == [200, 200, 200, 409]
-    [refused] = [answer for answer in outcomes if answer.status_code == 409]
-    assert refused.json()["error"]["code"] == "PREVIEWS_LIMIT_EXCEEDED"
-    await api.sync(other, await api.project(other, **{"index.html": "mine"}))
-    assert len(double.boxes) == 4
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../x",
-        "/etc/passwd",
-        "a/../../x",
-        "a//b",
-        "./a",
-        "a/.",
-        "a\\b",
-        "a\0b",
-        "a\nb",
-        "x" * 513,
-        "é" * 101,
-    ],
-)
-async def test_a_path_that_leaves_the_project_is_refused(api: PreviewApi, path: str) -> None:
-    caller = await api.account()
-    project = await api.project(caller)
-    for body in (
-        {"files": [{"path": path, "content": "x"}]},
-        {"deleted": [path]},
-    ):
-        answer = await api.call("PUT", f"/projects/{project}/files", caller, json=body)
-        assert answer.status_code == 400
-    assert (await api.get(f"/projects/{project}/files", caller))["files"] == []
-
-
-async def test_files_of_any_bytes_come_back(api: PreviewApi) -> None:
-    caller = await api.account()
-    project = await api.project(caller, **{"a.txt": "ä"})
-    body = {"files": [{"path": "b.bin", "content": "AP/+", "encoding": "base64"}]}
-    answer = await api.call("PUT", f"/projects/{project}/files", caller, json=body)
-    assert answer.json()["version"] == 2
-    found = await api.get(f"/projects/{project}/files", caller)
-    assert [(f["path"], f["encoding"], f["content"], f["size"]) for f in found["files"]] == [
-        ("a.txt", "utf-8", "ä", 2),
-        ("b.bin", "base64", "AP/+", 3),
-    ]
-    whole = {"files": [{"path": "c", "content": "c"}], "replace": True}
-    await api.call("PUT", f"/projects/{project}/files", caller, json=whole)
-    found = await api.get(f"/projects/{project}/files", caller)
-    assert [file["path"] for file in found["files"]] == ["c"]
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"files": [{"path": "a", "content": "!", "encoding": "base64"}]}, "INVALID_FILE_ENCODING"),
-        (
-            {"files": [{"path": "a", "content": "1"}, {"path": "a", "content": "2"}]},
-            "FILE_CONFLICT",
-        ),
-        ({"files": [{"path": "a", "content": "1"}], "deleted": ["a"]}, "FILE_CONFLICT"),
-        (
-            {"files": [{"path": "a", "content": "1"}, {"path": "a/b", "content": "2"}]},
-            "FILE_CONFLICT",
-        ),
-        (
-            {"files": [{"path": f"f{n}", "content": ""} for n in range(501)]},
-            "FILES_LIMIT_EXCEEDED",
-        ),
-        ({"files": [{"path": "a", "content": 5}]}, "INVALID_REQUEST"),
-        ({"more": 1}, "INVALID_REQUEST"),
-    ],
-)
-async def test_a_bad_change_set_changes_nothing(
-    api: PreviewApi, body: dict[str, Any], code: str
-) -> None:
-    caller = await api.account()
-    project = await api.project(caller)
-    answer = await api.call("PUT", f"/projects/{project}/files", caller, json=body)
-    assert code_of(answer) == (400, code)
-    assert (await api.get(f"/projects/{project}/files", caller))["version"] == 0
+        await api.call("DELETE", f"/projects/{project}", caller)
+    double.inject("unauthorized", "delete", times=1)
+    [job] = [job for job in api.previews.schedule if job.name == "end-previews"]
+    assert await api.previews.runner.run(job) == EndReport(ended=2, removed=2, failed=1)
+    assert len(double.boxes) == 1
+    assert await api.previews.runner.run(job) == EndReport(ended=1, removed=1)
+    assert double.boxes == []
 
 
 async def test_another_accounts_project_is_not_found(api: PreviewApi) -> None:
@@ -396,3 +298,23 @@ async def test_at_most_one_question_per_project_is_under_way(
     await asyncio.gather(*(api.status(caller, project) for _ in range(50)))
     [box] = double.boxes
     assert double.most_in_flight[box.sandbox_id] == 1
+
+
+async def test_a_sandbox_that_only_the_old_columns_tell_of_is_asked_for(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    made = await api.sync(caller, project)
+    forget = sa.text("UPDATE previews.previews SET sandbox_info = NULL, running_until = NULL")
+    await api.previews.database.write(lambda connection: connection.execute(forget))
+    age = sa.text("UPDATE previews.previews SET created_at = '2020-01-01T00:00:00.000000Z'")
+    await api.previews.database.write(lambda connection: connection.execute(age))
+    double.inject("unavailable")
+    assert told(await api.status(caller, project)) == UNKNOWN
+    double.calm()
+    assert told(await api.status(caller, project)) == RUNNING
+    synced = await api.sync(caller, project)
+    assert synced["data"]["sandbox_info"]["sandbox_id"] == double.boxes[0].sandbox_id
+    assert synced["data"]["sandbox_info"]["end_time"] == made["data"]["sandbox_info"]["end_time"]
+    assert double.calls["create"] == 1

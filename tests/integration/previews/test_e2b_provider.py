@@ -1,10 +1,8 @@
-"""Previews on E2B: the real SDK against a double of E2B over real HTTP."""
+"""Previews at E2B, besides what every provider promises: the real SDK, a double over HTTP."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -22,11 +20,10 @@ from sandyard.previews.providers.errors import (
     ProviderUnreachableError,
     SandboxGoneError,
 )
-from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
+from sandyard.previews.providers.ports import PreviewProvider
 from tests.e2b_double import API_KEY, E2bDouble, e2b_double, e2b_double_process
+from tests.preview_providers import HOUR, PAGE, connect_to, create, edit, page_of
 
-HALF_HOUR = timedelta(minutes=30)
-PAGE = {"index.html": b"<h1>one</h1>"}
 IMPATIENT = E2bTimeouts(request_sec=0.5, create_sec=0.5, files_sec=0.5)
 
 Call = Callable[[PreviewProvider, str], Awaitable[object]]
@@ -38,7 +35,7 @@ CALLS: dict[str, Call] = {
     "upload": lambda provider, sandbox_id: edit(provider, sandbox_id),
     "remove": lambda provider, sandbox_id: edit(provider, sandbox_id),
     "run": lambda provider, sandbox_id: edit(provider, sandbox_id),
-    "timeout": lambda provider, sandbox_id: provider.extend(sandbox_id, ttl=HALF_HOUR),
+    "timeout": lambda provider, sandbox_id: provider.extend(sandbox_id, ttl=HOUR),
     "delete": lambda provider, sandbox_id: provider.kill(sandbox_id),
 }
 """A call of the provider for each that the SDK makes."""
@@ -57,54 +54,26 @@ def provider(double: E2bDouble) -> E2bProvider:
     return connect_to(double)
 
 
-def connect_to(
-    double: E2bDouble, api_key: str = API_KEY, timeouts: E2bTimeouts | None = None
-) -> E2bProvider:
-    return E2bProvider(api_key, api_url=double.url, sandbox_url=double.url, timeouts=timeouts)
-
-
-async def create(
-    provider: PreviewProvider,
-    attempt: str = "first",
-    files: dict[str, bytes] = PAGE,
-    *,
-    project_id: str = "prj-a",
-) -> PreviewSandbox:
-    return await provider.create(project_id=project_id, attempt=attempt, files=files, ttl=HALF_HOUR)
-
-
-async def edit(provider: PreviewProvider, sandbox_id: str) -> None:
-    await provider.write_files(sandbox_id, written={"new.html": b"new"}, deleted=["index.html"])
-
-
-async def page_of(double: E2bDouble, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
-    """As a browser would, which finds every `*.localhost` on this machine."""
-    headers = {"Host": urlsplit(sandbox.preview_url).netloc}
-    async with httpx.AsyncClient() as client:
-        return await client.get(double.url + path, headers=headers)
-
-
 async def error_of(call: Awaitable[object]) -> SandyardError:
     with pytest.raises(SandyardError) as raised:
         await call
     return raised.value
 
 
-async def test_a_new_sandbox_shows_the_files_and_knows_its_times(
+async def test_a_preview_is_one_sandbox_until_it_is_killed(
     double: E2bDouble, provider: E2bProvider
 ) -> None:
-    before = datetime.now(UTC)
-    made = await create(provider, files=PAGE | {"a/ü b.bin": b"\0\xff", 'o"d%d.html': b"odd"})
+    files = {f"folder-{number % 7}/{number}.txt": b"%d" % number for number in range(120)}
+    made = await create(provider, files=files)
     [box] = double.boxes
-    assert (made.sandbox_id, made.attempt) == (box.sandbox_id, "first")
-    assert before <= made.start_time <= datetime.now(UTC)
-    assert (made.end_time - made.start_time, made.end_time) == (HALF_HOUR, box.end_at)
+    assert (made.sandbox_id, made.end_time) == (box.sandbox_id, box.end_at)
     assert box.metadata == {"kind": "preview", "project_id": "prj-a", "attempt": "first"}
+    assert box.files == {f"{SITE}/{path}": content for path, content in files.items()}
     assert made.preview_url.startswith(f"http://8080-{box.sandbox_id}.localhost:")
-    assert (await page_of(double, made)).content == b"<h1>one</h1>"
-    assert (await page_of(double, made, "/a/ü b.bin")).content == b"\0\xff"
-    assert (await page_of(double, made, "/o%22d%25d.html")).content == b"odd"
-    assert await provider.get(made.sandbox_id) == made
+    await edit(provider, made.sandbox_id)
+    assert double.boxes == [box]
+    await provider.kill(made.sandbox_id)
+    assert double.boxes == []
 
 
 async def test_without_addresses_of_its_own_the_preview_is_found_by_https(
@@ -114,64 +83,6 @@ async def test_without_addresses_of_its_own_the_preview_is_found_by_https(
     elsewhere = E2bProvider(API_KEY, api_url=double.url, port=3000)
     found = await elsewhere.get(made.sandbox_id)
     assert found.preview_url.startswith(f"https://3000-{made.sandbox_id}.localhost:")
-
-
-async def test_a_project_with_no_file_and_one_with_many_are_shown(
-    double: E2bDouble, provider: E2bProvider
-) -> None:
-    files = {f"folder-{number % 7}/{number}.txt": b"%d" % number for number in range(120)}
-    for made in (await create(provider, files={}), await create(provider, "second", files)):
-        assert (await page_of(double, made)).status_code == 404
-    assert double.boxes[1].files == {f"{SITE}/{path}": content for path, content in files.items()}
-
-
-async def test_files_are_written_and_deleted_while_it_runs(
-    double: E2bDouble, provider: E2bProvider
-) -> None:
-    made = await create(provider, files=PAGE | {"old.html": b"old", "folder/page.html": b"x"})
-    await provider.write_files(
-        made.sandbox_id,
-        written={"index.html": b"<h1>two</h1>", "folder": b"a file now", "new/page.html": b"new"},
-        deleted=["old.html", "folder/page.html", "never-was.html"],
-    )
-    assert (await page_of(double, made)).content == b"<h1>two</h1>"
-    assert (await page_of(double, made, "/folder")).content == b"a file now"
-    assert (await page_of(double, made, "/new/page.html")).content == b"new"
-    assert (await page_of(double, made, "/old.html")).status_code == 404
-    assert len(double.boxes) == 1
-
-
-async def test_its_time_is_what_was_asked_for_and_writing_does_not_lengthen_it(
-    double: E2bDouble, provider: E2bProvider
-) -> None:
-    made = await create(provider)
-    await provider.extend(made.sandbox_id, ttl=timedelta(seconds=20))
-    shorter = await provider.get(made.sandbox_id)
-    assert abs(shorter.end_time - datetime.now(UTC) - timedelta(seconds=20)) < timedelta(seconds=5)
-    await edit(provider, made.sandbox_id)
-    assert await provider.get(made.sandbox_id) == shorter
-    await provider.extend(made.sandbox_id, ttl=2 * HALF_HOUR)
-    longer = await provider.get(made.sandbox_id)
-    assert longer.end_time - made.end_time >= HALF_HOUR
-
-
-async def test_a_killed_one_is_gone_however_often_it_is_killed(
-    double: E2bDouble, provider: E2bProvider
-) -> None:
-    made, other = await create(provider), await create(provider, project_id="prj-b")
-    for _ in range(2):
-        await provider.kill(made.sandbox_id)
-    assert [box.sandbox_id for box in double.boxes] == [other.sandbox_id]
-
-
-async def test_one_that_has_ended_is_gone(double: E2bDouble, provider: E2bProvider) -> None:
-    made = await create(provider)
-    await provider.extend(made.sandbox_id, ttl=timedelta(seconds=1))
-    await asyncio.sleep(1.1)
-    for operation in ("get", "connect", "timeout"):
-        with pytest.raises(SandboxGoneError):
-            await CALLS[operation](provider, made.sandbox_id)
-    assert await provider.find_attempt(project_id="prj-a", attempt="first") is None
 
 
 async def test_one_that_ends_while_its_files_are_written_is_gone(
@@ -312,8 +223,41 @@ async def test_how_long_to_wait_is_kept(
     assert error.retry_after == 17
     double.calm()
     double.inject("rate_limited", operation)
-    error = await error_of(CALLS[operation](provider, made.sandbox_id))
+    error = await error_of(CALLS[operation](connect_to(double), made.sandbox_id))
     assert error.retry_after == 5
+
+
+@pytest.mark.parametrize("kind", ["rate_limited", "error", "unavailable"])
+@pytest.mark.parametrize("operation", ["list", "get", "connect", "delete"])
+async def test_what_may_be_sent_twice_is_sent_again_after_a_refusal(
+    double: E2bDouble, provider: E2bProvider, operation: str, kind: str
+) -> None:
+    made = await create(provider)
+    double.reset_counts()
+    double.inject(kind, operation, times=2)
+    await CALLS[operation](provider, made.sandbox_id)
+    assert double.calls[operation] == 3
+    double.inject(kind, operation)
+    double.reset_counts()
+    await error_of(CALLS[operation](provider, made.sandbox_id))
+    assert double.calls[operation] == 3, "not for ever"
+
+
+@pytest.mark.parametrize("operation", ["create", "list", "get", "connect", "timeout", "delete"])
+async def test_before_the_time_that_e2b_named_nothing_is_sent(
+    double: E2bDouble, provider: E2bProvider, operation: str
+) -> None:
+    made = await create(provider)
+    double.inject("rate_limited", operation, times=1, retry_after=17)
+    refused = await error_of(CALLS[operation](provider, made.sandbox_id))
+    assert refused.retry_after == 17
+    double.reset_counts()
+    for each in CALLS:
+        error = await error_of(CALLS[each](provider, made.sandbox_id))
+        assert type(error) is ProviderRateLimitedError
+        assert error.made_nothing
+        assert error.retry_after in (16, 17)
+    assert not double.calls
 
 
 @pytest.mark.parametrize("operation", ["get", "connect", "timeout"])
@@ -403,14 +347,14 @@ async def test_the_double_runs_as_a_process_and_is_driven_over_http() -> None:
         async with httpx.AsyncClient(base_url=url) as client:
             wrong = await client.put("/_double/faults", json=[{"kind": "mood"}])
             assert wrong.status_code == 400
-            fault = {"kind": "error", "operation": "get", "times": 1}
+            fault = {"kind": "error", "operation": "get", "times": 3}
             assert (await client.put("/_double/faults", json=[fault])).is_success
             assert type(await error_of(provider.get(made.sandbox_id))) is ProviderFailedError
             assert await provider.get(made.sandbox_id) == made
             shown = (await client.get("/_double")).json()
             assert [box["sandboxID"] for box in shown["sandboxes"]] == [made.sandbox_id]
             assert shown["sandboxes"][0]["files"] == [f"{SITE}/index.html"]
-            assert (shown["calls"]["create"], shown["calls"]["get"]) == (1, 3)
+            assert (shown["calls"]["create"], shown["calls"]["get"]) == (1, 5)
             ended = await client.delete(f"/_double/sandboxes/{made.sandbox_id}")
             assert ended.status_code == 204
             with pytest.raises(SandboxGoneError):

@@ -1,1 +1,1 @@
-"""The doors of Previews: files, status and sync, and the page that shows them."""
+"""The endpoints of Previews: files, status and sync, and the page that shows them."""

@@ -1,19 +1,26 @@
 """Calls of accounts for the previews of their projects."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Protocol
 
-from fastapi import APIRouter, Body, Depends, Path, Request
+from fastapi import APIRouter, Body, Depends, Path, Request, Response
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.http import errors
+from sandyard.kit.direct import JsonResponse
+from sandyard.kit.events import EventLog
+from sandyard.kit.events_http import EventPage, history_of
+from sandyard.kit.keyed_locks import KeyedLocks
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.routes import GuardedRoutes, caller_of
+from sandyard.kit.schemas import Cursor, Limit
 from sandyard.previews.http.schemas import (
-    FileAnswer,
-    FilesAnswer,
-    FilesBody,
-    StatusAnswer,
-    SyncAnswer,
-    VersionAnswer,
+    PreviewStatusAnswer,
+    PreviewSyncAnswer,
+    ProjectFilesAnswer,
+    ProjectFilesBody,
+    ProjectVersionAnswer,
+    encode_files,
 )
 from sandyard.previews.service import Previews
 
@@ -24,70 +31,85 @@ class Account(Protocol):
     @property
     def account_id(self) -> str: ...
 
+    @property
+    def actor(self) -> str:
+        """Who acts, as events name it."""
+        ...
+
+
+Caller = Annotated[Account, Depends(caller_of)]
+
 
 def create_previews_router(
     previews: Previews,
+    log: EventLog,
     account: Callable[[Request], Awaitable[Account]],
     *,
-    opened_by: dict[str, Any],
+    security: dict[str, Any],
     clock: Clock,
     prefix: str,
 ) -> APIRouter:
-    """`account` tells who calls, and `opened_by` describes how callers say so."""
-    router = APIRouter(prefix=f"{prefix}/projects/{{project_id}}", tags=["previews"])
-    Caller = Annotated[Any, Depends(account)]  # noqa: N806 - a type
-
-    @router.get(
-        "/sandbox/status",
-        summary="How a project's preview stands",
-        response_model=StatusAnswer,
-        responses=errors(401, 404, 503),
-        openapi_extra=opened_by,
+    """`account` authenticates the caller; `security` is the security requirement for it."""
+    listings = KeyedLocks()
+    routes = GuardedRoutes(
+        prefix=f"{prefix}/projects/{{project_id}}",
+        tag="previews",
+        check=account,
+        security=security,
+        statuses=(401, 404, 429, 503),
     )
-    async def status(caller: Caller, project_id: ProjectId) -> Any:
-        """Asks the provider, unless the end is past. Its trouble is never told as an end."""
-        verdict = await previews.status(project_id, account_id=caller.account_id)
-        return StatusAnswer.of(verdict, utc_time(clock.now()))
 
-    @router.post(
-        "/sync",
-        summary="Bring a project's preview up to date",
-        response_model=SyncAnswer,
-        responses=errors(401, 404, 409, 503),
-        openapi_extra=opened_by,
-    )
-    async def sync(request: Request, caller: Caller, project_id: ProjectId) -> Any:
+    @routes.get("/sandbox/status", "How a project's preview stands")
+    async def get_preview_status(caller: Caller, project_id: ProjectId) -> PreviewStatusAnswer:
+        """Asks the provider, unless the end is past. An outage is never reported as an end."""
+        report = await previews.status(project_id, account_id=caller.account_id)
+        return PreviewStatusAnswer.of(report, utc_time(clock.now()))
+
+    @routes.post("/sync", "Bring a project's preview up to date", 409)
+    async def sync_preview(
+        request: Request, caller: Caller, project_id: ProjectId
+    ) -> PreviewSyncAnswer:
         """The running sandbox with the newest files, or one new one if there is none."""
         request.state.log |= {"action": "sync", "project_id": project_id}
-        return SyncAnswer.of(await previews.sync(project_id, account_id=caller.account_id))
+        synced = await previews.sync(project_id, account_id=caller.account_id, actor=caller.actor)
+        return PreviewSyncAnswer.of(synced)
 
-    @router.get(
-        "/files",
-        summary="A project's files",
-        response_model=FilesAnswer,
-        responses=errors(401, 404, 503),
-        openapi_extra=opened_by,
-    )
-    async def list_files(caller: Caller, project_id: ProjectId) -> Any:
-        """All of them with their contents; what is no UTF-8 is base64."""
-        version, files = await previews.list_files(project_id, account_id=caller.account_id)
-        shown = [FileAnswer.of(file) for file in files]
-        return FilesAnswer(projectId=project_id, version=version, files=shown)
+    @routes.get("/sandbox/history", "A preview's history")
+    async def get_preview_history(
+        caller: Caller,
+        project_id: ProjectId,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
+    ) -> EventPage:
+        """What happened to a project's preview and files, the newest first; also after the
+        project was deleted."""
+        owner = caller.account_id
+        page = await history_of(log, project_id, limit=limit, cursor=cursor, account_id=owner)
+        if not page.events:
+            await previews.require_project(project_id, account_id=owner)
+        return page
 
-    @router.put(
+    @routes.get(
         "/files",
-        summary="Change a project's files",
-        response_model=VersionAnswer,
-        responses=errors(400, 401, 404, 409, 503),
-        openapi_extra=opened_by,
+        "A project's files",
+        response_class=Response,
+        answers={200: {"model": ProjectFilesAnswer, "description": "Every file"}},
     )
-    async def change_files(
-        caller: Caller, project_id: ProjectId, body: Annotated[FilesBody, Body()]
-    ) -> Any:
+    async def list_project_files(caller: Caller, project_id: ProjectId) -> Response:
+        """All of them with their contents; what is no UTF-8 is base64. One listing at a time."""
+        async with listings.of(caller.account_id):  # megabytes each: they hold up their owner alone
+            version, files = await previews.list_files(project_id, account_id=caller.account_id)
+            body = await asyncio.to_thread(encode_files, project_id, version, files)
+        return JsonResponse(body)
+
+    @routes.put("/files", "Change a project's files", 409)
+    async def change_project_files(
+        caller: Caller, project_id: ProjectId, body: Annotated[ProjectFilesBody, Body()]
+    ) -> ProjectVersionAnswer:
         """All of the change set or nothing. A running preview gets it with the next sync."""
         version = await previews.change_files(
-            project_id, body.changes(), account_id=caller.account_id
+            project_id, body.changes(), account_id=caller.account_id, actor=caller.actor
         )
-        return VersionAnswer(projectId=project_id, version=version)
+        return ProjectVersionAnswer(projectId=project_id, version=version)
 
-    return router
+    return routes.router

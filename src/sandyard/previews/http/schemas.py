@@ -3,27 +3,38 @@
 import base64
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
+from sandyard.kit.schemas import example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
+from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import (
     ActionRequired,
-    ChangeSet,
-    ProjectFile,
     SandboxInfo,
     Status,
-    Verdict,
+    StatusReport,
     iso,
     remaining_minutes,
 )
 from sandyard.previews.service import Synced
 
+PreviewStatus = Annotated[Status, inline(Status)]
+_PROJECT_ID = "prj-4k8s0m2q6w1c9x7ab"
+_PREVIEW = {
+    "sandbox_id": "sbx-1m4p7s0v3y6b9e2hk",
+    "preview_url": "http://127.0.0.1:41234/",
+    "start_time": "2026-10-30T09:00:00Z",
+    "end_time": "2026-10-30T10:00:00Z",
+}
+_FILE = {"path": "public/index.html", "content": "<h1>Hello</h1>", "encoding": "utf-8"}
+
 Path = Annotated[StrictStr, Field(min_length=1, max_length=512)]
 
 
-class InfoAnswer(BaseModel):
+class PreviewAnswer(BaseModel):
     sandbox_id: str
     preview_url: str
     start_time: str = Field(description="ISO 8601, UTC")
@@ -39,55 +50,73 @@ class InfoAnswer(BaseModel):
         )
 
 
-class CheckedInfoAnswer(InfoAnswer):
+class CheckedPreviewAnswer(PreviewAnswer):
     remaining_time_minutes: int
     last_checked: str = Field(description="When the provider last answered")
 
 
-class StatusAnswer(BaseModel):
+class PreviewStatusAnswer(BaseModel):
+    model_config = example(
+        success=True,
+        status="running",
+        stale=False,
+        sandbox_info=_PREVIEW
+        | {"remaining_time_minutes": 42, "last_checked": "2026-10-30T09:18:00Z"},
+        action_required="none",
+        message="The preview is running.",
+    )
+
     success: bool = True
-    status: Status
-    stale: bool = Field(description="The provider does not answer; this is what it last said")
-    sandbox_info: CheckedInfoAnswer | None
+    status: PreviewStatus
+    stale: bool = Field(
+        description="The provider does not answer in time; this is what it last said"
+    )
+    sandbox_info: CheckedPreviewAnswer | None
     action_required: ActionRequired
     message: str
 
     @classmethod
-    def of(cls, verdict: Verdict, now: datetime) -> Self:
+    def of(cls, report: StatusReport, now: datetime) -> Self:
         info = None
-        if verdict.info is not None:
-            info = CheckedInfoAnswer(
-                **InfoAnswer.of(verdict.info).model_dump(),
-                remaining_time_minutes=remaining_minutes(verdict.info.end_time, now=now),
-                last_checked=iso(verdict.info.last_checked),
+        if report.info is not None and report.last_checked is not None:
+            info = CheckedPreviewAnswer(
+                **PreviewAnswer.of(report.info).model_dump(),
+                remaining_time_minutes=remaining_minutes(report.info.end_time, now=now),
+                last_checked=iso(report.last_checked),
             )
         return cls(
-            status=verdict.status,
-            stale=verdict.is_stale,
+            status=report.status,
+            stale=report.is_stale,
             sandbox_info=info,
-            action_required=verdict.action,
-            message=verdict.message,
+            action_required=report.action,
+            message=report.message,
         )
 
 
-class SyncedData(BaseModel):
+class PreviewSyncData(BaseModel):
     projectId: str  # noqa: N815 - the name that front ends know
-    sandbox_info: InfoAnswer
+    sandbox_info: PreviewAnswer
     filesCount: int  # noqa: N815
     version: int = Field(description="Of the files that the sandbox has")
 
 
-class SyncAnswer(BaseModel):
+class PreviewSyncAnswer(BaseModel):
+    model_config = example(
+        success=True,
+        data={"projectId": _PROJECT_ID, "sandbox_info": _PREVIEW, "filesCount": 1, "version": 3},
+        message="The preview is running.",
+    )
+
     success: bool = True
-    data: SyncedData
+    data: PreviewSyncData
     message: str
 
     @classmethod
     def of(cls, synced: Synced) -> Self:
         return cls(
-            data=SyncedData(
+            data=PreviewSyncData(
                 projectId=synced.project_id,
-                sandbox_info=InfoAnswer.of(synced.info),
+                sandbox_info=PreviewAnswer.of(synced.info),
                 filesCount=synced.files_count,
                 version=synced.version,
             ),
@@ -95,7 +124,7 @@ class SyncAnswer(BaseModel):
         )
 
 
-class FileBody(BaseModel):
+class ProjectFileBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     path: Path
@@ -111,12 +140,12 @@ class FileBody(BaseModel):
             raise WrongEncodingError(details={"path": self.path}) from error
 
 
-class FilesBody(BaseModel):
+class ProjectFilesBody(BaseModel):
     """A change set: what is written, what is deleted; with `replace` all other files go too."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", **example(files=[_FILE], deleted=["old.html"]))
 
-    files: list[FileBody] = Field(default_factory=list, max_length=10_000)
+    files: list[ProjectFileBody] = Field(default_factory=list, max_length=10_000)
     deleted: list[Path] = Field(default_factory=list, max_length=10_000)
     replace: StrictBool = False
 
@@ -127,35 +156,48 @@ class FilesBody(BaseModel):
         return ChangeSet(written, frozenset(self.deleted), is_whole=self.replace)
 
 
-class VersionAnswer(BaseModel):
+class ProjectVersionAnswer(BaseModel):
+    model_config = example(projectId=_PROJECT_ID, version=3)
+
     projectId: str  # noqa: N815
     version: int = Field(description="A new one, if anything is different")
 
 
-class FileAnswer(BaseModel):
+class ProjectFileAnswer(BaseModel):
     path: str
-    size: int
+    size: int = Field(description="Bytes")
     version: int = Field(description="Of the change set that wrote it last")
     encoding: Literal["utf-8", "base64"]
     content: str
 
-    @classmethod
-    def of(cls, file: ProjectFile) -> Self:
-        encoding: Literal["utf-8", "base64"] = "utf-8"
-        try:
-            content = file.content.decode()
-        except UnicodeDecodeError:
-            encoding, content = "base64", base64.b64encode(file.content).decode()
-        return cls(
-            path=file.path,
-            size=len(file.content),
-            version=file.version,
-            encoding=encoding,
-            content=content,
-        )
 
+class ProjectFilesAnswer(BaseModel):
+    model_config = example(
+        projectId=_PROJECT_ID, version=3, files=[_FILE | {"size": 14, "version": 3}]
+    )
 
-class FilesAnswer(BaseModel):
     projectId: str  # noqa: N815
     version: int
-    files: Sequence[FileAnswer]
+    files: Sequence[ProjectFileAnswer]
+
+
+def encode_files(project_id: str, version: int, files: Sequence[ProjectFile]) -> bytes:
+    """A `ProjectFilesAnswer` of megabytes, as JSON."""
+    shown = [_shown(file) for file in files]
+    return orjson.dumps({"projectId": project_id, "version": version, "files": shown})
+
+
+def _shown(file: ProjectFile) -> dict[str, Any]:
+    encoding = "utf-8"
+    try:
+        content = file.content.decode()
+    except UnicodeDecodeError:
+        encoding, content = "base64", base64.b64encode(file.content).decode()
+    size = len(file.content)
+    return {
+        "path": file.path,
+        "size": size,
+        "version": file.version,
+        "encoding": encoding,
+        "content": content,
+    }

@@ -33,8 +33,6 @@ def _serving(file: Path) -> Callable[[], Awaitable[FileResponse]]:
     async def serve() -> FileResponse:
         headers = {
             "Content-Security-Policy": _POLICY,
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-cache",
         }
         if file.name == "sandbox-status.js":  # front ends of other origins may import it

@@ -6,15 +6,17 @@ The SDK is the extra `e2b`. It is imported when a provider is made: that takes i
 import asyncio
 import re
 import shlex
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sandyard.kit import e2b as kit
+from sandyard.kit.e2b_backoff import BackingOffError, Backoff
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.ids import holder_id
 from sandyard.kit.parallel import for_each
 from sandyard.previews.providers.end_times import EndTimes
 from sandyard.previews.providers.errors import (
@@ -40,6 +42,9 @@ _SANDBOX_ID = re.compile(r"[A-Za-z0-9-]{1,128}")
 _KIND = "preview"
 _PAGE = 100
 _DELETIONS_AT_ONCE = 8
+_REPEATS = 2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class E2bProvider:
         template: str = "base",
         port: int = 8080,
         timeouts: E2bTimeouts | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         """Without URLs E2B's own are asked. Raises ProviderMissingError without the SDK."""
         try:
@@ -76,15 +82,21 @@ class E2bProvider:
         except ImportError as error:
             raise ProviderMissingError from error
         self._timeouts = timeouts or E2bTimeouts()
+        self._backoff = backoff or Backoff()
         self._end_times = EndTimes(self._ask_end_time, self._list_end_times)
         self._template = template
         self._port = port
         self._scheme = "http" if (sandbox_url or "").startswith("http://") else "https"
 
+    def make_attempt_id(self) -> str:
+        return holder_id()
+
     async def create(
         self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
     ) -> PreviewSandbox:
-        async with _translated(self._timeouts.create_sec):
+        async with _translated(self._timeouts.request_sec):
+            await self._backoff.wait(within_sec=self._timeouts.request_sec)
+        async with self._asking(self._timeouts.create_sec):
             sandbox = await self._sandboxes.create(
                 self._template, timeout=_seconds(ttl), metadata=_metadata(project_id, attempt)
             )
@@ -101,8 +113,7 @@ class E2bProvider:
         wanted = _metadata(project_id, attempt)
         pages = self._sandboxes.list(SandboxQuery(metadata=wanted))
         while pages.has_next:
-            async with _translated(self._timeouts.request_sec):
-                page = await pages.next_items()
+            page = await self._repeated(pages.next_items)
             for found in page:
                 if wanted.items() <= found.metadata.items():
                     return await self._find(found.sandbox_id)
@@ -110,9 +121,8 @@ class E2bProvider:
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
         _check_id(sandbox_id)
-        async with _translated(self._timeouts.request_sec):
-            info = await self._sandboxes.get_info(sandbox_id)
-            return self._known(info)
+        info = await self._repeated(lambda: self._sandboxes.get_info(sandbox_id))
+        return self._known(info)
 
     async def end_time(self, sandbox_id: str) -> datetime:
         """A question costs the SDK more than a millisecond of CPU, so many share a list."""
@@ -123,14 +133,15 @@ class E2bProvider:
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
         _check_id(sandbox_id)
-        async with _translated(self._timeouts.request_sec):
-            # Connecting can lengthen a life, by 300 seconds if nothing is said; it must not.
-            sandbox = await self._sandboxes.connect(sandbox_id, timeout=kit.SHORTEST_SEC)
+        # Connecting can lengthen a life, by 300 seconds if nothing is said; it must not.
+        sandbox = await self._repeated(
+            lambda: self._sandboxes.connect(sandbox_id, timeout=kit.SHORTEST_SEC)
+        )
         await self._bring_up_to_date(sandbox, written, deleted)
 
     async def extend(self, sandbox_id: str, *, ttl: timedelta) -> None:
         _check_id(sandbox_id)
-        async with _translated(self._timeouts.request_sec):
+        async with self._asking(self._timeouts.request_sec):
             await self._sandboxes.set_timeout(sandbox_id, _seconds(ttl))
 
     async def kill(self, sandbox_id: str) -> None:
@@ -138,8 +149,7 @@ class E2bProvider:
             _check_id(sandbox_id)
         except SandboxGoneError:
             return
-        async with _translated(self._timeouts.request_sec):
-            await self._sandboxes.kill(sandbox_id)
+        await self._repeated(lambda: self._sandboxes.kill(sandbox_id))
 
     async def close(self) -> None:
         """The SDK's connections are the process's own."""
@@ -154,9 +164,24 @@ class E2bProvider:
         running = SandboxQuery(metadata={"kind": _KIND}, state=[SandboxState.RUNNING])
         pages = self._sandboxes.list(running, limit=_PAGE)
         while pages.has_next:
-            async with _translated(self._timeouts.request_sec):
-                page = await pages.next_items()
+            page = await self._repeated(pages.next_items)
             yield {each.sandbox_id: kit.utc(each.end_at) for each in page}
+
+    async def _repeated(self, call: Callable[[], Awaitable[T]]) -> T:
+        """A request that may be sent twice is sent again after a 429 or 5xx, when it is time."""
+        for _ in range(_REPEATS):
+            try:
+                async with self._asking(self._timeouts.request_sec):
+                    return await call()
+            except (ProviderRateLimitedError, ProviderFailedError) as error:
+                if isinstance(error.__cause__, BackingOffError):
+                    raise
+        async with self._asking(self._timeouts.request_sec):
+            return await call()
+
+    def _asking(self, within_sec: float) -> AbstractAsyncContextManager[None]:
+        """Around a request to the control API."""
+        return kit.translated(within_sec, translation, backoff=self._backoff)
 
     async def _find(self, sandbox_id: str) -> PreviewSandbox | None:
         """A list does not say where the sandbox is reached, so it is asked for by itself."""
@@ -241,6 +266,13 @@ _TROUBLES: Mapping[kit.Trouble, type[ProviderTroubleError]] = {
 
 def translation(error: Exception) -> SandyardError:
     """The SDK's error as one of ours."""
+    ours = _translation(error)
+    if isinstance(error, BackingOffError) and isinstance(ours, ProviderTroubleError):
+        ours.made_nothing = True  # it was not sent
+    return ours
+
+
+def _translation(error: Exception) -> SandyardError:
     reason = kit.reason_of(error)
     match trouble := kit.trouble_of(error):
         case "gone":

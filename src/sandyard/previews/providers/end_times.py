@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 
-from sandyard.kit.turns import Turns
+from sandyard.kit.single_flight import SingleFlight
 
 FEW = 4
 """So many are asked for one by one at the same time."""
@@ -27,7 +27,7 @@ class EndTimes:
         self._pages = pages
         self._asking = 0
         self._wanted: set[str] = set()
-        self._lists: Turns[Mapping[str, datetime]] = Turns()
+        self._lists: SingleFlight[Mapping[str, datetime]] = SingleFlight()
 
     async def get(self, sandbox_id: str) -> datetime:
         if self._asking >= FEW or self._wanted:

@@ -1,12 +1,20 @@
 """How a provider of sandboxes may fail: the sandbox is gone, or there is trouble. Never both."""
 
 from sandyard.kit.errors import NotFoundError, UnavailableError
+from sandyard.kit.node import ElsewhereError
 
 
 class SandboxGoneError(NotFoundError):
     """The preview's sandbox has ended. Sync the project to get a new one."""
 
     code = "PREVIEW_GONE"
+
+
+class PreviewElsewhereError(ElsewhereError):
+    """Another node runs this preview, or is making it. Ask the server there; nothing was
+    changed."""
+
+    code = "PREVIEW_ELSEWHERE"
 
 
 class ProviderTroubleError(UnavailableError):

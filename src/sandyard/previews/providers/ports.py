@@ -21,8 +21,14 @@ class PreviewProvider(Protocol):
     """Makes and knows sandboxes for previews.
 
     Gone is told apart from trouble: SandboxGoneError only if the provider says that there is no
-    such sandbox; everything else that is no answer is a ProviderTroubleError.
+    such sandbox; everything else that is no answer is a ProviderTroubleError. What another node
+    has is neither: every call about it raises PreviewElsewhereError and changes nothing.
     """
+
+    def make_attempt_id(self) -> str:
+        """An id for `create`, unlike all others. It tells a provider on several nodes which of them
+        was asked."""
+        ...
 
     async def create(
         self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta

@@ -1,29 +1,33 @@
 """From `sandbox_id` and `preview_url` to `sandbox_info`, and back without loss.
 
-Three phases: the columns stand side by side and both are written (the schema's version 0002);
-`run` fills `sandbox_info` where only the old ones are filled, and `validate` compares; `finish`
-drops the old ones. `rollback` brings back what stood in the old columns, to the letter.
+Three phases: the columns stand side by side, both are written, and where only the old ones are
+filled they are read; `run` fills `sandbox_info` there, and `validate` compares; `finish` drops the
+old ones. `rollback` brings back what stood in the old columns, to the letter.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.clock import Clock
+from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.sql import Database
+from sandyard.kit.transitions import Cause
 from sandyard.previews.errors import MigrationRefusedError
-from sandyard.previews.model import SandboxInfo, iso
-from sandyard.previews.stores.tables import projects
+from sandyard.previews.model import stored_anew
+from sandyard.previews.stores.rows import (
+    OLD_COLUMNS,
+    PreviewTable,
+    has_old_columns,
+    migrated_info,
+)
+from sandyard.previews.stores.tables import SCHEMA, events, previews
 
-MIGRATED_TTL = timedelta(minutes=30)
-"""How long a sandbox of the old columns is taken to have lived: they do not say."""
-
-_project = projects.c
-_PORTION = 500
-_SCHEMA = "platform"
-OLD_COLUMNS = ("sandbox_id", "preview_url")
+_preview = previews.c
+_PAGE = 500
+_ROWS = PreviewTable()
 
 Progress = Callable[[int], None]
 
@@ -36,35 +40,14 @@ class MigrationReport:
     """Project ids and what is wrong with them."""
 
 
-def migrated_info(row: Any) -> dict[str, Any] | None:
-    """What `sandbox_info` becomes for a row that has the old columns alone; `migrated` marks it,
-    so that a rollback knows what to take away."""
-    if row.sandbox_id is None and row.preview_url is None:
-        return None
-    return {
-        "sandbox_id": row.sandbox_id,
-        "preview_url": row.preview_url,
-        "start_time": iso(row.created_at),
-        "end_time": iso(row.created_at + MIGRATED_TTL),
-        "migrated": True,
-    }
-
-
-def info_of_old(row: Any, info: SandboxInfo | None) -> SandboxInfo | None:
-    """What the old columns say; the times are those of `sandbox_info`, if it is of the same
-    sandbox."""
-    if info is not None and info.sandbox_id == (row.sandbox_id or ""):
-        return info
-    migrated = migrated_info(row)
-    return None if migrated is None else SandboxInfo.from_json(migrated)
-
-
 class OldColumns:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
+        self._clock = clock
+        self._events = EventWriter(events)
 
     async def count(self) -> int:
-        statement = sa.select(sa.func.count()).select_from(projects)
+        statement = sa.select(sa.func.count()).select_from(previews)
         return await self._database.read(lambda c: int(c.execute(statement).scalar_one()))
 
     async def run(self, progress: Progress) -> MigrationReport:
@@ -74,22 +57,25 @@ class OldColumns:
 
         def fill(row: Any, _report: MigrationReport) -> dict[str, Any]:
             info = migrated_info(row) if row.sandbox_info is None else None
-            return {} if info is None else {"sandbox_info": info}
+            if info is None:
+                return {}
+            until = _ROWS.preview_with(row, {"sandbox_info": info}).running_until
+            return {"sandbox_info": info, "running_until": until}
 
-        return await self._each(fill, progress)
+        return await self._each(fill, progress, kind="preview.migrated")
 
     async def validate(self, progress: Progress) -> MigrationReport:
-        """Compare both, row by row."""
+        """Compare both, row by row; an empty text is as good as none."""
         await self._require_old()
 
         def compare(row: Any, report: MigrationReport) -> dict[str, Any]:
             info = row.sandbox_info or {}
             for column in OLD_COLUMNS:
-                if info.get(column) != getattr(row, column):
+                if (info.get(column) or None) != (getattr(row, column) or None):
                     report.differences.append(f"{row.project_id}: {column} differs")
             return {}
 
-        return await self._each(compare, progress)
+        return await self._each(compare, progress, kind="")
 
     async def finish(self, progress: Progress) -> MigrationReport:
         """Drop the old columns, once both agree."""
@@ -103,7 +89,7 @@ class OldColumns:
 
         def drop(connection: sa.Connection) -> None:
             for column in OLD_COLUMNS:
-                connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.projects DROP COLUMN {column}"))
+                connection.execute(sa.text(f"ALTER TABLE {SCHEMA}.previews DROP COLUMN {column}"))
 
         await self._database.write(drop)
         return report
@@ -111,7 +97,7 @@ class OldColumns:
     async def rollback(self, progress: Progress) -> MigrationReport:
         """The old columns as they were: those that `finish` dropped are filled from
         `sandbox_info`, and what `run` filled in is taken away again."""
-        if not await self._has_old():
+        if not await self._database.read(has_old_columns):
             await self._database.write(_add_old)
 
         def restore(row: Any, _report: MigrationReport) -> dict[str, Any]:
@@ -123,65 +109,73 @@ class OldColumns:
                 values |= {column: info[column] for column in OLD_COLUMNS}
             return values
 
-        return await self._each(restore, progress)
+        return await self._each(restore, progress, kind="preview.rolled_back")
 
     async def _each(
         self,
         decide: Callable[[Any, MigrationReport], dict[str, Any]],
         progress: Progress,
+        *,
+        kind: str,
     ) -> MigrationReport:
-        """All projects, a portion per transaction; each gets the values that are decided."""
+        """All previews, a page per transaction; each gets the values that are decided, and an
+        event of this kind."""
         report = MigrationReport()
-        last = 0
+        last = ""
         while True:
 
-            def portion(connection: sa.Connection, last: int = last) -> int:
+            def page(connection: sa.Connection, last: str = last) -> str:
                 rows = connection.execute(
-                    sa.select(projects)
-                    .where(_project.id > last)
-                    .order_by(_project.id)
-                    .limit(_PORTION)
+                    sa.select(previews)
+                    .where(_preview.project_id > last)
+                    .order_by(_preview.project_id)
+                    .limit(_PAGE)
                     .with_for_update()
                 ).all()
-                changes = [(row.id, values) for row in rows if (values := decide(row, report))]
-                _set(connection, changes)
+                changes = [(row, values) for row in rows if (values := decide(row, report))]
+                self._write(connection, changes, kind)
                 report.changed += len(changes)
                 report.looked_at += len(rows)
-                return rows[-1].id if rows else 0
+                return rows[-1].project_id if rows else ""
 
-            last = await self._database.write(portion)
+            last = await self._database.write(page)
             progress(report.looked_at)
             if not last:
                 return report
 
-    async def _has_old(self) -> bool:
-        def there(connection: sa.Connection) -> bool:
-            columns = sa.inspect(connection).get_columns("projects", schema=_SCHEMA)
-            return set(OLD_COLUMNS) <= {column["name"] for column in columns}
-
-        return await self._database.read(there)
+    def _write(
+        self, connection: sa.Connection, changes: Sequence[tuple[Any, dict[str, Any]]], kind: str
+    ) -> None:
+        """The rows are locked, so each still has the sequence that it was read with."""
+        cause = Cause.by("operator", self._clock)
+        _set(connection, [(row.project_id, values) for row, values in changes])
+        told = (
+            stored_anew(_ROWS.preview_with(row, values), kind, cause=cause)
+            for row, values in changes
+        )
+        self._events.write(connection, [event for each in told for event in each.events])
 
     async def _require_old(self) -> None:
-        if not await self._has_old():
+        if not await self._database.read(has_old_columns):
             raise MigrationRefusedError("The old columns are dropped: the migration is finished.")
 
 
-def _set(connection: sa.Connection, changes: Sequence[tuple[int, dict[str, Any]]]) -> None:
+def _set(connection: sa.Connection, changes: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Each kind of change by one statement for all rows."""
     kinds: dict[frozenset[str], list[dict[str, Any]]] = {}
-    for row_id, values in changes:
+    for project_id, values in changes:
         named = {f"new_{column}": value for column, value in values.items()}
-        kinds.setdefault(frozenset(values), []).append({"row_id": row_id, **named})
+        kinds.setdefault(frozenset(values), []).append({"of_project": project_id, **named})
     for columns, rows in kinds.items():
-        new = {each: sa.bindparam(f"new_{each}", type_=_project[each].type) for each in columns}
+        new = {each: sa.bindparam(f"new_{each}", type_=_preview[each].type) for each in columns}
         connection.execute(
-            projects.update()
-            .where(_project.id == sa.bindparam("row_id"))
-            .values(preview_revision=_project.preview_revision + 1, **new),
+            previews.update()
+            .where(_preview.project_id == sa.bindparam("of_project"))
+            .values(sequence=_preview.sequence + 1, **new),
             rows,
         )
 
 
 def _add_old(connection: sa.Connection) -> None:
     for column in OLD_COLUMNS:
-        connection.execute(sa.text(f"ALTER TABLE {_SCHEMA}.projects ADD COLUMN {column} TEXT"))
+        connection.execute(sa.text(f"ALTER TABLE {SCHEMA}.previews ADD COLUMN {column} TEXT"))

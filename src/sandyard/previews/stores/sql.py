@@ -1,88 +1,123 @@
-"""Previews on the Platform's database, SQLite or PostgreSQL."""
+"""Previews on SQLite or PostgreSQL."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.events_sql import EventWriter
+from sandyard.kit.migrations import Migrations
 from sandyard.kit.sql import Database, Work, upsert
-from sandyard.previews.errors import (
-    PreviewProjectArchivedError,
-    PreviewProjectNotFoundError,
-    PreviewsLimitError,
-)
-from sandyard.previews.model import (
-    Attempt,
-    ChangeSet,
-    FileLimits,
-    Preview,
-    ProjectFile,
-    SandboxInfo,
-    check_changes,
-    iso,
-)
-from sandyard.previews.stores.old_columns import OLD_COLUMNS, info_of_old
-from sandyard.previews.stores.tables import project_files, projects, users
+from sandyard.kit.sql_transitions import FactReader, SqlTransitions, StaleTransitionError
+from sandyard.kit.sql_types import UtcTime
+from sandyard.kit.transitions import Transition
+from sandyard.previews.files import FileChanges, ProjectFile
+from sandyard.previews.model import FileBudget, Preview, RunningPreviews
+from sandyard.previews.ports import Place
+from sandyard.previews.stores.rows import OLD_COLUMNS, PreviewTable, Reads, has_old_columns
+from sandyard.previews.stores.tables import SCHEMA, events, previews, project_files
 
-_project = projects.c
+MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
+
+_preview = previews.c
 _file = project_files.c
+_at = sa.bindparam("at", type_=UtcTime)
+_touch = (
+    previews.update()
+    .where(
+        _preview.project_id == sa.bindparam("of_project"),
+        _preview.sequence == sa.bindparam("seen"),
+        sa.or_(_preview.last_checked.is_(None), _preview.last_checked < _at),
+    )
+    .values(last_checked=_at)
+)
 
 T = TypeVar("T")
-Reads = Literal["new", "old"]
 
 
 class SqlPreviewStore:
     def __init__(self, database: Database, *, reads: Reads = "new") -> None:
         self._database = database
         self._reads = reads
-        self._statements: _Statements | None = None
+        self._events = EventWriter(events)
+        self._columns: _Columns | None = None
 
-    async def find(self, project_id: str, *, account_id: str) -> Preview | None:
-        def work(connection: sa.Connection, statements: _Statements) -> Preview | None:
-            values = {"of_project": project_id, "of_account": account_id}
-            row = connection.execute(statements.find, values).first()
-            return None if row is None else self._preview(row, has_old=statements.has_old)
+    async def find(self, project_id: str) -> Preview | None:
+        def work(connection: sa.Connection, columns: _Columns) -> Preview | None:
+            row = connection.execute(columns.find, {"of_project": project_id}).first()
+            return None if row is None else columns.table.preview(row)
 
-        return await self._with_statements(self._database.read, work)
+        return await self._with_columns(self._database.read, work)
 
-    async def begin(
-        self, seen: Preview, attempt: Attempt, *, running_limit: int, now: datetime
-    ) -> bool:
-        def work(connection: sa.Connection) -> bool:
-            _require_room(connection, seen, running_limit, now)
-            return self._change(
-                connection,
-                seen,
-                preview_attempt=attempt.id,
-                preview_attempt_until=attempt.until,
-            )
+    async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
+        def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:
+            page = columns.select.where(_preview.project_id > after)
+            rows = connection.execute(page.order_by(_preview.project_id).limit(limit))
+            return [columns.table.preview(row) for row in rows]
 
-        return await self._database.write(work)
+        return await self._with_columns(self._database.read, work)
 
-    async def record(self, seen: Preview, info: SandboxInfo, *, attempt_id: str) -> bool:
-        def work(connection: sa.Connection, statements: _Statements) -> bool:
-            values = statements.values(seen, info) | {"of_attempt": attempt_id}
-            return connection.execute(statements.record, values).rowcount == 1
+    async def page_of_running(
+        self, at: datetime, *, after: Place | None, limit: int
+    ) -> tuple[Sequence[Preview], Place | None]:
+        def work(
+            connection: sa.Connection, columns: _Columns
+        ) -> tuple[Sequence[Preview], Place | None]:
+            rows = connection.execute(running_page(columns.select, at, after, limit)).all()
+            place = (rows[-1].running_until, rows[-1].project_id) if len(rows) == limit else None
+            return [columns.table.preview(row) for row in rows], place
 
-        return await self._with_statements(self._database.write, work)
+        return await self._with_columns(self._database.read, work)
 
-    async def give_up(self, seen: Preview, *, attempt_id: str) -> bool:
-        return await self._set_attempt(
-            seen, attempt_id, preview_attempt=None, preview_attempt_until=None
+    async def running(self, account_id: str, *, at: datetime) -> RunningPreviews:
+        return await self._database.read(lambda c: _read_running(c, account_id, at))
+
+    async def read_file_budget(self, about: FileBudget) -> FileBudget:
+        return await self._database.read(lambda c: _read_file_budget(c, about))
+
+    async def file_bytes(self, account_id: str) -> int:
+        return await self._database.read(lambda c: _file_bytes(c, account_id, besides=None))
+
+    async def with_files(self, account_id: str) -> Sequence[Preview]:
+        has_files = sa.exists().where(
+            _file.project_id == _preview.project_id, _file.is_deleted.is_(False)
         )
 
-    async def shorten(self, seen: Preview, attempt: Attempt) -> bool:
-        return await self._set_attempt(seen, attempt.id, preview_attempt_until=attempt.until)
+        def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:
+            rows = connection.execute(
+                columns.select.where(_preview.account_id == account_id, has_files)
+            )
+            return [columns.table.preview(row) for row in rows]
 
-    async def update(self, seen: Preview, info: SandboxInfo) -> bool:
-        def work(connection: sa.Connection, statements: _Statements) -> bool:
-            values = statements.values(seen, info) | {"of_revision": seen.revision}
-            return connection.execute(statements.update, values).rowcount == 1
+        return await self._with_columns(self._database.read, work)
 
-        return await self._with_statements(self._database.write, work)
+    async def apply(
+        self, transition: Transition[Preview], *, files: FileChanges | None = None
+    ) -> bool:
+        def work(connection: sa.Connection, columns: _Columns) -> None:
+            if transition.before is not None and transition.after is None:
+                _remove_files(connection, transition.before)
+            columns.transitions.write(connection, [transition])
+            if files is not None:
+                _write_files(connection, transition.result, files)
+
+        try:
+            await self._with_columns(self._database.write, work)
+        except StaleTransitionError:
+            return False
+        except IntegrityError:
+            if transition.before is not None:
+                raise
+            return False  # another caller made it first
+        return True
+
+    async def touch(self, preview: Preview, *, last_checked: datetime) -> None:
+        values = {"of_project": preview.project_id, "seen": preview.sequence, "at": last_checked}
+        await self._database.write(lambda connection: connection.execute(_touch, values))
 
     async def count_files(self, project_id: str) -> int:
         statement = sa.select(sa.func.count()).where(
@@ -104,255 +139,153 @@ class SqlPreviewStore:
     async def changes_since(
         self, project_id: str, version: int
     ) -> tuple[Mapping[str, bytes], Sequence[str], int]:
+        version_now = sa.select(_preview.files_version).where(_preview.project_id == project_id)
+        newer = sa.select(project_files).where(
+            _file.project_id == project_id, _file.version > version
+        )
+
         def work(connection: sa.Connection) -> tuple[Mapping[str, bytes], Sequence[str], int]:
-            current = connection.execute(
-                sa.select(_project.files_version).where(_project.project_id == project_id)
-            ).scalar_one()
-            rows = connection.execute(
-                sa.select(project_files).where(
-                    _file.project_id == project_id, _file.version > version
-                )
-            ).all()
+            current = connection.execute(version_now).scalar() or 0
+            rows = connection.execute(newer).all()
             written = {row.path: bytes(row.content) for row in rows if not row.is_deleted}
             return written, [row.path for row in rows if row.is_deleted], current
 
         return await self._database.read(work)
 
-    async def change_files(
-        self, project_id: str, changes: ChangeSet, *, limits: FileLimits, now: datetime
-    ) -> int:
-        def work(connection: sa.Connection) -> int:
-            return _change_files(connection, project_id, changes, limits, now)
-
-        return await self._database.write(work)
-
-    async def known_attempts(self, attempts: Sequence[str]) -> set[str]:
+    async def known_attempts(self, attempts: Sequence[str], *, now: datetime) -> set[str]:
         def work(connection: sa.Connection) -> set[str]:
-            recorded = _info_field(connection, "attempt")
-            found: set[str] = set()
-            for column in (recorded, _project.preview_attempt):
-                rows = connection.execute(
-                    sa.select(column).where(column.in_(attempts), _project.deleted_at.is_(None))
-                )
-                found |= {each for (each,) in rows}
-            return found
+            under_way = sa.select(_preview.attempt).where(_preview.attempt.in_(attempts))
+            made_by = _made_by(connection)
+            runs = sa.select(made_by).where(_preview.running_until > now, made_by.in_(attempts))
+            return {attempt for (attempt,) in connection.execute(under_way.union(runs))}
 
         return await self._database.read(work)
 
-    async def running_of_deleted(self, *, now: datetime) -> Sequence[tuple[str, SandboxInfo]]:
-        def work(connection: sa.Connection) -> Sequence[tuple[str, SandboxInfo]]:
-            rows = connection.execute(
-                sa.select(_project.project_id, _project.sandbox_info).where(
-                    _project.deleted_at.is_not(None),
-                    _info_field(connection, "end_time") > iso(now),
-                )
-            )
-            return [(row.project_id, SandboxInfo.from_json(row.sandbox_info)) for row in rows]
-
-        return await self._database.read(work)
-
-    async def record_end(self, project_id: str, info: SandboxInfo) -> None:
-        statement = (
-            projects.update()
-            .where(_project.project_id == project_id, _project.deleted_at.is_not(None))
-            .values(sandbox_info=info.as_json())
-        )
-        await self._database.write(lambda connection: connection.execute(statement))
-
-    async def _set_attempt(self, seen: Preview, attempt_id: str, **values: Any) -> bool:
-        statement = (
-            projects.update()
-            .where(_project.project_id == seen.project_id, _project.preview_attempt == attempt_id)
-            .values(preview_revision=_project.preview_revision + 1, **values)
-        )
-        return await self._database.write(
-            lambda connection: connection.execute(statement).rowcount == 1
-        )
-
-    async def _with_statements(
+    async def _with_columns(
         self,
         run: Callable[[Work[T]], Awaitable[T]],
-        work: Callable[[sa.Connection, "_Statements"], T],
+        work: Callable[[sa.Connection, "_Columns"], T],
     ) -> T:
-        """Once more with other statements, if the migration changed the columns under them."""
-        statements = self._statements or await self._build()
+        """Once more with other columns, if the migration changed them meanwhile."""
+        columns = self._columns or await self._look_up_columns()
         try:
-            return await run(lambda connection: work(connection, statements))
+            return await run(lambda connection: work(connection, columns))
         except UnavailableError:
-            built = await self._build()
-            if built.has_old == statements.has_old:
+            current = await self._look_up_columns()
+            if current.table.has_old == columns.table.has_old:
                 raise
-            return await run(lambda connection: work(connection, built))
+            return await run(lambda connection: work(connection, current))
 
-    async def _build(self) -> "_Statements":
-        there = await self._database.read(
-            lambda connection: sa.inspect(connection).get_columns("projects", schema="platform")
+    async def _look_up_columns(self) -> "_Columns":
+        has_old = await self._database.read(has_old_columns)
+        table = PreviewTable(has_old=has_old, reads=self._reads)
+        transitions = SqlTransitions(self._database, [table], self._events, facts=_FACTS)
+        self._columns = _Columns(table, transitions)
+        return self._columns
+
+
+class _Columns:
+    """What depends on whether the old columns are there.
+
+    The statement that runs most is built once, since that takes longer than running it.
+    """
+
+    def __init__(self, table: PreviewTable, transitions: SqlTransitions) -> None:
+        self.table = table
+        self.transitions = transitions
+        self.select = sa.select(
+            *(column for column in _preview if table.has_old or column.name not in OLD_COLUMNS)
         )
-        has_old = set(OLD_COLUMNS) <= {column["name"] for column in there}
-        self._statements = _build_statements(has_old=has_old)
-        return self._statements
+        self.find = self.select.where(_preview.project_id == sa.bindparam("of_project"))
 
-    def _preview(self, row: Any, *, has_old: bool) -> Preview:
-        info = SandboxInfo.from_json(row.sandbox_info) if row.sandbox_info else None
-        if self._reads == "old" and has_old:
-            info = info_of_old(row, info)
-        attempt = None
-        if row.preview_attempt is not None:
-            attempt = Attempt(row.preview_attempt, row.preview_attempt_until)
-        return Preview(
-            project_id=row.project_id,
-            account_id=row.owner_account_id,
-            is_archived=row.status == "archived",
-            info=info,
-            attempt=attempt,
-            files_version=row.files_version,
-            revision=row.preview_revision,
+
+def running_page(
+    select: sa.Select[Any], at: datetime, after: Place | None, limit: int
+) -> sa.Select[Any]:
+    """In the order of an index, so that what does not run is not read."""
+    page = select.where(_preview.running_until > at)
+    if after is not None:
+        last_until, last_id = after
+        page = page.where(
+            # The first alone is for the planner: the two together bound no range.
+            _preview.running_until >= last_until,
+            sa.or_(_preview.running_until > last_until, _preview.project_id > last_id),
         )
-
-    def _change(self, connection: sa.Connection, seen: Preview, **values: Any) -> bool:
-        statement = (
-            projects.update()
-            .where(*_as_seen(seen))
-            .values(preview_revision=_project.preview_revision + 1, **values)
-        )
-        return connection.execute(statement).rowcount == 1
+    return page.order_by(_preview.running_until, _preview.project_id).limit(limit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Statements:
-    """Built once, since that takes longer than running them."""
-
-    has_old: bool
-    """Whether the migration has not yet dropped the old columns."""
-    find: sa.Select[Any]
-    update: sa.Update
-    record: sa.Update
-
-    def values(self, seen: Preview, info: SandboxInfo) -> dict[str, Any]:
-        values = {"of_project": seen.project_id, "info": info.as_json()}
-        if self.has_old:
-            values |= {"box": info.sandbox_id, "url": info.preview_url}
-        return values
-
-
-def _build_statements(*, has_old: bool) -> _Statements:
-    columns = [column for column in _project if has_old or column.name not in OLD_COLUMNS]
-    of_project = _project.project_id == sa.bindparam("of_project")
-    written: dict[str, Any] = {"sandbox_info": sa.bindparam("info")}
-    if has_old:
-        written |= {"sandbox_id": sa.bindparam("box"), "preview_url": sa.bindparam("url")}
-    write = projects.update().values(preview_revision=_project.preview_revision + 1, **written)
-    return _Statements(
-        has_old=has_old,
-        find=sa.select(*columns).where(
-            of_project,
-            _project.owner_account_id == sa.bindparam("of_account"),
-            _project.deleted_at.is_(None),
-        ),
-        update=write.where(
-            of_project,
-            _project.preview_revision == sa.bindparam("of_revision"),
-            _project.deleted_at.is_(None),
-        ),
-        record=write.where(
-            of_project, _project.preview_attempt == sa.bindparam("of_attempt")
-        ).values(preview_attempt=None, preview_attempt_until=None),
+def _read_running(connection: sa.Connection, account_id: str, at: datetime) -> RunningPreviews:
+    statement = sa.select(_preview.project_id).where(
+        _preview.account_id == account_id, _preview.running_until > at
     )
+    return RunningPreviews(account_id, at, frozenset(connection.execute(statement).scalars()))
 
 
-def _as_seen(seen: Preview) -> tuple[sa.ColumnElement[bool], ...]:
-    return (
-        _project.project_id == seen.project_id,
-        _project.preview_revision == seen.revision,
-        _project.deleted_at.is_(None),
+def _read_again(connection: sa.Connection, fact: RunningPreviews) -> RunningPreviews:
+    return _read_running(connection, fact.account_id, fact.at)
+
+
+def _read_file_budget(connection: sa.Connection, about: FileBudget) -> FileBudget:
+    return about.beside(_file_bytes(connection, about.account_id, besides=about.project_id))
+
+
+def _file_bytes(connection: sa.Connection, account_id: str, *, besides: str | None) -> int:
+    """What the account's files take, but for those of one project."""
+    statement = (
+        sa.select(sa.func.coalesce(sa.func.sum(_file.size), 0))
+        .join_from(previews, project_files, _preview.project_id == _file.project_id)
+        .where(_preview.account_id == account_id, _preview.project_id != (besides or ""))
     )
+    return int(connection.execute(statement).scalar_one())
 
 
-def _require_room(
-    connection: sa.Connection, seen: Preview, running_limit: int, now: datetime
-) -> None:
-    """The account's row is held until the commit, so that no two starts see the same room."""
+_FACTS: Mapping[type, FactReader] = {
+    RunningPreviews: FactReader(
+        lock=lambda fact: f"sandyard previews {fact.account_id}", read=_read_again
+    ),
+    FileBudget: FactReader(
+        lock=lambda fact: f"sandyard files {fact.account_id}", read=_read_file_budget
+    ),
+}
+
+
+def _remove_files(connection: sa.Connection, before: Preview) -> None:
+    """The row is locked first, as by those who write files."""
+    as_seen = sa.select(_preview.project_id).where(
+        _preview.project_id == before.project_id, _preview.sequence == before.sequence
+    )
+    if connection.execute(as_seen.with_for_update()).first() is None:
+        raise StaleTransitionError
+    connection.execute(project_files.delete().where(_file.project_id == before.project_id))
+
+
+def _write_files(connection: sa.Connection, after: Preview, files: FileChanges) -> None:
+    contents = dict(files.written) | dict.fromkeys(files.deleted, b"")
+    statement = upsert(connection, project_files)
+    columns = ("content", "size", "is_deleted", "version", "updated_at")
+    statement = statement.on_conflict_do_update(
+        index_elements=[_file.project_id, _file.path],
+        set_={column: statement.excluded[column] for column in columns},
+    )
     connection.execute(
-        sa.select(users.c.id).where(users.c.account_id == seen.account_id).with_for_update()
+        statement,
+        [
+            {
+                "project_id": after.project_id,
+                "path": path,
+                "content": content,
+                "size": len(content),
+                "is_deleted": path in files.deleted,
+                "version": after.files_version,
+                "updated_at": files.at,
+            }
+            for path, content in sorted(contents.items())
+        ],
     )
-    runs = _info_field(connection, "end_time") > iso(now)
-    being_made = _project.preview_attempt_until > now
-    running = connection.execute(
-        sa.select(sa.func.count()).where(
-            _project.owner_account_id == seen.account_id,
-            _project.project_id != seen.project_id,
-            _project.deleted_at.is_(None),
-            sa.or_(runs, being_made),
-        )
-    ).scalar_one()
-    if running >= running_limit:
-        raise PreviewsLimitError(details={"limit": running_limit, "running": running})
 
 
-def _info_field(connection: sa.Connection, name: str) -> sa.ColumnElement[str]:
+def _made_by(connection: sa.Connection) -> sa.ColumnElement[str]:
+    """The attempt that made the recorded sandbox."""
     if connection.dialect.name == "sqlite":
-        return sa.func.json_extract(_project.sandbox_info, f"$.{name}", type_=sa.String)
-    return sa.cast(_project.sandbox_info.op("->>")(name), sa.String)
-
-
-def _lock_files(connection: sa.Connection, project_id: str) -> int:
-    """The version; the project is neither deleted nor archived before the commit."""
-    project = connection.execute(
-        sa.select(_project.files_version, _project.status)
-        .where(_project.project_id == project_id, _project.deleted_at.is_(None))
-        .with_for_update()
-    ).first()
-    if project is None:
-        raise PreviewProjectNotFoundError
-    if project.status == "archived":
-        raise PreviewProjectArchivedError
-    version: int = project.files_version
-    return version
-
-
-def _change_files(
-    connection: sa.Connection,
-    project_id: str,
-    changes: ChangeSet,
-    limits: FileLimits,
-    now: datetime,
-) -> int:
-    version = _lock_files(connection, project_id)
-    there = {
-        row.path: row
-        for row in connection.execute(
-            sa.select(project_files).where(
-                _file.project_id == project_id, _file.is_deleted.is_(False)
-            )
-        )
-    }
-    check_changes(changes, {path: row.size for path, row in there.items()}, limits)
-    deleted = there.keys() & changes.deleted
-    if changes.is_whole:
-        deleted |= there.keys() - changes.written.keys()
-    written = {
-        path: content
-        for path, content in changes.written.items()
-        if path not in there or bytes(there[path].content) != content
-    }
-    if not written and not deleted:
-        return version
-    contents = written | dict.fromkeys(deleted, b"")
-    for path, content in sorted(contents.items()):
-        row = {
-            "content": content,
-            "size": len(content),
-            "is_deleted": path in deleted,
-            "version": version + 1,
-            "updated_at": now,
-        }
-        statement = upsert(connection, project_files).values(
-            project_id=project_id, path=path, **row
-        )
-        connection.execute(
-            statement.on_conflict_do_update(index_elements=[_file.project_id, _file.path], set_=row)
-        )
-    connection.execute(
-        projects.update().where(_project.project_id == project_id).values(files_version=version + 1)
-    )
-    return version + 1
+        return sa.func.json_extract(_preview.sandbox_info, "$.attempt", type_=sa.String)
+    return sa.cast(_preview.sandbox_info.op("->>")("attempt"), sa.String)

@@ -1,48 +1,44 @@
-"""The columns and tables that Previews use, in the Platform's schema; its migrations make them."""
+"""Previews' SQL tables, as the queries see them; the migrations make them."""
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from sandyard.kit.sql_types import BIG_ID, UtcTime
+from sandyard.kit.events_sql import event_table
+from sandyard.kit.jobs_sql import job_table
+from sandyard.kit.sql_types import UtcTime
 
-metadata = sa.MetaData(schema="platform")
+SCHEMA = "previews"
 
-projects = sa.Table(
-    "projects",
+metadata = sa.MetaData(schema=SCHEMA)
+
+previews = sa.Table(
+    "previews",
     metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("project_id", sa.String(25), nullable=False),
-    sa.Column("owner_account_id", sa.String(12), nullable=False),
-    sa.Column("status", sa.String(20), nullable=False),
+    sa.Column("project_id", sa.String(25), primary_key=True),
+    sa.Column("account_id", sa.String(12), nullable=False),
     sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("deleted_at", UtcTime),
     sa.Column("sandbox_id", sa.Text),
     sa.Column("preview_url", sa.Text),
     sa.Column(
         "sandbox_info",
         sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql"),
     ),
-    sa.Column("preview_revision", sa.Integer, nullable=False),
-    sa.Column("preview_attempt", sa.String(64)),
-    sa.Column("preview_attempt_until", UtcTime),
+    sa.Column("attempt", sa.String(64)),
+    sa.Column("attempt_until", UtcTime),
+    sa.Column("running_until", UtcTime),
     sa.Column("files_version", sa.Integer, nullable=False),
+    sa.Column("last_checked", UtcTime),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
 )
-"""`sandbox_id` and `preview_url` are what `sandbox_info` replaces; both are written as long as
-they are there."""
-
-users = sa.Table(
-    "users",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("account_id", sa.String(12), nullable=False),
-)
+"""A row for every project that ever had files or a preview. `created_at` is the project's;
+`running_until` is `Preview.running_until`, to be searched for. `sandbox_info` replaces
+`sandbox_id` and `preview_url`; all are written while they are there."""
 
 project_files = sa.Table(
     "project_files",
     metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("project_id", sa.String(25), nullable=False),
-    sa.Column("path", sa.String(512), nullable=False),
+    sa.Column("project_id", sa.String(25), primary_key=True),
+    sa.Column("path", sa.String(512), primary_key=True),
     sa.Column("content", sa.LargeBinary, nullable=False),
     sa.Column("size", sa.Integer, nullable=False),
     sa.Column("is_deleted", sa.Boolean, nullable=False),
@@ -50,3 +46,8 @@ project_files = sa.Table(
     sa.Column("updated_at", UtcTime, nullable=False),
 )
 """One row per path; `version` is of the change set that wrote or deleted it last."""
+
+jobs = job_table(metadata)
+events = event_table(metadata)
+SUBJECTS = (previews.c.project_id,)
+"""What events are about."""

@@ -1,0 +1,142 @@
+"""Attempts to make a sandbox, from their record to what became of them."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.keyed_locks import KeyedLocks
+from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.previews.errors import PreviewBusyError
+from sandyard.previews.model import (
+    Attempt,
+    Preview,
+    SandboxInfo,
+    abandon_attempt,
+    may_be_running,
+    record_sandbox,
+    to_milliseconds,
+)
+from sandyard.previews.ports import PreviewStore
+from sandyard.previews.providers.errors import PreviewElsewhereError
+from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
+
+_POLL_SEC = 0.1
+_LOOK_EVERY_SEC = 2.0
+
+
+class Attempts:
+    """What attempts made, found, recorded and ended. Raises PreviewElsewhereError for what another
+    node has, until it has surely ended there."""
+
+    def __init__(
+        self, store: PreviewStore, provider: PreviewProvider, *, clock: Clock, ttl: timedelta
+    ) -> None:
+        self._store = store
+        self._provider = provider
+        self._clock = clock
+        self._ttl = ttl
+        self._locks = KeyedLocks()
+
+    async def adopt(self, preview: Preview, attempt: Attempt, cause: Cause) -> bool:
+        """Record what an attempt made whose maker has not; its files are brought up to date by
+        whoever syncs it. False if there is nothing of it."""
+        found = await self._find(preview, attempt)
+        if found is None:
+            return False
+        info = info_of(found, attempt, files_version=0)
+        if not await self.record(preview, info, cause):
+            await self.kill_unless_recorded(preview.project_id, found)
+        return True
+
+    async def settle(self, preview: Preview, attempt: Attempt, cause: Cause) -> None:
+        """Record what an attempt made whose time is over, or that it made nothing."""
+        if not await self.adopt(preview, attempt, cause):
+            await self.change(preview, lambda it: abandon_attempt(it, attempt.id, cause=cause))
+
+    async def end_sandboxes(self, preview: Preview) -> bool:
+        """End all that runs of the preview; False while an attempt is under way, because its maker
+        records what it made before it can be ended."""
+        now = self._now()
+        if preview.attempt is not None:
+            if now < preview.attempt.until:
+                return False
+            made = await self._find(preview, preview.attempt)
+            if made is not None:
+                await self._provider.kill(made.sandbox_id)
+        if preview.info is not None and may_be_running(preview.info, now=now):
+            await self._provider.kill(preview.info.sandbox_id)
+        return True
+
+    async def record(self, preview: Preview, info: SandboxInfo, cause: Cause) -> bool:
+        """False if its attempt stands no more."""
+        checked_at = self._now()
+        return await self.change(
+            preview, lambda it: record_sandbox(it, info, checked_at=checked_at, cause=cause)
+        )
+
+    async def kill_unless_recorded(self, project_id: str, sandbox: PreviewSandbox) -> None:
+        """For a sandbox whose attempt stands no more: another may have recorded it, or made one."""
+        current = await self._store.find(project_id)
+        if current is None or not current.has_sandbox(sandbox.sandbox_id):
+            await self._provider.kill(sandbox.sandbox_id)
+
+    async def change(
+        self, preview: Preview, decide: Callable[[Preview], Transition[Preview] | None]
+    ) -> bool:
+        """Apply what is decided, anew if another change came first; False if nothing is to be."""
+        current: Preview | None = preview
+        async with self._locks.of(preview.project_id):
+            async for _ in Tries():
+                transition = None if current is None else decide(current)
+                if transition is None:
+                    return False
+                if await self._store.apply(transition):
+                    return True
+                current = await self._store.find(preview.project_id)
+        raise PreviewBusyError
+
+    async def _find(self, preview: Preview, attempt: Attempt) -> PreviewSandbox | None:
+        try:
+            return await self._provider.find_attempt(
+                project_id=preview.project_id, attempt=attempt.id
+            )
+        except PreviewElsewhereError:
+            if self._now() < attempt.until + self._ttl:
+                raise
+            return None  # whatever it made there has come to its end
+
+    def _now(self) -> datetime:
+        return utc_time(self._clock.now())
+
+
+def info_of(made: PreviewSandbox, attempt: Attempt, *, files_version: int) -> SandboxInfo:
+    return SandboxInfo(
+        sandbox_id=made.sandbox_id,
+        preview_url=made.preview_url,
+        start_time=to_milliseconds(made.start_time),
+        end_time=to_milliseconds(made.end_time),
+        attempt=attempt.id,
+        files_version=files_version,
+    )
+
+
+class AttemptWait:
+    """How long another caller's attempt, or the end of a sandbox that is gone, is waited for, and
+    how often the provider is asked."""
+
+    def __init__(self, wait_sec: float) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._busy_at = self._now() + wait_sec
+        self._look_at = self._now()
+
+    def is_time_to_look(self) -> bool:
+        is_time = self._now() >= self._look_at
+        if is_time:
+            self._look_at = self._now() + _LOOK_EVERY_SEC
+        return is_time
+
+    async def pause(self) -> None:
+        if self._now() > self._busy_at:
+            raise PreviewBusyError
+        await asyncio.sleep(_POLL_SEC)

@@ -1,0 +1,225 @@
+"""`PreviewProvider` on this machine, by a runtime."""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sandyard.kit.clock import Clock, SystemClock, utc_time
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.ids import holder_id
+from sandyard.kit.node import require_here
+from sandyard.previews.providers.errors import (
+    PreviewElsewhereError,
+    ProviderCanNotStartError,
+    ProviderTimeoutError,
+    ProviderTroubleError,
+    SandboxGoneError,
+)
+from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.providers.site_server import SITE_SERVER
+from sandyard.runtime.errors import (
+    AttemptEndedError,
+    InvalidRunIdError,
+    IsolationMissingError,
+    NotRunningError,
+    RunNotFoundError,
+    StartFailedError,
+)
+from sandyard.runtime.model import (
+    Ended,
+    FileChanges,
+    Files,
+    Limits,
+    Program,
+    RunId,
+    Running,
+    RunState,
+    Starting,
+)
+from sandyard.runtime.ports import Runtime
+
+_SITE = "site"
+_SERVER = "server.py"
+_SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
+_LOOK_SEC = 0.02
+_ON_NODE = "_"
+"""Between what is an attempt's own in its id and the node."""
+
+
+class LocalPreviewProvider:
+    """`PreviewProvider` on this machine. A sandbox's id is its project's and its attempt's, and an
+    attempt's names the node that makes it; an older one names none and is looked for here.
+
+    The project's files are served as they are, and none of them is run. What is kept of those
+    that ended by themselves is dropped by `clear_ended`.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        limits: Limits,
+        *,
+        node: str,
+        clock: Clock | None = None,
+        start_timeout_sec: float = 30,
+    ) -> None:
+        self._runtime = runtime
+        self._limits = limits
+        self._node = node
+        self._clock = clock or SystemClock()
+        self._start_timeout_sec = start_timeout_sec
+
+    def make_attempt_id(self) -> str:
+        return f"{holder_id()}{_ON_NODE}{self._node}"
+
+    async def create(
+        self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
+    ) -> PreviewSandbox:
+        run_id = self._here(RunId("preview", project_id, attempt))
+        limits = replace(self._limits, max_running_sec=ttl.total_seconds())
+        with _translated():
+            try:
+                return _sandbox(await self._runtime.start(run_id, _program(files), limits))
+            except AttemptEndedError as error:
+                raise SandboxGoneError from error
+            except StartFailedError as error:
+                await self._clear(run_id)
+                raise ProviderCanNotStartError(reason=f"{error.code}: {error}") from error
+            except IsolationMissingError as error:
+                raise ProviderCanNotStartError(error.message) from error
+
+    async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
+        try:
+            return await self.get(_sandbox_id(RunId("preview", project_id, attempt)))
+        except SandboxGoneError:
+            return None
+
+    async def get(self, sandbox_id: str) -> PreviewSandbox:
+        return _sandbox(await self._get_running(self._run_id(sandbox_id)))
+
+    async def end_time(self, sandbox_id: str) -> datetime:
+        return utc_time((await self._get_running(self._run_id(sandbox_id))).deadline_at)
+
+    async def write_files(
+        self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
+    ) -> None:
+        run_id = self._run_id(sandbox_id)
+        await self._get_running(run_id)
+        changes = FileChanges(
+            written=_under_site(written), deleted=frozenset(f"{_SITE}/{path}" for path in deleted)
+        )
+        with _translated():
+            await self._runtime.write_files(run_id, changes)
+
+    async def extend(self, sandbox_id: str, *, ttl: timedelta) -> None:
+        run_id = self._run_id(sandbox_id)
+        await self._get_running(run_id)
+        with _translated():
+            deadline_at = self._clock.now() + ttl.total_seconds()
+            await self._runtime.extend(run_id, deadline_at=deadline_at)
+
+    async def kill(self, sandbox_id: str) -> None:
+        try:
+            run_id = self._run_id(sandbox_id)
+        except SandboxGoneError:
+            return
+        with _translated():
+            await self._clear(run_id)
+
+    async def close(self) -> None:
+        """Nothing is held here; the runtime's supervisors go on."""
+
+    async def clear_ended(self) -> int:
+        """Drop what is kept of previews that have ended; how many. For a job, every few minutes."""
+        with _translated():
+            runs = await self._runtime.list_runs("preview")
+            ended = [each for each in runs if isinstance(each, Ended)]
+            for each in ended:
+                await self._clear(each.run_id)
+        return len(ended)
+
+    async def running(self) -> Sequence[PreviewSandbox]:
+        with _translated():
+            runs = await self._runtime.list_runs("preview")
+        return [_sandbox(each) for each in runs if isinstance(each, Running)]
+
+    def _run_id(self, sandbox_id: str) -> RunId:
+        """Of another provider's sandboxes this one has none."""
+        try:
+            project_id, attempt = sandbox_id.split(".")
+            run_id = RunId("preview", project_id, attempt)
+        except (ValueError, InvalidRunIdError) as error:
+            raise SandboxGoneError from error
+        return self._here(run_id)
+
+    def _here(self, run_id: RunId) -> RunId:
+        _, _, node = run_id.attempt.partition(_ON_NODE)
+        require_here(node or None, node=self._node, error=PreviewElsewhereError)
+        return run_id
+
+    async def _get_running(self, run_id: RunId) -> Running:
+        """One that is starting is waited for: whoever started it may be dead."""
+        until = time.monotonic() + self._start_timeout_sec
+        while isinstance(run := await self._find(run_id), Starting):
+            if time.monotonic() > until:
+                raise ProviderTimeoutError(reason=f"{run_id} is still starting")
+            await asyncio.sleep(_LOOK_SEC)
+        if isinstance(run, Running):
+            return run
+        raise SandboxGoneError
+
+    async def _find(self, run_id: RunId) -> RunState | None:
+        with _translated():
+            return await self._runtime.find(run_id)
+
+    async def _clear(self, run_id: RunId) -> None:
+        """Stop it and keep nothing, whoever else is doing the same."""
+        try:
+            ended = await self._runtime.stop(run_id)
+            if ended.snapshot is not None:
+                await self._runtime.delete_snapshot(ended.snapshot.id)
+            await self._runtime.forget(run_id)
+        except RunNotFoundError:
+            return
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The runtime's errors as a provider's: unavailable, or gone if it does not run any more."""
+    try:
+        yield
+    except (RunNotFoundError, NotRunningError) as error:
+        raise SandboxGoneError from error
+    except ProviderTroubleError:
+        raise
+    except UnavailableError as error:
+        raise ProviderTroubleError(
+            error.message, retry_after=error.retry_after, reason=error.reason
+        ) from error
+
+
+def _program(files: Mapping[str, bytes]) -> Program:
+    """The site lies beside the Procfile, so that a project's own Procfile is just one file."""
+    own = {"Procfile": _SERVE_SITE.encode(), _SERVER: SITE_SERVER.encode()}
+    return Program(Files(own | _under_site(files)))
+
+
+def _under_site(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {f"{_SITE}/{path}": content for path, content in files.items()}
+
+
+def _sandbox_id(run_id: RunId) -> str:
+    return f"{run_id.id}.{run_id.attempt}"
+
+
+def _sandbox(running: Running) -> PreviewSandbox:
+    return PreviewSandbox(
+        sandbox_id=_sandbox_id(running.run_id),
+        preview_url=running.url,
+        start_time=utc_time(running.started_at),
+        end_time=utc_time(running.deadline_at),
+        attempt=running.run_id.attempt,
+    )

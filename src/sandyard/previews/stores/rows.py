@@ -1,0 +1,99 @@
+"""Rows of previews, with the old columns or without them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
+import sqlalchemy as sa
+
+from sandyard.kit.sql_transitions import EntityTable
+from sandyard.kit.transitions import Entity
+from sandyard.previews.model import Attempt, Preview, SandboxInfo, iso
+from sandyard.previews.stores.tables import SCHEMA, previews
+
+MIGRATED_TTL = timedelta(minutes=30)
+"""How long a sandbox of the old columns is taken to have lived: they do not say."""
+OLD_COLUMNS = ("sandbox_id", "preview_url")
+
+Reads = Literal["new", "old"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewTable(EntityTable[Preview]):
+    """Previews to rows and back."""
+
+    entity: type[Preview] = Preview
+    table: sa.Table = previews
+    has_old: bool = True
+    """Whether the old columns are there; if so they are written too."""
+    reads: Reads = "new"
+
+    def row(self, entity: Entity) -> dict[str, Any]:
+        preview = cast("Preview", entity)
+        info, attempt = preview.info, preview.attempt
+        old = {
+            "sandbox_id": info and (info.sandbox_id or None),
+            "preview_url": info and (info.preview_url or None),
+        }
+        return (old if self.has_old else {}) | {
+            "project_id": preview.project_id,
+            "account_id": preview.account_id,
+            "created_at": preview.created_at,
+            "sandbox_info": info and info.as_json(),
+            "attempt": attempt and attempt.id,
+            "attempt_until": attempt and attempt.until,
+            "running_until": preview.running_until,
+            "files_version": preview.files_version,
+            "last_checked": preview.last_checked,
+            "sequence": preview.sequence,
+        }
+
+    def preview(self, row: Any) -> Preview:
+        recorded = SandboxInfo.from_json(row.sandbox_info) if row.sandbox_info else None
+        info = recorded
+        if self.has_old and (recorded is None or self.reads == "old"):
+            info = _info_of_old(row, recorded)
+        return Preview(
+            project_id=row.project_id,
+            account_id=row.account_id,
+            created_at=row.created_at,
+            info=info,
+            attempt=None if row.attempt is None else Attempt(row.attempt, row.attempt_until),
+            files_version=row.files_version,
+            last_checked=row.last_checked if info is recorded else None,
+            sequence=row.sequence,
+        )
+
+    def preview_with(self, row: Any, values: Mapping[str, Any]) -> Preview:
+        """The preview of a row in which these values are different."""
+        return self.preview(SimpleNamespace(**{**row._mapping, **values}))  # noqa: SLF001 - public
+
+
+def migrated_info(row: Any) -> dict[str, Any] | None:
+    """What `sandbox_info` becomes for a row that has the old columns alone; `migrated` marks it,
+    so that a rollback knows what to take away."""
+    if row.sandbox_id is None and row.preview_url is None:
+        return None
+    return {
+        "sandbox_id": row.sandbox_id,
+        "preview_url": row.preview_url,
+        "start_time": iso(row.created_at),
+        "end_time": iso(row.created_at + MIGRATED_TTL),
+        "migrated": True,
+    }
+
+
+def has_old_columns(connection: sa.Connection) -> bool:
+    columns = sa.inspect(connection).get_columns(previews.name, schema=SCHEMA)
+    return set(OLD_COLUMNS) <= {column["name"] for column in columns}
+
+
+def _info_of_old(row: Any, info: SandboxInfo | None) -> SandboxInfo | None:
+    """What the old columns say; the times are those of `sandbox_info`, if it is of the same
+    sandbox."""
+    if info is not None and info.sandbox_id == (row.sandbox_id or ""):
+        return info
+    migrated = migrated_info(row)
+    return None if migrated is None else SandboxInfo.from_json(migrated)

@@ -1,0 +1,29 @@
+"""A check that the events of Previews lead to what the store holds."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from sandyard.kit.events import EventLog
+from sandyard.kit.verification import HistoryReport, verify_history
+from sandyard.previews.model import Preview
+from sandyard.previews.ports import RemovablePreviews
+
+_PAGE = 500
+
+
+class KnownPreviews(RemovablePreviews, Protocol):
+    async def find(self, project_id: str) -> Preview | None: ...
+
+
+async def verify(
+    store: KnownPreviews, log: EventLog, *, progress: Callable[[int], None] = lambda _: None
+) -> HistoryReport:
+    """Fold the events of every preview and compare, while traffic flows."""
+    return await verify_history(_pages(store), store.find, log, progress=progress)
+
+
+async def _pages(store: KnownPreviews) -> AsyncIterator[Sequence[Preview]]:
+    after = ""
+    while page := await store.page(after=after, limit=_PAGE):
+        yield page
+        after = page[-1].project_id

@@ -1,0 +1,123 @@
+"""What happens between two steps of a use case does not get lost."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from sandyard.kit.transitions import Cause
+from sandyard.previews.errors import PreviewBusyError, PreviewProjectArchivedError
+from sandyard.previews.files import ChangeSet, ProjectFile
+from sandyard.previews.model import abandon_attempt
+from sandyard.previews.providers.e2b import E2bProvider
+from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.stores.sql import SqlPreviewStore
+from tests.e2b_double import API_KEY, E2bDouble
+from tests.preview_apis import QUICK, PreviewApi, another_replica, minutes
+
+Meanwhile = Callable[[], Awaitable[object]]
+
+
+class SlowProvider(E2bProvider):
+    """Something happens between its finding an attempt and its saying so."""
+
+    meanwhile: Meanwhile | None = None
+
+    async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
+        found = await super().find_attempt(project_id=project_id, attempt=attempt)
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile = None
+            await meanwhile()
+        return found
+
+
+class SlowStore(SqlPreviewStore):
+    """Something happens before it reads files."""
+
+    meanwhile: Meanwhile | None = None
+
+    async def files(self, project_id: str) -> Sequence[ProjectFile]:
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile = None
+            await meanwhile()
+        return await super().files(project_id)
+
+
+@pytest.fixture
+def provider(double: E2bDouble) -> SlowProvider:
+    return SlowProvider(API_KEY, api_url=double.url, sandbox_url=double.url, timeouts=QUICK)
+
+
+async def test_a_project_that_is_archived_during_a_sync_gets_no_sandbox(
+    api: PreviewApi, double: E2bDouble, provider: SlowProvider
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    double.inject("drop", "create", times=1)
+    assert (await api.call("POST", f"/projects/{project}/sync", caller)).status_code == 503
+    api.clock.advance(minutes(2))
+    provider.meanwhile = lambda: api.post(f"/projects/{project}/archive", caller)
+    previews = another_replica(api, provider)
+    with pytest.raises(PreviewProjectArchivedError):
+        await previews.sync(project, account_id=caller.account_id, actor="system")
+    assert double.boxes == []
+    await previews.close()
+
+
+async def test_a_found_sandbox_whose_attempt_stands_no_more_is_killed(
+    api: PreviewApi, double: E2bDouble, provider: SlowProvider
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    double.inject("drop_after", "create", times=1)
+    assert (await api.call("POST", f"/projects/{project}/sync", caller)).status_code == 503
+    [found] = double.boxes
+    store = SqlPreviewStore(api.previews.database)
+
+    async def abandon() -> None:
+        preview = await store.find(project)
+        assert preview is not None
+        assert preview.attempt is not None
+        cause = Cause.by("system", api.clock)
+        abandoned = abandon_attempt(preview, preview.attempt.id, cause=cause)
+        assert abandoned is not None
+        assert await store.apply(abandoned)
+
+    provider.meanwhile = abandon
+    previews = another_replica(api, provider)
+    synced = await previews.sync(project, account_id=caller.account_id, actor="system")
+    assert synced.was_made
+    assert [box.sandbox_id for box in double.boxes] == [synced.info.sandbox_id]
+    assert synced.info.sandbox_id != found.sandbox_id
+    await previews.close()
+
+
+async def test_a_sandbox_that_runs_but_takes_no_files_is_asked_with_pauses_and_not_for_ever(
+    api: PreviewApi, double: E2bDouble, provider: SlowProvider
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    await api.sync(caller, project)
+    await api.put_files(caller, project, {"index.html": "new"})
+    double.inject("not_found", "connect")
+    double.reset_counts()
+    previews = another_replica(api, provider)
+    with pytest.raises(PreviewBusyError):
+        await previews.sync(project, account_id=caller.account_id, actor="system")
+    assert 1 < double.calls["connect"] <= 7, "half a second, with pauses of a tenth"
+    await previews.close()
+
+
+async def test_where_nothing_is_different_the_version_is_that_of_the_files(
+    api: PreviewApi, provider: SlowProvider
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller)
+    store = SlowStore(api.previews.database)
+    store.meanwhile = lambda: api.put_files(caller, project, {"a.txt": "same"})
+    previews = another_replica(api, provider, store=store)
+    same = ChangeSet({"a.txt": b"same"})
+    version = await previews.change_files(
+        project, same, account_id=caller.account_id, actor="system"
+    )
+    assert version == 1
+    await previews.close()

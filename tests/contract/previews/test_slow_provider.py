@@ -1,0 +1,79 @@
+"""A provider that takes its time does not keep a status waiting if its last answer is fresh."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandyard.previews.providers.e2b import E2bTimeouts
+from sandyard.previews.stores.sql import SqlPreviewStore
+from tests.e2b_double import E2bDouble
+from tests.preview_apis import PreviewApi, minutes, preview_api
+from tests.preview_providers import connect_to
+
+LONG = E2bTimeouts(request_sec=30)
+SOON_SEC = 5
+"""Far less than the provider may take, far more than a status needs."""
+
+
+@pytest.fixture
+async def api(
+    database_url: str | None, tmp_path: Path, double: E2bDouble
+) -> AsyncIterator[PreviewApi]:
+    provider = connect_to(double, timeouts=LONG)
+    async with preview_api(database_url, tmp_path, double, provider=provider) as api:
+        yield api
+
+
+async def test_while_it_hangs_the_last_answer_is_told_marked_stale(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    made = await api.sync(caller, project)
+    double.inject("hang", "get")
+    api.clock.advance(minutes(1))
+    async with asyncio.timeout(SOON_SEC):
+        answers = await asyncio.gather(*(api.status(caller, project) for _ in range(3)))
+    for answer in answers:
+        assert (answer["status"], answer["stale"]) == ("running", True)
+        known = answer["sandbox_info"]
+        assert known["sandbox_id"] == made["data"]["sandbox_info"]["sandbox_id"]
+        assert known["end_time"] == made["data"]["sandbox_info"]["end_time"]
+    assert double.calls["get"] == 2, "one for the create, and one for all who asked"
+
+
+async def test_an_answer_that_comes_late_is_recorded_all_the_same(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    await api.sync(caller, project)
+    double.inject("slow", "get", seconds=1.2)
+    api.clock.advance(minutes(4))
+    assert (await api.status(caller, project))["stale"]
+    store = SqlPreviewStore(api.previews.database)
+    before = await store.find(project)
+    assert before is not None
+    async with asyncio.timeout(20):
+        while (now := await store.find(project)) == before:
+            await asyncio.sleep(0.05)
+    assert now is not None
+    assert now.last_checked is not None
+    assert before.last_checked is not None
+    assert now.last_checked > before.last_checked
+    api.clock.advance(minutes(4))
+    assert (await api.status(caller, project))["stale"], "fresh by the answer that came late"
+
+
+async def test_where_nothing_fresh_is_known_the_answer_is_waited_for(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    await api.sync(caller, project)
+    double.inject("slow", "get", seconds=1.2)
+    api.clock.advance(minutes(6))
+    answer = await api.status(caller, project)
+    assert (answer["status"], answer["stale"]) == ("running", False)
