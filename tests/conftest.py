@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
@@ -23,6 +24,12 @@ from tests.engines import (
     postgres_folder,
     postgres_server,
 )
+
+# How long an example takes says how busy the machine is, not whether it is right.
+settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +63,7 @@ async def store(
 ) -> AsyncIterator[PoolStore]:
     if request.param == "dynamodb":
         async with pool_table(dynamo_url) as pool:
-            yield DynamoPoolStore(pool, clock=SystemClock(), reservoir_size=15, counts_age_sec=0)
+            yield DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15, counts_age_sec=0)
         return
     async with broker_database(request.param, tmp_path, postgres_url) as database:
         yield SqlPoolStore(database)

@@ -70,7 +70,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Stored:
     """A snapshot: the files, and how many processes E2B would have kept with them."""
 
     files: Path
@@ -81,7 +81,7 @@ class E2bMachines(E2bDouble):
     def __init__(self, folder: Path, environment: Mapping[str, str], api_key: str) -> None:
         super().__init__(api_key)
         self.machines: dict[str, Machine] = {}
-        self.snapshots: dict[str, Kept] = {}
+        self.snapshots: dict[str, Stored] = {}
         self.is_measuring = True
         self._folder = folder
         self._environment = environment
@@ -230,7 +230,7 @@ class E2bMachines(E2bDouble):
         if files.exists():
             shutil.rmtree(files)
         shutil.copytree(machine.home, files, symlinks=True)
-        self.snapshots[snapshot_id] = Kept(files, len(list(machine.pids())))
+        self.snapshots[snapshot_id] = Stored(files, len(list(machine.pids())))
         return answer(201, _described(snapshot_id))
 
     async def _list_snapshots(self, request: web.Request) -> web.Response:

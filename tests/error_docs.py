@@ -14,8 +14,9 @@ _SECTIONS = {
     "sandyard.telemetry.": "Telemetry",
     "sandyard.platform.": "The Platform",
     "sandyard.previews.": "Previews",
+    "sandyard.runtime.": "The runtime",
 }
-_NOT_IMPORTED = ("__main__", ".migrations", ".supervisor", ".gate", ".launch", ".carry")
+_NOT_IMPORTED = ("__main__", ".migrations", ".supervisor", ".egress_proxy", ".launch", ".forward")
 _OF_COMMANDS = ("sandyard.telemetry.fleet.",)
 _HEAD = """# Errors
 

@@ -46,7 +46,7 @@ class Person:
 
 def mailed_token(server: ServerProcess, *, number: int) -> str:
     """The token in the so-manieth mail, as soon as it is there."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while len(mails := read_outbox(server.data_dir)) < number:
         assert time.monotonic() < deadline, "the mail did not come"
         time.sleep(0.02)
@@ -77,7 +77,7 @@ def signed_up(server: ServerProcess, username: str, *, mail: int) -> Person:
     return person
 
 
-def until(answers: Callable[[], Any], *, within_sec: float = 20) -> Any:
+def until(answers: Callable[[], Any], *, within_sec: float = 60) -> Any:
     """The first answer that is something."""
     deadline = time.monotonic() + within_sec
     while not (answer := answers()):

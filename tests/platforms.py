@@ -5,7 +5,7 @@ import email.policy
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from email.parser import BytesParser
@@ -24,15 +24,17 @@ from sqlalchemy import event
 from sandyard.bootstrap.platform import OUTBOX, PlatformPart, build_platform
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.middleware import InFlight
-from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import account_id, resource_id
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
-from sandyard.platform.accounts.model import new_account
+from sandyard.kit.transitions import Cause
+from sandyard.platform.accounts.model import create_account
 from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.accounts.service import Makers
-from sandyard.platform.accounts.sql import SqlAccountStore
+from sandyard.platform.entities import platform_transitions
 from sandyard.platform.principal import Role
-from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.projects.model import create_default_project
+from sandyard.platform.schema import MIGRATIONS as PLATFORM_MIGRATIONS
+from sandyard.previews.stores.sql import MIGRATIONS as PREVIEWS_MIGRATIONS
 from sandyard.settings import Settings, load_settings
 from tests.clocks import ManualClock
 from tests.engines import create_database
@@ -65,19 +67,22 @@ class PlatformApi:
         """An account that is there and logged in."""
         self._last += 1
         username = username or f"user-{self._last}"
-        now = utc_time(self.clock.now())
-        account = new_account(
+        cause = Cause.by("operator", self.clock)
+        made = create_account(
             account_id=account_id(),
-            email=f"{username.lower()}@example.com",
+            email=f"{username}@example.com",
             username=username,
             full_name=None,
             password_hash=await self.part.passwords.hash(PASSWORD),
-            now=now,
             role=role,
+            cause=cause,
         )
-        store = SqlAccountStore(self.part.database)
-        await store.add_account(account, project_id=resource_id("prj"))
-        login = self.part.logins.issue(account_id=account.account_id, token_version=0, now=now)
+        account = made.result
+        project = create_default_project(
+            project_id=resource_id("prj"), account_id=account.account_id, cause=cause
+        )
+        assert await platform_transitions(self.part.database).apply(made, project)
+        login = self.part.logins.issue(account_id=account.account_id, token_version=0, now=cause.at)
         headers = {"Authorization": f"Bearer {login.access_token}"}
         return Caller(account.account_id, account.email, username, headers)
 
@@ -128,15 +133,18 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class MigratedEngines:
-    """A database of each engine at the newest schema, to be copied for each test."""
+    """A database of each engine at the newest schemas of the Platform and Previews, to be copied
+    for each test."""
 
     sqlite: Path
+    """The folder with the files."""
     postgres_url: str
 
     async def copy(self, engine: str, data_dir: Path) -> str | None:
         """A database of its own; its URL, or None if it is a file in the data dir."""
         if engine == "sqlite":
-            shutil.copy(self.sqlite, data_dir / "platform.db")
+            for file in self.sqlite.glob("*.db"):
+                shutil.copy(file, data_dir)
             return None
         name = f"test_{uuid4().hex[:12]}"
         url = sa.make_url(self.postgres_url)
@@ -153,16 +161,17 @@ class MigratedEngines:
 def migrate_engines(folder: Path, postgres_url: str) -> MigratedEngines:
     async def migrate() -> str:
         url = await create_database(postgres_url)
-        databases: list[Database] = [
-            SqliteDatabase(folder / "platform.db", schema="platform"),
-            PostgresDatabase(sa.make_url(url), pool_size=1),
-        ]
-        for database in databases:
-            await MIGRATIONS.upgrade(database)
-            await database.close()
+        for migrations in (PLATFORM_MIGRATIONS, PREVIEWS_MIGRATIONS):
+            databases: list[Database] = [
+                SqliteDatabase(folder / f"{migrations.part}.db", schema=migrations.part),
+                PostgresDatabase(sa.make_url(url), pool_size=1),
+            ]
+            for database in databases:
+                await migrations.upgrade(database)
+                await database.close()
         return url
 
-    return MigratedEngines(folder / "platform.db", asyncio.run(migrate()))
+    return MigratedEngines(folder, asyncio.run(migrate()))
 
 
 @asynccontextmanager
@@ -172,13 +181,14 @@ async def platform_api(
     clock: ManualClock,
     *,
     make: Makers | None = None,
+    passwords: Argon2Passwords | None = None,
     **settings: Any,
 ) -> AsyncIterator[PlatformApi]:
     part = build_platform(
         platform_settings(url, **settings),
         data_dir=data_dir,
         clock=clock,
-        passwords=Argon2Passwords(**CHEAP_PASSWORDS),
+        passwords=passwords or Argon2Passwords(**CHEAP_PASSWORDS),
         make=make,
     )
     app = create_app(
@@ -193,20 +203,38 @@ async def platform_api(
         await part.close()
 
 
+@asynccontextmanager
+async def platform_replicas(
+    url: str | None, data_dir: Path, clock: ManualClock, **settings: Any
+) -> AsyncIterator[list[PlatformApi]]:
+    """Two on PostgreSQL; a SQLite file has one process."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(platform_api(url, data_dir, clock, **settings))
+            for _ in range(1 if url is None else 2)
+        ]
+
+
 def platform_settings(
     url: str | None,
     *,
     sandboxes: dict[str, Any] | None = None,
     e2b: dict[str, Any] | None = None,
+    trusted_proxies: str | None = None,
     **settings: Any,
 ) -> Settings:
     loaded = load_settings()
-    unlimited = {"attempts_per_account": "100000/minute", "attempts_per_address": "100000/minute"}
+    unlimited = {
+        "attempts_per_account": "100000/minute",
+        "attempts_per_address": "100000/minute",
+        "requests_per_account": "1000000/minute",
+    }
     secret = {"jwt_secret": SecretStr("j" * 40), "public_url": "http://test"}
     server = {
         "parts": "platform",
         "database_url": None if url is None else SecretStr(url),
         "database_pool_size": 4,
+        "trusted_proxies": trusted_proxies,
     }
     return replace(
         loaded,

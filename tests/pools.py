@@ -2,27 +2,69 @@
 
 from collections.abc import Sequence
 
-from sandyard.broker.model import Listed, Sandbox, Status
+from sandyard.broker.model import (
+    Action,
+    Listed,
+    Sandbox,
+    Status,
+    Tombstone,
+    decide_action,
+    decide_deleted,
+    decide_discovery,
+)
 from sandyard.broker.ports import PoolStore
+from sandyard.kit.events import fold
+from sandyard.kit.transitions import Cause, Transition, changed, state_of
 
 NOW = 1_800_000_000
 LAB_SEC = 4 * 3600
 
 
-def free_sandboxes(count: int, *, prefix: str = "lab", hours: float = 4) -> list[Sandbox]:
+def operator(now: int) -> Cause:
+    return Cause("operator", now * 1000)
+
+
+def discoveries(
+    count: int, *, prefix: str = "lab", hours: float = 4, now: int = NOW
+) -> list[Transition[Sandbox]]:
     return [
-        Sandbox.discovered(
+        decide_discovery(
             Listed(f"ext-{prefix}-{number}", f"{prefix}-{number:05}"),
             lab_duration_hours=hours,
-            now=NOW,
+            cause=Cause("job:sync", now * 1000),
         )
         for number in range(count)
     ]
 
 
+def free_sandboxes(count: int, *, prefix: str = "lab", hours: float = 4) -> list[Sandbox]:
+    return [each.result for each in discoveries(count, prefix=prefix, hours=hours)]
+
+
 async def fill(store: PoolStore, count: int, *, prefix: str = "lab", hours: float = 4) -> None:
-    added = await store.add(free_sandboxes(count, prefix=prefix, hours=hours))
-    assert added == count
+    applied = await store.apply(discoveries(count, prefix=prefix, hours=hours))
+    assert sum(applied) == count
+
+
+def ended(sandbox: Sandbox, now: int = NOW) -> Transition[Sandbox]:
+    """It goes to deletion, in whatever state it is."""
+    return changed(sandbox, sandbox.sent_to_deletion(now), "lease.ended", operator(now))
+
+
+def quarantined(sandbox: Sandbox, now: int = NOW) -> Transition[Sandbox]:
+    return decide_action(sandbox, Action.QUARANTINE, operator(now))
+
+
+def restored(sandbox: Sandbox, now: int = NOW) -> Transition[Sandbox]:
+    return decide_action(sandbox, Action.RESTORE, operator(now))
+
+
+def deleted(sandbox: Sandbox, now: int = NOW) -> Transition[Sandbox | Tombstone]:
+    return decide_deleted(sandbox, Cause("job:cleanup", now * 1000))
+
+
+async def delete(store: PoolStore, sandbox: Sandbox, now: int = NOW) -> bool:
+    return (await store.apply([deleted(sandbox, now)]))[0]
 
 
 async def row(store: PoolStore, sandbox_id: str) -> Sandbox:
@@ -49,7 +91,18 @@ async def check_invariants(store: PoolStore) -> None:
         if entry.status in (Status.AVAILABLE, Status.STALE):
             assert entry.allocated_at == 0
             assert entry.allocated_to_track is None
-    assert await store.counts() == count_states(rows)
+    assert (await store.counts()).by_status == count_states(rows)
+    await check_history(store)
+
+
+async def check_history(store: PoolStore) -> None:
+    """Every row and tombstone is what its events fold into."""
+    async for entries in store.audit():
+        there = [each for each in entries if isinstance(each, Sandbox | Tombstone)]
+        events = await store.events.state_events([each.sandbox_id for each in there])
+        for each in there:
+            assert fold(events[each.sandbox_id]) == state_of(each)
+            assert events[each.sandbox_id][-1].sequence == each.sequence
 
 
 def count_states(rows: Sequence[Sandbox]) -> dict[Status, int]:

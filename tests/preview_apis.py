@@ -16,10 +16,15 @@ from sandyard.bootstrap.previews import PreviewsPart, build_previews
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.previews.providers.e2b import E2bProvider, E2bTimeouts
+from sandyard.previews.files import FileLimits
+from sandyard.previews.providers.e2b import E2bTimeouts
+from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.service import PreviewPolicy, Previews
+from sandyard.previews.stores.sql import SqlPreviewStore
 from tests.clocks import RunningClock
 from tests.e2b_double import API_KEY, E2bDouble
 from tests.platforms import CHEAP_PASSWORDS, Caller, PlatformApi, platform_settings
+from tests.preview_providers import connect_to
 
 QUICK = E2bTimeouts(request_sec=1, create_sec=2, files_sec=2)
 
@@ -65,10 +70,12 @@ async def preview_api(
     api_key: str = API_KEY,
     attempt_sec: float = 60,
     clock: RunningClock | None = None,
+    provider: PreviewProvider | None = None,
+    **previews_settings: Any,
 ) -> AsyncIterator[PreviewApi]:
     clock = clock or RunningClock()
     settings = platform_settings(url)
-    chosen = {"preview_attempt_sec": attempt_sec, "previews_per_account": 3}
+    chosen = {"preview_attempt_sec": attempt_sec, "previews_per_account": 3} | previews_settings
     object.__setattr__(settings, "previews", settings.previews.model_copy(update=chosen))
     platform = build_platform(
         settings,
@@ -76,14 +83,15 @@ async def preview_api(
         clock=clock,
         passwords=Argon2Passwords(**CHEAP_PASSWORDS),
     )
-    provider = E2bProvider(api_key, api_url=double.url, sandbox_url=double.url, timeouts=QUICK)
-    previews = build_previews(settings, platform, clock=clock, provider=provider)
+    provider = provider or connect_to(double, api_key, QUICK)
+    previews = build_previews(settings, platform, data_dir=data_dir, clock=clock, provider=provider)
     app = create_app(
         settings, [platform, previews], registry=CollectorRegistry(), in_flight=InFlight()
     )
     transport = httpx.ASGITransport(app)
     try:
         await platform.prepare()
+        await previews.prepare()
         async with httpx.AsyncClient(
             transport=transport, base_url="http://test", timeout=60
         ) as client:
@@ -91,6 +99,20 @@ async def preview_api(
     finally:
         await previews.close()
         await platform.close()
+
+
+def another_replica(
+    api: PreviewApi, provider: PreviewProvider, *, store: SqlPreviewStore | None = None
+) -> Previews:
+    return Previews(
+        store or SqlPreviewStore(api.previews.database),
+        provider,
+        api.part.projects,
+        clock=api.clock,
+        policy=PreviewPolicy(
+            ttl=timedelta(minutes=30), per_account=3, files=FileLimits(100, 10**6), wait_sec=0.5
+        ),
+    )
 
 
 def minutes(number: float) -> float:

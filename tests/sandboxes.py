@@ -4,9 +4,10 @@ from typing import Any
 
 import httpx
 
-from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
-from sandyard.platform.tables import templates
+from sandyard.kit.transitions import Cause, created
+from sandyard.platform.entities import platform_transitions
+from sandyard.platform.templates.model import Template
 from tests.platforms import Caller, PlatformApi
 
 
@@ -14,23 +15,26 @@ async def add_template(
     api: PlatformApi, repository_url: str = "builtin:static", **changes: Any
 ) -> str:
     """An official template; its id."""
-    now = utc_time(api.clock.now())
-    row = {
+    cause = Cause.by("operator", api.clock)
+    fields: dict[str, Any] = {
         "template_id": resource_id("tpl"),
         "name": f"template {resource_id('tpl')}",
+        "description": None,
         "category": "web",
         "language": "html",
         "min_cpu_required": 1.0,
         "min_memory_required": 0.5,
         "is_official": changes.get("owner_account_id") is None,
         "is_public": False,
+        "owner_account_id": None,
         "repository_url": repository_url,
-        "created_at": now,
-        "updated_at": now,
-    } | changes
-    statement = templates.insert().values(row)
-    await api.part.database.write(lambda connection: connection.execute(statement))
-    return str(row["template_id"])
+        "tags": None,
+        "created_at": cause.at,
+        "updated_at": cause.at,
+    }
+    made = created(Template(**fields | changes), "template.created", cause)
+    assert await platform_transitions(api.part.database).apply(made)
+    return made.result.template_id
 
 
 async def add_sandbox(api: PlatformApi, caller: Caller, **changes: Any) -> dict[str, Any]:

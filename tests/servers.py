@@ -14,7 +14,7 @@ import httpx
 
 from sandyard.entrypoints.server import free_port
 
-START_SEC = 30
+START_SEC = 120
 
 
 @dataclass
@@ -43,11 +43,11 @@ class ServerProcess:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], path: str = "/readyz") -> None:
@@ -116,7 +116,7 @@ def sandyard_serve(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
         assert process.stdout is not None
@@ -136,6 +136,6 @@ def csp_simulator(folder: Path, *arguments: str) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         assert process.stdout is not None
         process.stdout.close()

@@ -15,12 +15,15 @@ class SmtpServer:
     logins: list[str] = field(default_factory=list)
     refuse: int = 0
     """How many connections are still cut off at once."""
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    """Until it is set, whoever connects waits."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self.refuse:
                 self.refuse -= 1
                 return
+            await self.is_open.wait()
             await self._converse(reader, writer)
         finally:
             writer.close()
@@ -49,8 +52,10 @@ class SmtpServer:
 
 
 @asynccontextmanager
-async def smtp_server(*, refuse: int = 0) -> AsyncIterator[SmtpServer]:
+async def smtp_server(*, refuse: int = 0, is_open: bool = True) -> AsyncIterator[SmtpServer]:
     kept = SmtpServer(refuse=refuse)
+    if is_open:
+        kept.is_open.set()
     server = await asyncio.start_server(kept.serve, "127.0.0.1", 0)
     kept.port = server.sockets[0].getsockname()[1]
     try:

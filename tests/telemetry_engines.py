@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,11 +15,15 @@ from aiodynamo.credentials import Key, StaticCredentials
 from prometheus_client import CollectorRegistry
 
 from sandyard.kit import ids
-from sandyard.kit.clock import Clock
+from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo import Dynamo, DynamoPolicy
 from sandyard.kit.dynamo_values import Item, wire
+from sandyard.kit.events import EventLog
+from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
-from sandyard.telemetry.intake import judge
+from sandyard.kit.transitions import Cause, settle
+from sandyard.telemetry.errors import DeviceBusyError, DeviceNotFoundError
+from sandyard.telemetry.intake import validate
 from sandyard.telemetry.jobs import RemoveExpired
 from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.model import (
@@ -27,17 +33,26 @@ from sandyard.telemetry.model import (
     Registration,
     Retention,
     TimeRange,
+    decide_registration,
+    decide_rename,
 )
 from sandyard.telemetry.ports import ExpiredReadings, KeyStore, TelemetryStore
 from sandyard.telemetry.service import Telemetry
+from sandyard.telemetry.stores.dynamo_events import open_event_log
 from sandyard.telemetry.stores.dynamo_items import reading_item
 from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
-from sandyard.telemetry.stores.tables import api_keys, metadata, processed_batches
-from tests.engines import create_database
+from sandyard.telemetry.stores.tables import (
+    SUBJECTS,
+    api_keys,
+    events,
+    metadata,
+    processed_batches,
+)
+from tests.engines import PATIENT, create_database
 
 NOW = 1_800_000_000
 NOW_MS = NOW * 1000
@@ -56,6 +71,7 @@ class Stores:
 
     telemetry: TelemetryStore
     keys: KeyStore
+    log: EventLog
     database: Database | None = None
     tables: TelemetryTables | None = None
 
@@ -137,7 +153,7 @@ async def telemetry_tables(
     engine = Dynamo(
         region="us-east-1",
         endpoint_url=url,
-        policy=policy,
+        policy=policy or PATIENT,
         credentials=StaticCredentials(Key("local", "local")),
     )
     try:
@@ -151,13 +167,19 @@ def table_prefix() -> str:
 
 
 def on_sql(database: Database, *, retention: Retention = RETENTION) -> Stores:
-    store = SqlTelemetryStore(database, retention=retention)
-    return Stores(store, SqlKeyStore(database), database=database)
+    return Stores(
+        SqlTelemetryStore(database, retention=retention),
+        SqlKeyStore(database),
+        SqlEventLog(database, events, part="telemetry", subjects=SUBJECTS),
+        database=database,
+    )
 
 
 def on_dynamodb(tables: TelemetryTables, *, retention: Retention = RETENTION) -> Stores:
     store = DynamoTelemetryStore(tables, retention=retention, make_intake_id=ids.holder_id)
-    return Stores(store, DynamoKeyStore(tables), tables=tables)
+    keys = DynamoKeyStore(tables)
+    log = open_event_log(tables, store, keys, clock=SystemClock(), retention=timedelta(days=90))
+    return Stores(store, keys, log, tables=tables)
 
 
 def service_on(stores: Stores, clock: Clock, *, retention: Retention = RETENTION) -> Telemetry:
@@ -209,19 +231,61 @@ def raw_reading(number: int = 0, *, hardware_id: str = DEVICE, **changes: Any) -
 
 
 def reading(number: int = 0, *, hardware_id: str = DEVICE, **changes: Any) -> Reading:
-    judged = judge(raw_reading(number, hardware_id=hardware_id, **changes), oldest_ms=0)
-    assert isinstance(judged, Reading), judged
-    return judged
+    validated = validate(raw_reading(number, hardware_id=hardware_id, **changes), oldest_ms=0)
+    assert isinstance(validated, Reading), validated
+    return validated
 
 
 async def register(stores: Stores, *hardware_ids: str) -> dict[str, Device]:
     """The devices, registered long before anything else."""
     return {
-        each: await stores.telemetry.register(
-            registration(each), confirmation_id=ids.uuid4(), now="2026-01-01T00:00:00Z"
+        each: await register_on(
+            stores.telemetry,
+            registration(each),
+            confirmation_id=ids.uuid4(),
+            now="2026-01-01T00:00:00Z",
         )
         for each in hardware_ids or (DEVICE,)
     }
+
+
+async def register_on(
+    store: TelemetryStore, said: Registration, *, confirmation_id: str, now: str
+) -> Device:
+    """A registration at this time, straight on the store."""
+    cause = Cause("key:test", NOW_MS)
+    device = await settle(
+        partial(find_device, store, said.hardware_id),
+        lambda found: decide_registration(
+            found, said, confirmation_id=confirmation_id, now=now, cause=cause
+        ),
+        store.apply,
+        turn=asyncio.Lock(),
+        busy=DeviceBusyError,
+    )
+    await store.mark_seen(said.hardware_id, now=now)
+    found = await find_device(store, said.hardware_id)
+    assert found is not None
+    assert found.confirmation_id == device.confirmation_id
+    return found
+
+
+async def rename_on(store: TelemetryStore, hardware_id: str, name: str | None) -> Device | None:
+    """The device with its new name, straight on the store; None if there is no such device."""
+    try:
+        return await settle(
+            partial(find_device, store, hardware_id),
+            lambda found: decide_rename(found, name, Cause("operator", NOW_MS)),
+            store.apply,
+            turn=asyncio.Lock(),
+            busy=DeviceBusyError,
+        )
+    except DeviceNotFoundError:
+        return None
+
+
+async def find_device(store: TelemetryStore, hardware_id: str) -> Device | None:
+    return (await store.find_devices([hardware_id])).get(hardware_id)
 
 
 async def fill(stores: Stores, readings: Sequence[Reading], *, now: int = NOW) -> None:
@@ -230,7 +294,7 @@ async def fill(stores: Stores, readings: Sequence[Reading], *, now: int = NOW) -
     if stores.tables is None:
         for start in range(0, len(readings), 1000):
             portion = readings[start : start + 1000]
-            kept = await stores.telemetry.keep(portion, devices=devices, now=now)
+            kept = await stores.telemetry.insert_readings(portion, devices=devices, now=now)
             assert all(each.is_new for each in kept.values())
         return
     tables = stores.tables

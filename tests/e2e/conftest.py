@@ -1,6 +1,7 @@
 """One provider and one server for all tests of a module, as a user would start them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -32,3 +33,20 @@ def server(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         answer = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
         assert answer.status_code == 200, answer.text
         yield server
+
+
+@pytest.fixture(scope="module")
+def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of every part."""
+    folder = tmp_path_factory.mktemp("whole")
+    with sandyard_serve(folder / "data") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def document(whole_server: ServerProcess) -> dict[str, Any]:
+    """The API's document, of every part."""
+    answer = httpx.get(f"{whole_server.url}/openapi.json", timeout=60)
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found

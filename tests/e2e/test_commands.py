@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.people import create_admin
+from tests.people import signed_up
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve
 
 COMMANDS = [
@@ -26,7 +26,11 @@ COMMANDS = [
     ["tables", "create"],
     ["tables", "check"],
     ["tables", "adopt"],
+    ["pool"],
+    ["pool", "set-provider"],
     ["verify"],
+    ["backup"],
+    ["restore"],
     ["users"],
     ["users", "create-admin"],
     ["devices"],
@@ -59,14 +63,16 @@ def test_every_command_has_help_with_examples(command: list[str], tmp_path: Path
     [
         (["nonsense"], 2, "No such command"),
         (["serve", "--port", "0"], 2, "--port"),
-        (["jobs", "run", "everything"], 2, "everything"),
+        (["jobs", "run", "everything"], 2, "Jobs: sync, cleanup, expiry, events, retention"),
+        (["jobs", "run", "cleanup", "--force"], 2, "cleanup takes no --force"),
         (["serve", "--workers", "2"], 1, "DATABASE_URL"),
     ],
 )
 def test_a_mistake_is_told_on_stderr_without_a_traceback(
     arguments: list[str], code: int, words: str, tmp_path: Path
 ) -> None:
-    actual, _, errors = run(*arguments, tmp_path=tmp_path)
+    environment = {"DATA_DIR": str(tmp_path / "data"), "CSP_BASE_URL": "http://127.0.0.1:9"}
+    actual, _, errors = run(*arguments, environment=environment, tmp_path=tmp_path)
     assert actual == code
     assert words in errors
     assert "Traceback" not in errors
@@ -97,7 +103,7 @@ def test_on_a_shared_engine_no_token_is_invented(tmp_path: Path) -> None:
     ]
 
 
-def test_the_two_doors_may_not_share_a_token(tmp_path: Path) -> None:
+def test_tracks_and_operators_may_not_share_a_token(tmp_path: Path) -> None:
     environment = {"BROKER_API_TOKEN": "a,b", "BROKER_ADMIN_TOKEN": "b"}
     code, _, errors = run(
         "serve", "--data-dir", str(tmp_path / "d"), environment=environment, tmp_path=tmp_path
@@ -125,6 +131,40 @@ def test_jobs_run_once_and_print_their_counts(tmp_path: Path) -> None:
             assert expected.items() <= orjson.loads(output).items()
 
 
+def test_every_part_has_its_jobs_run_and_those_of_a_node_by_their_plain_name(
+    tmp_path: Path,
+) -> None:
+    for job, expected in (
+        ("retention", {"readings_removed": 0, "markers_removed": 0}),
+        (
+            "reconcile",
+            dict.fromkeys(
+                ("adopted", "closed", "lost", "orphans_ended", "overdue", "recovered"), 0
+            ),
+        ),
+        ("end-previews", {"ended": 0, "removed": 0, "settled": 0, "failed": 0}),
+        ("previews-events", {"events_removed": 0}),
+        ("previews", {"cleared": 0, "ended": 0}),
+    ):
+        command = ("jobs", "run", job, "--data-dir", str(tmp_path / "data"))
+        code, output, errors = run(*command, tmp_path=tmp_path)
+        assert code == 0, errors
+        assert orjson.loads(output) == expected
+
+
+def test_a_job_that_the_engine_does_by_itself_is_told_without_asking_the_engine(
+    tmp_path: Path,
+) -> None:
+    environment = {"TELEMETRY_STORE": "dynamodb", "DDB_ENDPOINT_URL": "http://127.0.0.1:9"}
+    code, _, errors = run(
+        *("jobs", "run", "retention", "--data-dir", str(tmp_path / "data")),
+        environment=environment,
+        tmp_path=tmp_path,
+    )
+    assert code == 2
+    assert "DynamoDB removes expired readings by itself; there is no job for it." in errors
+
+
 def test_a_job_without_its_provider_fails_in_one_line(tmp_path: Path) -> None:
     environment = {"CSP_BASE_URL": "http://127.0.0.1:9", "BACKOFF_BASE_MS": "1"}
     code, _, errors = run(
@@ -146,14 +186,29 @@ def test_a_job_on_a_data_dir_that_is_served_is_refused(tmp_path: Path) -> None:
     assert "Another process" in errors
 
 
+def test_tables_without_credentials_are_a_line(tmp_path: Path) -> None:
+    environment = {
+        "HOME": str(tmp_path),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9/nobody",
+    }
+    code, _, errors = run("tables", "create", environment=environment, tmp_path=tmp_path)
+    assert code == 1
+    assert errors.startswith("sandyard: No AWS credentials were found.")
+    assert errors.count("\n") == 1
+
+
 def test_the_old_columns_of_previews_are_migrated_and_brought_back(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with sandyard_serve(data) as server:
-        create_admin(server, "--email", "a@example.com", "--username", "ann")
+        ann = signed_up(server, "ann", mail=1)
+        project = ann.call("POST", "/projects", {"name": "site"}, expect=201)["project_id"]
+        body = {"files": [{"path": "index.html", "content": "x"}]}
+        ann.call("PUT", f"/projects/{project}/files", body)
     old = ("sbx-old", "https://old.example.com")
 
     def sql(statement: str) -> list[tuple[str, ...]]:
-        with closing(sqlite3.connect(data / "platform.db")) as database, database:
+        with closing(sqlite3.connect(data / "previews.db")) as database, database:
             return database.execute(statement).fetchall()
 
     def migrate(step: str) -> tuple[int, str]:
@@ -161,7 +216,7 @@ def test_the_old_columns_of_previews_are_migrated_and_brought_back(tmp_path: Pat
         code, output, log = run(*command, tmp_path=tmp_path)
         return code, output + log
 
-    sql(f"UPDATE projects SET sandbox_id = '{old[0]}', preview_url = '{old[1]}'")  # noqa: S608 - ours
+    sql(f"UPDATE previews SET sandbox_id = '{old[0]}', preview_url = '{old[1]}'")  # noqa: S608 - ours
     code, told = migrate("finish")
     assert (code, "2 differences" in told) == (1, True)
     assert migrate("validate")[0] == 1
@@ -171,15 +226,15 @@ def test_the_old_columns_of_previews_are_migrated_and_brought_back(tmp_path: Pat
     assert migrate("finish")[0] == 0
     assert migrate("run")[0] == 1
     assert migrate("rollback")[0] == 0
-    assert sql("SELECT sandbox_id, preview_url FROM projects") == [old]
+    assert sql("SELECT sandbox_id, preview_url FROM previews") == [old]
 
 
-def test_a_migration_where_no_platform_is_makes_none(tmp_path: Path) -> None:
+def test_a_migration_where_no_previews_are_makes_none(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     command = ("previews", "migrate", "run", "--data-dir", str(nowhere))
     code, _, log = run(*command, tmp_path=tmp_path)
     assert (code, nowhere.exists()) == (1, False)
-    assert "There is no Platform" in log
+    assert "There are no previews" in log
 
 
 def test_the_module_is_the_console_script() -> None:

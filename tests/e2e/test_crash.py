@@ -7,7 +7,10 @@ from typing import Any
 
 import httpx
 
+from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.entrypoints.server import free_port
+from sandyard.kit.sql import SqliteDatabase
+from tests.pools import check_invariants
 from tests.servers import ServerProcess, csp_simulator, sandyard_serve
 
 CALLERS = 60
@@ -39,7 +42,7 @@ async def _load(server: ServerProcess, answers: dict[str, dict[str, Any]], kill_
                 server.kill()
 
     attempts: dict[str, int] = defaultdict(int)
-    async with httpx.AsyncClient(base_url=server.url, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         await asyncio.gather(*(caller(client) for _ in range(CALLERS)))
     assert killed.is_set()
     for track in attempts:
@@ -66,12 +69,17 @@ async def test_every_answer_survives_a_kill_in_the_middle_of_a_load(tmp_path: Pa
             assert stats["allocated"] == len(answers)
             assert stats["available"] == POOL - len(answers)
             assert stats["total"] == POOL
+        store = SqlPoolStore(SqliteDatabase(tmp_path / "data" / "broker.db", schema="broker"))
+        try:
+            await check_invariants(store)
+        finally:
+            await store.close()
 
 
 async def _retry_all(
     server: ServerProcess, tracks: list[str]
 ) -> dict[str, tuple[int, dict[str, Any]]]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def retry(track: str) -> tuple[int, dict[str, Any]]:

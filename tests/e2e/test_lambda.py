@@ -77,7 +77,7 @@ def function(kind: str, environment: dict[str, str]) -> Iterator[Call]:
         yield call
     finally:
         process.stdin.close()
-        process.wait(20)
+        process.wait(60)
         process.stdout.close()
 
 

@@ -14,7 +14,7 @@ import httpx
 import orjson
 import pytest
 
-from sandyard.bootstrap import MIGRATED_PARTS
+from sandyard.bootstrap.registry import PARTS
 from sandyard.entrypoints.server import free_port
 from tests.engines import create_database, postgres_folder, postgres_server
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve, wait_until_ready
@@ -64,7 +64,7 @@ def test_the_first_start_makes_tokens_and_prints_lines_that_work_when_pasted(
         lines = re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
         assert len(lines) == 6
         answers = [
-            subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=20).stdout
+            subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=60).stdout
             for line in lines
         ]
         lease, stats = orjson.loads(answers[0]), orjson.loads(answers[1])
@@ -81,7 +81,7 @@ def test_the_first_start_makes_tokens_and_prints_lines_that_work_when_pasted(
             assert secret.read_text() not in (tmp_path / "log").read_text()
     finally:
         process.terminate()
-        assert process.wait(15) == 0
+        assert process.wait(60) == 0
         assert process.stdout is not None
         process.stdout.close()
 
@@ -114,7 +114,7 @@ def test_a_second_server_on_the_port_or_the_data_dir_is_refused_in_one_line(
         ):
             log = tmp_path / f"second-{len(words)}.log"
             second = run_sandyard("serve", *arguments, log=log)
-            assert second.wait(20) == 1
+            assert second.wait(60) == 1
             assert second.stdout is not None
             second.stdout.close()
             assert log.read_text().startswith(f"sandyard: {words}")
@@ -144,7 +144,7 @@ def test_metrics_have_every_name_and_logs_have_every_field(tmp_path: Path) -> No
 def test_metrics_port_is_a_listener_of_its_own(tmp_path: Path) -> None:
     port = free_port()
     with sandyard_serve(tmp_path / "data", environment={"METRICS_PORT": str(port)}):
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while True:
             try:
                 response = httpx.get(f"http://127.0.0.1:{port}/metrics")
@@ -157,28 +157,28 @@ def test_metrics_port_is_a_listener_of_its_own(tmp_path: Path) -> None:
 
 def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Path) -> None:
     with csp_simulator(tmp_path, "--count", "5") as provider:
-        environment = {"CSP_BASE_URL": provider, "DRAIN_SEC": "3"}
+        environment = {"CSP_BASE_URL": provider, "CSP_TIMEOUT_READ_SEC": "30", "DRAIN_SEC": "6"}
         with sandyard_serve(tmp_path / "data", environment=environment) as server:
-            httpx.patch(f"{provider}/_sim", json={"latency": 4})
+            httpx.patch(f"{provider}/_sim", json={"latency": 8})
             slow: list[httpx.Response] = []
             request = threading.Thread(
                 target=lambda: slow.append(
-                    httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=20)
+                    httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60)
                 )
             )
             request.start()
-            time.sleep(0.5)
+            while not httpx.get(f"{provider}/_sim").json()["calls"].get("list"):
+                time.sleep(0.05)
             started = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             while (ready := httpx.get(f"{server.url}/readyz")).status_code == 200:
-                assert time.monotonic() - started < 3
+                assert time.monotonic() - started < 6
             assert ready.status_code == 503
             assert ready.json()["error"]["code"] == "SERVICE_UNAVAILABLE"
             assert httpx.get(f"{server.url}/healthz").status_code == 200
             request.join()
             assert slow[0].status_code == 200
-            assert server.process.wait(15) == 0
-            assert time.monotonic() - started < 15
+            assert server.process.wait(60) == 0
 
 
 def test_a_job_that_runs_at_sigterm_gives_its_lease_up(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_job_that_runs_at_sigterm_gives_its_lease_up(tmp_path: Path) -> None:
         httpx.patch(f"{provider}/_sim", json={"outage": "none"})
         command = ("jobs", "run", "sync", "--data-dir", str(data))
         process = run_sandyard(*command, environment=environment, log=tmp_path / "jobs.log")
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert orjson.loads(output)["added"] == 5
 
@@ -224,11 +224,11 @@ async def test_postgresql_away_and_back(tmp_path: Path) -> None:
                 upgrade = run_sandyard(
                     "db", "upgrade", environment=environment, log=tmp_path / "upgrade.log"
                 )
-                output, _ = upgrade.communicate(timeout=30)
+                output, _ = upgrade.communicate(timeout=60)
                 assert upgrade.returncode == 0, (tmp_path / "upgrade.log").read_text()
+                migrated = [part.migrations() for part in PARTS if part.migrations]
                 assert output.decode().splitlines() == [
-                    f"{each.part}: version {each.head}, newest {each.head}"
-                    for each in MIGRATED_PARTS
+                    f"{each.part}: version {each.head}, newest {each.head}" for each in migrated
                 ]
                 wait_until_ready(server.url, server.process)
                 sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin)
@@ -261,7 +261,7 @@ async def test_workers_share_a_port_their_metrics_and_one_schedule(
     with csp_simulator(tmp_path, "--count", "200") as provider:
         environment = {"DATABASE_URL": database_url, "CSP_BASE_URL": provider}
         upgrade = run_sandyard("db", "upgrade", environment=environment, log=tmp_path / "up.log")
-        assert upgrade.wait(30) == 0
+        assert upgrade.wait(60) == 0
         assert upgrade.stdout is not None
         upgrade.stdout.close()
         with sandyard_serve(
@@ -298,7 +298,7 @@ async def test_workers_end_when_their_parent_is_killed(tmp_path: Path, postgres_
         ready_path="/healthz",
     ) as server:
         server.kill()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 httpx.get(f"{server.url}/healthz", timeout=1)
@@ -319,11 +319,11 @@ def test_a_pasted_line_needs_no_quoting(tmp_path: Path) -> None:
         text = _read_until(process, "/metrics\n")
         [line] = re.findall(r"^\s+(curl -X POST .*/allocate .*)$", text, re.MULTILINE)
         assert shlex.split(line)
-        run = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=20)
+        run = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=60)
         assert b"sandbox_id" in run.stdout
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -342,5 +342,7 @@ def test_pages_of_the_origins_that_are_named_may_call_and_no_others(tmp_path: Pa
             assert answer.json()["error"]["code"] == "LOGIN_REQUIRED"
             for each in (before, answer):
                 assert each.headers.get("Access-Control-Allow-Origin") == allowed, each.text
+                assert each.headers["X-Request-ID"], "preflights too"
+                assert each.headers["X-Content-Type-Options"] == "nosniff"
             assert before.is_success == (allowed is not None)
             assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]

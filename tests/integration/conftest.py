@@ -66,7 +66,7 @@ async def silence(_scope: Scope, _receive: Receive, _send: Send) -> None:
     await asyncio.sleep(3600)
 
 
-async def eventually(holds: Callable[[], bool], *, within_sec: float = 20) -> None:
+async def eventually(holds: Callable[[], bool], *, within_sec: float = 60) -> None:
     """Return as soon as it holds; TimeoutError if it does not in time."""
     async with asyncio.timeout(within_sec):
         while not holds():

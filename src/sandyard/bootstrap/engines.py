@@ -3,9 +3,20 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
 from pydantic import SecretStr
 
+from sandyard.bootstrap.registry import get_spec
+from sandyard.bootstrap.spec import Verification
+from sandyard.kit import ids
+from sandyard.kit.clock import Clock
+from sandyard.kit.embedded import EmbeddedDatabase
+from sandyard.kit.events import EventLog
+from sandyard.kit.events_job import PruneEvents, PruneReport
+from sandyard.kit.jobs import Job, JobLeases, JobRunner
+from sandyard.kit.migrations import Migrations
 from sandyard.kit.sql import Database, open_database
+from sandyard.kit.verification import HistoryReport
 from sandyard.settings import E2bSettings, Settings, SettingsError
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
@@ -14,16 +25,7 @@ if TYPE_CHECKING:  # imported where it is used: most installations don't need it
 
 def is_embedded(settings: Settings, part: str) -> bool:
     """Whether the part's data is in the data dir, and so belongs to one process."""
-    part = "platform" if part == "previews" else part  # it shows the Platform's projects
-    on_dynamodb = {
-        "broker": settings.broker.pool_store == "dynamodb",
-        "telemetry": settings.telemetry.telemetry_store == "dynamodb",
-    }
-    return settings.server.database_url is None and not on_dynamodb.get(part, False)
-
-
-def embedded_parts(settings: Settings) -> tuple[str, ...]:
-    return tuple(part for part in settings.server.part_names if is_embedded(settings, part))
+    return get_spec(part).is_embedded(settings)
 
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
@@ -32,6 +34,32 @@ def open_part_database(settings: Settings, data_dir: Path, part: str) -> Databas
         data_dir=data_dir,
         part=part,
         pool_size=settings.server.database_pool_size,
+    )
+
+
+def embedded_database(
+    settings: Settings, database: Database, migrations: Migrations, jobs: sa.Table
+) -> EmbeddedDatabase | None:
+    """The part's database if this process has it to itself."""
+    if not is_embedded(settings, migrations.part):
+        return None
+    return EmbeddedDatabase(database, migrations, jobs)
+
+
+def job_runner(settings: Settings, leases: JobLeases, clock: Clock) -> JobRunner:
+    return JobRunner(
+        leases, clock=clock, holder=ids.holder_id(), lease_sec=settings.server.job_lease_sec
+    )
+
+
+def prune_job(settings: Settings, name: str, log: EventLog, clock: Clock) -> Job[PruneReport]:
+    prune = PruneEvents(log, clock=clock, retention=settings.server.event_retention)
+    return Job(name, settings.server.event_prune_interval_sec, prune.run)
+
+
+def verification_of(what: str, report: HistoryReport) -> Verification:
+    return Verification(
+        f"{report.subjects} {what}", [f"{each.subject} {each.message}" for each in report.problems]
     )
 
 

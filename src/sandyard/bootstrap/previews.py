@@ -1,106 +1,185 @@
 """Previews, wired to the Platform's projects and runtime."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fastapi import APIRouter
-
-from sandyard.bootstrap.engines import e2b_key, open_part_database
-from sandyard.bootstrap.part import Gauges
+from sandyard.bootstrap.engines import (
+    e2b_key,
+    embedded_database,
+    job_runner,
+    open_part_database,
+    prune_job,
+)
+from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.platform import PREFIX, PlatformPart
-from sandyard.bootstrap.preview_provider import LocalPreviewProvider
-from sandyard.kit import ids
+from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.events import EventLog
+from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.jobs import Job, JobRunner
-from sandyard.platform.access import OPENED_BY_ACCOUNTS
-from sandyard.platform.runtime.model import Limits
-from sandyard.platform.schema import MIGRATIONS
+from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.sql import Database
+from sandyard.platform.access import ACCOUNT_SECURITY
+from sandyard.platform.quotas.model import ResourceQuota
+from sandyard.previews.attempts import Attempts
+from sandyard.previews.files import FileLimits
 from sandyard.previews.http.router import create_previews_router
 from sandyard.previews.http.web import create_web_router
-from sandyard.previews.jobs import EndDeleted, SweepPreviews
-from sandyard.previews.model import FileLimits
+from sandyard.previews.jobs import EndPreviews, SweepPreviews
+from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
+from sandyard.previews.stores import tables
 from sandyard.previews.stores.old_columns import OldColumns
-from sandyard.previews.stores.sql import SqlPreviewStore
-from sandyard.settings import Settings
+from sandyard.previews.stores.sql import MIGRATIONS, SqlPreviewStore
+from sandyard.previews.verification import verify
+from sandyard.runtime.model import Limits
+from sandyard.settings import PreviewSettings, Settings
 
 _MEMORY_BYTES = 256 * 2**20
 _PROCESSES = 32
+_REMOVAL_INTERVAL_SEC = 1800
+"""What a deleted project held is gone within the hour. The job looks at every preview there is;
+those that run are looked at far more often."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewsPart:
-    """It shares the Platform's database and jobs, which the Platform opens and closes."""
-
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewsPart(WiredPart):
     name: ClassVar[str] = "previews"
-    platform: PlatformPart
+    runner: JobRunner
+    database: Database
     previews: Previews
-    routers: Sequence[APIRouter]
-    schedule: Sequence[Job[Any]] = ()
-
-    @property
-    def engine(self) -> str:
-        return self.platform.engine
-
-    @property
-    def runner(self) -> JobRunner:
-        return self.platform.runner
-
-    async def prepare(self) -> None:
-        await self.check()
+    log: EventLog
 
     async def check(self) -> None:
-        await self.platform.check()
+        await self.database.check()
+        await MIGRATIONS.require_head(self.database)
 
-    async def gauges(self) -> Gauges:
-        return {}
-
-    async def close(self) -> None:
+    async def close_engine(self) -> None:
         await self.previews.close()
+        await self.database.close()
 
 
 def build_previews(
     settings: Settings,
     platform: PlatformPart,
     *,
+    data_dir: Path,
     clock: Clock | None = None,
     provider: PreviewProvider | None = None,
 ) -> PreviewsPart:
     clock = clock or SystemClock()
-    chosen = settings.previews
-    store = SqlPreviewStore(platform.database, reads=chosen.preview_reads)
+    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
     provider = provider or open_provider(settings, platform)
     previews = Previews(
         store,
         provider,
+        platform.projects,
         clock=clock,
-        make_attempt_id=ids.holder_id,
-        policy=PreviewPolicy(
-            ttl=timedelta(minutes=chosen.preview_ttl_minutes),
-            per_account=chosen.previews_per_account,
-            files=FileLimits(chosen.preview_max_files, chosen.preview_max_bytes),
-            attempt_for=timedelta(seconds=chosen.preview_attempt_sec),
-        ),
+        policy=_policy(settings.previews),
     )
+    file_bytes = settings.previews.file_bytes_per_account
+    platform.quotas.add(partial(_preview_quotas, previews, store, file_bytes))
+    log = open_log(database)
+    platform.events.add(log)
     api = create_previews_router(
         previews,
+        log,
         platform.guard.account,
-        opened_by=OPENED_BY_ACCOUNTS,
+        security=ACCOUNT_SECURITY,
         clock=clock,
         prefix=PREFIX,
     )
-    every = chosen.preview_sweep_interval_sec
-    schedule: list[Job[Any]] = [
-        Job("deleted-previews", every, EndDeleted(store, provider, clock=clock).run),
+    return PreviewsPart(
+        engine=database.name,
+        routers=(api, create_web_router()),
+        runner=job_runner(settings, SqlJobLeases(database, tables.jobs), clock),
+        schedule=[
+            *_schedule(settings.previews, platform, store, provider, clock),
+            prune_job(settings, "previews-events", log, clock),
+        ],
+        embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
+        database=database,
+        previews=previews,
+        log=log,
+    )
+
+
+async def _preview_quotas(
+    previews: Previews, store: SqlPreviewStore, file_bytes: int, account_id: str
+) -> Sequence[ResourceQuota]:
+    running = await previews.quota(account_id)
+    return [
+        ResourceQuota("previews", running.in_use, running.limit),
+        ResourceQuota("file_bytes", await store.file_bytes(account_id), file_bytes),
     ]
-    if isinstance(provider, LocalPreviewProvider):
-        sweep = SweepPreviews(provider, store, clock=clock)
-        schedule.append(Job(f"previews {platform.wired.node}", every, sweep.run))
-    return PreviewsPart(platform, previews, (api, create_web_router()), schedule)
+
+
+def open_log(database: Database) -> SqlEventLog:
+    return SqlEventLog(database, tables.events, part="previews", subjects=tables.SUBJECTS)
+
+
+async def verify_previews(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
+    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    try:
+        await MIGRATIONS.require_head(database)
+        store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
+        with counting("verify previews", None) as progress:
+            report = await verify(store, open_log(database), progress=progress)
+    finally:
+        await database.close()
+    return Verification(
+        f"{report.subjects} previews",
+        [f"{each.subject} {each.message}" for each in report.problems],
+    )
+
+
+@asynccontextmanager
+async def open_previews_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
+    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    try:
+        await MIGRATIONS.require_head(database)
+        yield open_log(database)
+    finally:
+        await database.close()
+
+
+def _policy(chosen: PreviewSettings) -> PreviewPolicy:
+    return PreviewPolicy(
+        ttl=timedelta(minutes=chosen.preview_ttl_minutes),
+        per_account=chosen.previews_per_account,
+        files=FileLimits(chosen.preview_max_files, chosen.preview_max_bytes),
+        file_bytes_per_account=chosen.file_bytes_per_account,
+        attempt_for=timedelta(seconds=chosen.preview_attempt_sec),
+    )
+
+
+def _schedule(
+    chosen: PreviewSettings,
+    platform: PlatformPart,
+    store: SqlPreviewStore,
+    provider: PreviewProvider,
+    clock: Clock,
+) -> Sequence[Job[Any]]:
+    every = chosen.preview_sweep_interval_sec
+    attempts = Attempts(store, provider, clock=clock, ttl=_policy(chosen).ttl)
+    ending = EndPreviews(store, attempts, platform.projects, platform.administration, clock=clock)
+    removal = Job("deleted-projects", _REMOVAL_INTERVAL_SEC, ending.run_over_all)
+    if not isinstance(provider, LocalPreviewProvider):
+        return (Job("end-previews", every, ending.run_over_running), removal)
+    node = platform.wired.node  # each ends what it holds
+    sweep = SweepPreviews(provider, store, clock=clock)
+    return (
+        Job(f"end-previews {node}", every, ending.run_over_running),
+        removal,
+        Job(f"previews {node}", every, sweep.run),
+    )
 
 
 def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider:
@@ -123,10 +202,10 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         storage_bytes=4 * chosen.preview_max_bytes + 64 * 2**20,
         max_running_sec=chosen.preview_ttl_minutes * 60,
     )
-    return LocalPreviewProvider(platform.wired.local_runtime, limits)
+    return LocalPreviewProvider(platform.wired.local_runtime, limits, node=platform.wired.node)
 
 
 def open_old_columns(settings: Settings, data_dir: Path) -> tuple[OldColumns, Any]:
-    """The migration's view of the Platform's database, and the database to close."""
+    """The migration of the old columns, and the database to close."""
     database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    return OldColumns(database), database
+    return OldColumns(database, clock=SystemClock()), database

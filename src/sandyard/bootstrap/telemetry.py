@@ -1,6 +1,7 @@
 """Telemetry, wired."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -8,27 +9,40 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.engines import is_embedded, open_dynamo, open_part_database, secret
-from sandyard.bootstrap.part import Gauges
+from sandyard.bootstrap.engines import (
+    embedded_database,
+    job_runner,
+    open_dynamo,
+    open_part_database,
+    prune_job,
+    secret,
+    verification_of,
+)
+from sandyard.bootstrap.part import WiredPart
+from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.embedded import EmbeddedDatabase
+from sandyard.kit.events import EventLog
+from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.http import BearerGuard
-from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.jobs import Job, JobLeases
 from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.sql import Database
-from sandyard.settings import Settings, tokens
+from sandyard.settings import Settings, TelemetrySettings, tokens
 from sandyard.telemetry.http.devices import create_device_router
+from sandyard.telemetry.http.events import create_events_router
 from sandyard.telemetry.http.operators import create_operators_router
 from sandyard.telemetry.http.readings import create_readings_router
-from sandyard.telemetry.jobs import RemoveExpired, RetentionReport
+from sandyard.telemetry.jobs import RemoveExpired
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.model import Retention
-from sandyard.telemetry.ports import KeyStore, TelemetryStore
+from sandyard.telemetry.ports import ExpiredReadings, KeyStore, TelemetryStore
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
+from sandyard.telemetry.verification import verify
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
@@ -37,38 +51,30 @@ PREFIX = "/telemetry/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class TelemetryPart:
-    name: ClassVar[str] = "telemetry"
+class TelemetryStores:
+    """Telemetry's stores on their engine, with the jobs that it needs there."""
+
     engine: str
+    store: TelemetryStore
+    keys: KeyStore
+    log: EventLog
+    leases: JobLeases
+    removal: ExpiredReadings | None = None
+    """Removes expired readings, where the engine does not do it by itself."""
+    embedded: EmbeddedDatabase | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryPart(WiredPart):
+    name: ClassVar[str] = "telemetry"
     telemetry: Telemetry
     keys: ApiKeys
     store: TelemetryStore
-    routers: Sequence[APIRouter]
-    runner: JobRunner | None = None
-    retention_job: Job[RetentionReport] | None = None
-    embedded: Database | None = None
-    """The SQLite file, if this process has the engine to itself."""
-
-    @property
-    def schedule(self) -> Sequence[Job[Any]]:
-        return () if self.retention_job is None else (self.retention_job,)
-
-    async def prepare(self) -> None:
-        if self.embedded is not None:
-            if await MIGRATIONS.current(self.embedded) != MIGRATIONS.head:
-                await MIGRATIONS.upgrade(self.embedded)
-            await SqlJobLeases(self.embedded, tables.jobs).forget_holders()
-        await self.store.check()
 
     async def check(self) -> None:
         await self.store.check()
 
-    async def gauges(self) -> Gauges:
-        return {}
-
-    async def close(self) -> None:
-        if self.runner is not None:
-            await self.runner.stop()
+    async def close_engine(self) -> None:
         await self.store.close()
 
 
@@ -81,62 +87,116 @@ def build_telemetry(
 ) -> TelemetryPart:
     clock = clock or SystemClock()
     metrics = TelemetryMetrics(registry)
-    retention = Retention(round(settings.telemetry.readings_retention_days * 86400))
-    store: TelemetryStore
-    key_store: KeyStore
-    runner: JobRunner | None = None
-    job: Job[RetentionReport] | None = None
-    database: Database | None = None
-    if settings.telemetry.telemetry_store == "dynamodb":
-        from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
-        from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore
-
-        on_dynamodb = open_telemetry_tables(settings)
-        store = DynamoTelemetryStore(on_dynamodb, retention=retention, make_intake_id=ids.holder_id)
-        key_store = DynamoKeyStore(on_dynamodb)
-    else:
-        database = open_part_database(settings, data_dir, MIGRATIONS.part)
-        store = sql_store = SqlTelemetryStore(database, retention=retention)
-        key_store = SqlKeyStore(database)
-        removal = RemoveExpired(sql_store, clock=clock, metrics=metrics, retention=retention)
-        job = Job(
-            "retention", settings.telemetry.retention_interval_sec, removal.run, at_start=True
-        )
-        runner = JobRunner(
-            SqlJobLeases(database, tables.jobs),
-            clock=clock,
-            holder=ids.holder_id(),
-            lease_sec=settings.server.job_lease_sec,
-        )
+    retention = _retention(settings)
+    stores = open_stores(settings, data_dir, clock=clock)
     telemetry = Telemetry(
-        store,
+        stores.store,
         clock=clock,
         make_confirmation_id=ids.uuid4,
         metrics=metrics,
         retention=retention,
     )
-    keys = ApiKeys(
-        key_store,
-        pepper=secret(settings.telemetry.api_key_pepper) or "",
+    keys = _api_keys(settings.telemetry, stores.keys, clock)
+    schedule: list[Job[Any]] = [prune_job(settings, "telemetry-events", stores.log, clock)]
+    if stores.removal is not None:
+        removal = RemoveExpired(stores.removal, clock=clock, metrics=metrics, retention=retention)
+        every = settings.telemetry.retention_interval_sec
+        schedule.append(Job("retention", every, removal.run, at_start=True))
+    return TelemetryPart(
+        engine=stores.engine,
+        routers=_routers(settings.telemetry, telemetry, keys, stores.log, clock),
+        runner=job_runner(settings, stores.leases, clock),
+        schedule=schedule,
+        embedded=stores.embedded,
+        telemetry=telemetry,
+        keys=keys,
+        store=stores.store,
+    )
+
+
+def open_stores(settings: Settings, data_dir: Path, *, clock: Clock) -> TelemetryStores:
+    if settings.telemetry.telemetry_store == "dynamodb":
+        return _open_on_dynamodb(settings, clock)
+    return _open_on_sql(settings, data_dir)
+
+
+def _retention(settings: Settings) -> Retention:
+    return Retention(round(settings.telemetry.readings_retention_days * 86400))
+
+
+def _open_on_dynamodb(settings: Settings, clock: Clock) -> TelemetryStores:
+    from sandyard.kit.event_items import job_key
+    from sandyard.kit.jobs_dynamo import DynamoJobLeases
+    from sandyard.telemetry.stores.dynamo_events import open_event_log
+    from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
+    from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore
+
+    on_dynamodb = open_telemetry_tables(settings)
+    store = DynamoTelemetryStore(
+        on_dynamodb, retention=_retention(settings), make_intake_id=ids.holder_id
+    )
+    keys = DynamoKeyStore(on_dynamodb)
+    log = open_event_log(
+        on_dynamodb, store, keys, clock=clock, retention=settings.server.event_retention
+    )
+    leases = DynamoJobLeases(on_dynamodb.events.table, key=job_key)
+    return TelemetryStores("dynamodb", store, keys, log, leases)
+
+
+def _open_on_sql(settings: Settings, data_dir: Path) -> TelemetryStores:
+    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    store = SqlTelemetryStore(database, retention=_retention(settings))
+    return TelemetryStores(
+        database.name,
+        store,
+        SqlKeyStore(database),
+        SqlEventLog(database, tables.events, part="telemetry", subjects=tables.SUBJECTS),
+        SqlJobLeases(database, tables.jobs),
+        removal=store,
+        embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
+    )
+
+
+async def verify_telemetry(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
+    stores = open_stores(settings, data_dir, clock=SystemClock())
+    try:
+        await stores.store.check()
+        with counting("verify telemetry", None) as progress:
+            report = await verify(stores.store, stores.keys, stores.log, progress=progress)
+    finally:
+        await stores.store.close()
+    return verification_of("devices and keys", report)
+
+
+@asynccontextmanager
+async def open_telemetry_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
+    stores = open_stores(settings, data_dir, clock=SystemClock())
+    try:
+        await stores.store.check()
+        yield stores.log
+    finally:
+        await stores.store.close()
+
+
+def _api_keys(settings: TelemetrySettings, store: KeyStore, clock: Clock) -> ApiKeys:
+    return ApiKeys(
+        store,
+        pepper=secret(settings.api_key_pepper) or "",
         clock=clock,
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,
     )
-    admins = BearerGuard(tokens(settings.telemetry.telemetry_admin_token))
-    routers = (
+
+
+def _routers(
+    settings: TelemetrySettings, telemetry: Telemetry, keys: ApiKeys, log: EventLog, clock: Clock
+) -> Sequence[APIRouter]:
+    admins = BearerGuard(tokens(settings.telemetry_admin_token))
+    return (
         create_device_router(telemetry, keys, prefix=PREFIX),
         create_readings_router(telemetry, admins, clock=clock, prefix=PREFIX),
         create_operators_router(telemetry, keys, admins, prefix=PREFIX),
-    )
-    return TelemetryPart(
-        engine="dynamodb" if database is None else database.name,
-        telemetry=telemetry,
-        keys=keys,
-        store=store,
-        routers=routers,
-        runner=runner,
-        retention_job=job,
-        embedded=database if is_embedded(settings, MIGRATIONS.part) else None,
+        create_events_router(telemetry, keys, log, admins, prefix=PREFIX),
     )
 
 
@@ -145,3 +205,15 @@ def open_telemetry_tables(settings: Settings) -> "TelemetryTables":
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
     return TelemetryTables(open_dynamo(settings), prefix=settings.telemetry.telemetry_table_prefix)
+
+
+async def adopt_telemetry(settings: Settings) -> Sequence[str]:
+    from sandyard.telemetry.stores.dynamo_adoption import adopt
+
+    adopted_tables = open_telemetry_tables(settings)
+    try:
+        await adopted_tables.create()
+        adopted = await adopt(adopted_tables, at_ms=int(SystemClock().now() * 1000))
+    finally:
+        await adopted_tables.close()
+    return [f"telemetry: {adopted} devices and keys adopted"]

@@ -1,24 +1,33 @@
 """The HTTP application: every part's routes behind one middleware and one error shape."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.openapi.utils import get_openapi
-from fastapi_offline import FastAPIOffline
+from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard import __version__
 from sandyard.bootstrap.part import Gauges, Part
+from sandyard.entrypoints.answers import AnswerErrors
+from sandyard.entrypoints.docs_page import create_bare_app
 from sandyard.entrypoints.errors import install_error_handlers
+from sandyard.entrypoints.literal_paths import with_closed_paths
 from sandyard.entrypoints.middleware import InFlight, RequestMetrics, RequestMiddleware
+from sandyard.entrypoints.openapi import openapi_document
+from sandyard.entrypoints.queries import refuse_unknown_parameters, require_known_parameters
 from sandyard.kit import ids
-from sandyard.kit.errors import UnavailableError
-from sandyard.kit.http import errors, security_schemes
+from sandyard.kit.direct import DirectRoute, DirectRoutes, Endpoint, JsonResponse
+from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
+from sandyard.kit.http import BearerGuard, errors
 from sandyard.kit.metrics import CONTENT_TYPE, render
-from sandyard.settings import Settings
+from sandyard.settings import Settings, tokens
 
 _CHECK_SEC = 2
 
@@ -29,25 +38,20 @@ def create_app(
     *,
     registry: CollectorRegistry,
     in_flight: InFlight,
+    is_exposed: bool = False,
 ) -> FastAPI:
-    app = FastAPIOffline(  # /docs works without the internet too
-        docs_url="/docs",
-        redoc_url=None,
-        static_url="/docs-assets",
-        redirect_slashes=False,
+    """`is_exposed` if others than this machine reach it: `/metrics` then needs a token."""
+    app = create_bare_app(
         title="Sandyard",
         version=__version__,
         summary="One control plane for short-lived environments.",
     )
-    app.add_middleware(
-        RequestMiddleware,
-        metrics=RequestMetrics(registry),
-        in_flight=in_flight,
-        make_request_id=ids.request_id,
-        send_request_id=settings.server.enable_request_id,
+    with_limits = partial(
+        AnswerErrors,
         max_body_bytes=settings.server.max_body_bytes,
         body_timeout_sec=settings.server.body_timeout_sec,
     )
+    app.add_middleware(with_limits)
     if settings.server.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -57,55 +61,139 @@ def create_app(
             expose_headers=["Date", "Retry-After", "X-Request-ID"],
         )
     install_error_handlers(app)
+    metrics = MetricsAccess(tokens(settings.server.metrics_token), is_open=not is_exposed)
     routers = [
         *(part.routers[0] for part in parts),
-        create_operations_router(parts, registry, in_flight),
+        create_operations_router(parts, registry, in_flight, metrics),
         *(router for part in parts for router in part.routers[1:]),
     ]
     # One flat list, the busiest first: an included router is matched again for every request.
-    app.router.routes[:0] = [route for router in routers for route in router.routes]
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    routes = [_document_route(app), *(route for router in routers for route in router.routes)]
+    for route in routes:
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            refuse_unknown_parameters(route)
+    app.router.routes[:0] = with_closed_paths(routes)
+    # A browser on another site needs headers that only the ordinary way adds.
+    direct = DirectRoutes(routes, with_origin=not settings.server.allowed_origins)
+    app.middleware_stack = RequestMiddleware(
+        app.build_middleware_stack(),
+        direct=direct,
+        direct_app=with_limits(direct),
+        metrics=RequestMetrics(registry),
+        in_flight=in_flight,
+        make_request_id=ids.request_id,
+        send_request_id=settings.server.enable_request_id,
+    )
+    app.openapi = lambda: openapi_document(app)  # type: ignore[method-assign]
     return app
 
 
+def _document_route(app: FastAPI) -> BaseRoute:
+    """The API's document, which is the same as long as the process lives."""
+
+    @cache
+    def encoded() -> bytes:
+        return orjson.dumps(app.openapi())
+
+    async def get_document(_request: Request) -> Response:
+        return JsonResponse(encoded())
+
+    return DirectRoute("/openapi.json", get_document, methods=["GET"], include_in_schema=False)
+
+
+def entry_of(app: FastAPI) -> ASGIApp:
+    """What a server calls: the outermost middleware itself. FastAPI's own way to it looks through
+    the environment for each request."""
+    outermost = app.middleware_stack
+    assert outermost is not None  # noqa: S101 - `create_app` has built it
+
+    async def enter(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = app
+        await outermost(scope, receive, send)
+
+    return enter
+
+
+class MetricsAccess:
+    """Who may read `/metrics`: holders of a token; without one, anybody where that is open."""
+
+    def __init__(self, accepted: Sequence[str], *, is_open: bool) -> None:
+        self._guard = BearerGuard(accepted)
+        self._is_open = is_open and not accepted
+
+    def check(self, request: Request) -> None:
+        try:
+            if not self._is_open:
+                self._guard.check(request)
+        except UnauthorizedError as error:
+            raise MetricsTokenError from error
+
+
 def create_operations_router(
-    parts: Sequence[Part], registry: CollectorRegistry, in_flight: InFlight
+    parts: Sequence[Part],
+    registry: CollectorRegistry,
+    in_flight: InFlight,
+    metrics: MetricsAccess,
 ) -> APIRouter:
     """Alive, ready, and measured: the calls that load balancers and Prometheus make."""
     router = APIRouter(tags=["operations"])
 
-    async def healthz() -> Response:
-        return Response(b'{"status":"ok"}', media_type="application/json")
+    async def get_health(_request: Request) -> Response:
+        return JsonResponse(b'{"status":"ok"}')
 
-    async def readyz() -> Response:
+    async def get_readiness(_request: Request) -> Response:
         if in_flight.draining:
             raise UnavailableError("This process is stopping. Use another.", retry_after=1)
         await asyncio.gather(*(_require_ready(part) for part in parts))
-        return Response(b'{"status":"ready"}', media_type="application/json")
+        return JsonResponse(b'{"status":"ready"}')
 
-    async def metrics() -> Response:
+    async def get_metrics(request: Request) -> Response:
+        metrics.check(request)
         return await metrics_response(parts, registry)
 
-    ok: dict[str, Any] = {"content": {"application/json": {"schema": _STATUS}}}
     text: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     for path, call, summary, answers in (
-        ("/healthz", healthz, "Is the process alive?", {200: ok, **errors()}),
-        ("/readyz", readyz, "Do its engines answer?", {200: ok, **errors(503)}),
-        ("/metrics", metrics, "Prometheus metrics", {200: text, **errors()}),
+        ("/healthz", get_health, "Is the process alive?", {200: _status("ok"), **errors()}),
+        (
+            "/readyz",
+            get_readiness,
+            "Do its engines answer?",
+            {200: _status("ready"), **errors(503)},
+        ),
+        ("/metrics", get_metrics, "Prometheus metrics", {200: text, **errors(401)}),
     ):
         described: dict[int | str, dict[str, Any]] = {**answers}
         router.add_api_route(
-            path, call, summary=summary, responses=described, response_class=Response
+            path,
+            call,
+            summary=summary,
+            responses=described,
+            response_class=Response,
+            route_class_override=DirectRoute,
         )
-        router.add_route(path, _answering(call), methods=["HEAD"], include_in_schema=False)
+        router.add_route(path, _without_query(call), methods=["HEAD"], include_in_schema=False)
+    # The same as /healthz, by the name that many clients look for.
+    health = _without_query(get_health)
+    router.add_route("/health", health, methods=["GET"], include_in_schema=False)
     return router
 
 
-def _answering(call: Callable[[], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _status(word: str) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"status": {"type": "string"}},
+        "required": ["status"],
+        "examples": [{"status": word}],
+    }
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _without_query(call: Endpoint) -> Endpoint:
     """The same for HEAD, which some load balancers ask with; the server leaves the body out."""
 
-    async def answer(_request: Request) -> Response:
-        return await call()
+    async def answer(request: Request) -> Response:
+        require_known_parameters(request.scope["query_string"], accepted=())
+        return await call(request)
 
     return answer
 
@@ -135,27 +223,3 @@ async def _gauges(part: Part) -> Gauges:
             return await part.gauges()
     except (UnavailableError, TimeoutError):
         return {}  # an engine that is away has no counts; a zero would be a lie
-
-
-_STATUS = {
-    "type": "object",
-    "properties": {"status": {"type": "string"}},
-    "required": ["status"],
-}
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document without the 422 that it adds to every call: malformed is a 400 here."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
-        for path in document["paths"].values():
-            for operation in path.values():
-                operation["responses"].pop("422", None)
-        document["components"]["securitySchemes"] = security_schemes(document)
-        schemas = document["components"]["schemas"]
-        schemas.pop("HTTPValidationError", None)
-        schemas.pop("ValidationError", None)
-        app.openapi_schema = document
-    return app.openapi_schema

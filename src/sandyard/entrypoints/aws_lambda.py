@@ -12,7 +12,7 @@ from typing import Any
 
 from mangum import Mangum
 
-from sandyard.bootstrap.engines import embedded_parts
+from sandyard.bootstrap.registry import embedded_parts
 from sandyard.bootstrap.telemetry import build_telemetry
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.data_dir import with_secrets
@@ -40,5 +40,7 @@ def _application() -> Mangum:
     asyncio.set_event_loop(asyncio.new_event_loop())  # one for all events, as connections need
     registry = new_registry()
     telemetry = build_telemetry(settings, data_dir=nowhere, registry=registry)
-    app = create_app(settings, [telemetry], registry=registry, in_flight=InFlight())
+    app = create_app(
+        settings, [telemetry], registry=registry, in_flight=InFlight(), is_exposed=True
+    )
     return Mangum(app, lifespan="off")

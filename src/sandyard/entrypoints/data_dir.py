@@ -1,9 +1,10 @@
-"""The data dir: whose it is, and the secrets that were made for it."""
+"""The data dir: which process holds it, and the secrets that were made for it."""
 
+import errno
 import fcntl
 import os
-import secrets
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
@@ -11,17 +12,10 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from sandyard.bootstrap.engines import is_embedded
+from sandyard.bootstrap.registry import selected_parts
+from sandyard.bootstrap.spec import PartSpec, SecretSpec
 from sandyard.kit.errors import SandyardError
 from sandyard.settings import Settings, SettingsError, tokens
-
-_SECRETS = {
-    "broker": ("broker_api_token", "broker_admin_token"),
-    "telemetry": ("telemetry_admin_token", "api_key_pepper"),
-    "platform": ("jwt_secret",),
-    "previews": (),
-}
-"""The secrets of each part, under the names that they have in its section of the settings."""
 
 
 class DataDirInUseError(SandyardError):
@@ -30,10 +24,28 @@ class DataDirInUseError(SandyardError):
     code = "DATA_DIR_IN_USE"
 
 
+class DataDirNotWritableError(SandyardError):
+    """The data dir can't be written. Mend that, or choose another --data-dir."""
+
+    code = "DATA_DIR_NOT_WRITABLE"
+
+
+class RestoreUnfinishedError(SandyardError):
+    """A restore into this data dir broke off. Empty the data dir and restore again."""
+
+    code = "RESTORE_UNFINISHED"
+
+
+_PROBE_BYTES = 64 * 1024
+
+RESTORING = "restore"
+"""Holds what is being restored; gone when all of it is in place."""
+
+
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold the data dir alone; the lock goes with the process, however that ends."""
-    data_dir.mkdir(parents=True, exist_ok=True)
+    require_writable(data_dir)
     with (data_dir / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,52 +54,96 @@ def locked(data_dir: Path) -> Iterator[None]:
                 f"Another process serves from {data_dir}. Stop it first, or choose another "
                 "--data-dir."
             ) from error
+        if (data_dir / RESTORING).exists():
+            raise RestoreUnfinishedError(
+                f"A restore into {data_dir} broke off. Empty it and restore again."
+            )
         yield
+
+
+def require_writable(data_dir: Path) -> None:
+    """Make the data dir if it is missing; raise DataDirNotWritableError if it is of no use."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=data_dir) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+        for database in data_dir.glob("*.db"):
+            if not os.access(database, os.W_OK):
+                raise PermissionError(errno.EACCES, "Permission denied", str(database))
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else data_dir
+        raise DataDirNotWritableError(
+            f"The data dir {data_dir} can't be written ({where}: {error.strerror}). Mend that, or "
+            "choose another --data-dir."
+        ) from error
 
 
 def with_secrets(settings: Settings, data_dir: Path) -> Settings:
     """The settings with every secret there: given, kept from an earlier start, or made now.
 
-    On a shared engine nothing is invented: replicas that disagree on a token would each refuse
-    the other's callers.
+    On a shared engine none is made: replicas that disagree on a token would each refuse the
+    other's callers.
     """
     mistakes: list[str] = []
-    for part in settings.server.part_names:
-        section = getattr(settings, part)
-        missing = [name for name in _SECRETS[part] if not tokens(getattr(section, name))]
-        if missing and not is_embedded(settings, part):
-            mistakes += [f"{name.upper()}: must be set" for name in missing]
-            continue
-        kept = {name: SecretStr(_kept_secret(secret_file(data_dir, name))) for name in missing}
-        settings = replace(settings, **{part: section.model_copy(update=kept)})
+    for part in selected_parts(settings):
+        missing = [secret for secret in part.secrets if not _tokens(settings, part, secret)]
+        if part.is_embedded(settings):
+            settings = _with_kept(settings, part, missing, data_dir)
+        else:
+            mistakes += [f"{secret.variable}: {secret.missing}" for secret in missing]
     mistakes += _shared_tokens(settings)
     if mistakes:
         raise SettingsError("\n".join(mistakes))
     return settings
 
 
+def _with_kept(
+    settings: Settings, part: PartSpec, missing: Sequence[SecretSpec], data_dir: Path
+) -> Settings:
+    kept = {
+        secret.setting: SecretStr(_kept_secret(secret_file(data_dir, secret.setting), secret.make))
+        for secret in missing
+    }
+    section = getattr(settings, part.name)
+    return replace(settings, **{part.name: section.model_copy(update=kept)})
+
+
+def secret_tokens(settings: Settings, setting: str) -> tuple[str, ...]:
+    """The tokens that are in force for the secret of this name."""
+    return next(
+        _tokens(settings, part, secret)
+        for part in selected_parts(settings)
+        for secret in part.secrets
+        if secret.setting == setting
+    )
+
+
+def _tokens(settings: Settings, part: PartSpec, secret: SecretSpec) -> tuple[str, ...]:
+    return tokens(getattr(getattr(settings, part.name), secret.setting))
+
+
 def _shared_tokens(settings: Settings) -> Iterator[str]:
-    """A line for each door that another door's token would open too."""
-    doors = [
-        (name, set(tokens(getattr(getattr(settings, part), name))))
-        for part in settings.server.part_names
-        for name in _SECRETS[part]
+    """A line for each secret that has a token in common with another."""
+    given = [
+        (secret.variable, set(_tokens(settings, part, secret)))
+        for part in selected_parts(settings)
+        for secret in part.secrets
     ]
-    for (first, ours), (second, theirs) in combinations(doors, 2):
+    for (first, ours), (second, theirs) in combinations(given, 2):
         if ours & theirs:
-            yield f"{second.upper()}: must differ from {first.upper()}"
+            yield f"{second}: must differ from {first}"
 
 
 def secret_file(data_dir: Path, name: str) -> Path:
     return data_dir / "secrets" / name
 
 
-def _kept_secret(path: Path) -> str:
+def _kept_secret(path: Path, make: Callable[[], str]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         draft = path.with_suffix(".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(32))
+            file.write(make())
         draft.replace(path)
     return path.read_text().strip()

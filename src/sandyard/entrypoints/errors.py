@@ -1,4 +1,4 @@
-"""The one table from error to HTTP status, and the one shape in which errors are told."""
+"""The one table from error to HTTP status, and the one shape of error answers."""
 
 import logging
 from typing import Any
@@ -7,8 +7,9 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
+from sandyard.entrypoints.literal_paths import RefusedMethods
 from sandyard.kit.errors import (
     BodyTooLargeError,
     ConflictError,
@@ -22,6 +23,7 @@ from sandyard.kit.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from sandyard.kit.patterns import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +70,13 @@ def error_response(error: SandyardError, request_id: str) -> Response:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(SandyardError, _told)
+    app.add_exception_handler(SandyardError, respond)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _from_framework)
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def respond(request: Request, error: Exception) -> Response:
+    """The answer to one of our errors, which the request's log line then names."""
     assert isinstance(error, SandyardError)  # noqa: S101 - registered for this class only
     if isinstance(error, UnavailableError):
         logger.warning(
@@ -87,21 +90,21 @@ async def _told(request: Request, error: Exception) -> Response:
 async def _malformed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only
     if any(m["type"] == "json_invalid" for m in error.errors()):
-        return await _told(request, InvalidError("The body is not JSON. Send well-formed JSON."))
+        return await respond(request, InvalidError("The body is not JSON. Send well-formed JSON."))
     sent = request.headers.get("content-type", "")
     if request.method != "GET" and "json" not in sent and int(_length(request)):
-        return await _told(
+        return await respond(
             request,
             InvalidError(
                 f"Send the body as `Content-Type: application/json`, not {sent or 'nothing'}."
             ),
         )
     mistakes = [
-        {"in": str(m["loc"][0]), "field": ".".join(map(str, m["loc"][1:])), "message": m["msg"]}
+        {"in": str(m["loc"][0]), "field": ".".join(map(str, m["loc"][1:])), "message": in_words(m)}
         for m in error.errors()
     ]
     where = ", ".join(sorted({m["field"] or m["in"] for m in mistakes}))
-    return await _told(
+    return await respond(
         request,
         InvalidError(f"Malformed: {where}. See details.", details={"mistakes": mistakes}),
     )
@@ -109,15 +112,15 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 async def _from_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
-    told: SandyardError
+    known: SandyardError
     match error.status_code:
         case 404:
-            told = NotFoundError("There is no such path here. /docs lists those that there are.")
+            known = NotFoundError("There is no such path here. /docs lists those that there are.")
         case 405:
-            told = MethodNotAllowedError()
+            known = MethodNotAllowedError()
         case _:
-            told = InvalidError("The request could not be read. Send well-formed JSON.")
-    response = await _told(request, told)
+            known = InvalidError("The request could not be read. Send well-formed JSON.")
+    response = await respond(request, known)
     if error.status_code == 405:
         response.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return response
@@ -125,11 +128,14 @@ async def _from_framework(request: Request, error: Exception) -> Response:
 
 def _methods(request: Request) -> set[str]:
     """What the path takes, by all of its routes; the framework names those of the first alone."""
+    routes = [each for each in request.app.routes if isinstance(each, Route)]
+    matching = [each for each in routes if each.matches(request.scope)[0] is not Match.NONE]
+    written_out = [each for each in matching if each.path == request.scope["path"]]
     return {
         method
-        for route in request.app.routes
-        if route.matches(request.scope)[0] is Match.PARTIAL
-        for method in route.methods
+        for route in written_out or matching
+        if not isinstance(route, RefusedMethods)
+        for method in route.methods or ()
     }
 
 

@@ -1,6 +1,5 @@
-"""What happens around every request: its id, its size limit, its log line and its timing."""
+"""What happens around every request: its id, its log line and its timing."""
 
-import asyncio
 import logging
 import re
 import time
@@ -8,16 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandyard.entrypoints.errors import error_response
-from sandyard.kit.errors import BodyBrokenOffError, BodyTooLargeError, SandyardError
+from sandyard.entrypoints.answers import BROKEN_OFF
+from sandyard.entrypoints.security_headers import with_security_headers
+from sandyard.kit.direct import DirectRoutes
 
 logger = logging.getLogger("sandyard.access")
-
-BROKEN_OFF = "BROKEN_OFF"
-"""The outcome of a request whose answer did not get to its end."""
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
@@ -52,24 +48,27 @@ class InFlight:
 
 
 class RequestMiddleware:
+    """Around all others: gives each request its id, runs direct routes, and tells how it went."""
+
     def __init__(
         self,
         app: ASGIApp,
         *,
+        direct: DirectRoutes,
+        direct_app: ASGIApp,
         metrics: RequestMetrics,
         in_flight: InFlight,
         make_request_id: Callable[[], str],
         send_request_id: bool,
-        max_body_bytes: int,
-        body_timeout_sec: float,
     ) -> None:
+        """`direct_app` is what the requests go to that `direct` takes; all others go to `app`."""
         self._app = app
+        self._direct = direct
+        self._direct_app = direct_app
         self._metrics = metrics
         self._in_flight = in_flight
         self._make_request_id = make_request_id
         self._send_request_id = send_request_id
-        self._max_body_bytes = max_body_bytes
-        self._body_timeout_sec = body_timeout_sec
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -87,40 +86,22 @@ class RequestMiddleware:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         state["in_flight"] = self._in_flight
-        status = 0
+        state["status"] = 0
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                state["status"] = message["status"]
+                headers = with_security_headers(message["headers"])
                 if self._send_request_id:
-                    message["headers"] = [
-                        *message["headers"],
-                        (b"x-request-id", request_id.encode()),
-                    ]
+                    headers.append((b"x-request-id", request_id.encode()))
+                message["headers"] = headers
             await send(message)
 
+        app = self._direct_app if self._direct.takes(scope) else self._app
         try:
-            timed = _timed(receive, self._body_timeout_sec)
-            body = await _limited(scope, timed, self._max_body_bytes)
-            await self._app(scope, body, send_with_id)
-        except (BodyTooLargeError, BodyBrokenOffError) as error:
-            state["outcome"] = error.code
-            await error_response(error, request_id)(scope, receive, send_with_id)
-        except ClientDisconnect:
-            state["outcome"] = BodyBrokenOffError.code
-            if not status:  # it may have closed its own half only, and still listen
-                gone = error_response(BodyBrokenOffError(), request_id)
-                await gone(scope, receive, send_with_id)
-        except Exception:
-            logger.exception("unexpected error", extra={"request_id": request_id})
-            if status:
-                state["outcome"] = BROKEN_OFF
-                raise  # the answer has begun; the connection is all that can still be broken off
-            state["outcome"] = SandyardError.code
-            await error_response(SandyardError(), request_id)(scope, receive, send_with_id)
+            await app(scope, receive, send_with_id)
         finally:
-            self._record(scope, state, status, time.perf_counter() - started)
+            self._record(scope, state, time.perf_counter() - started)
 
     def _request_id(self, scope: Scope) -> str:
         for name, value in scope["headers"]:
@@ -128,7 +109,8 @@ class RequestMiddleware:
                 return str(value.decode())
         return self._make_request_id()
 
-    def _record(self, scope: Scope, state: Mapping[str, Any], status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, state: Mapping[str, Any], seconds: float) -> None:
+        status = state["status"]
         route = scope.get("route")
         template = getattr(route, "path", "unmatched")
         outcome = state.get("outcome", "ok" if status else BROKEN_OFF)
@@ -147,60 +129,3 @@ class RequestMiddleware:
                     **state.get("log", {}),
                 },
             )
-
-
-def _timed(receive: Receive, seconds: float) -> Receive:
-    """`receive`, or BodyBrokenOffError once the body has taken longer than this."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    is_complete = False
-
-    async def timed() -> Message:
-        nonlocal is_complete
-        if is_complete:  # from here on it only waits for the client to go away
-            return await receive()
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError as error:
-            raise BodyBrokenOffError from error
-        is_complete = not message.get("more_body")
-        return message
-
-    return timed
-
-
-async def _limited(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
-    """`receive`, or BodyTooLargeError.
-
-    A declared length is judged at once. A body without one is read ahead as far as it may go,
-    because a call that needs no body would never look at it.
-    """
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
-            raise BodyTooLargeError
-        if name == b"transfer-encoding":
-            return _replay(await _read(receive, max_bytes), receive)
-    return receive
-
-
-async def _read(receive: Receive, max_bytes: int) -> list[Message]:
-    messages: list[Message] = []
-    size = 0
-    while True:
-        message = await receive()
-        messages.append(message)
-        size += len(message.get("body", b""))
-        if size > max_bytes:
-            raise BodyTooLargeError
-        if not message.get("more_body"):
-            return messages
-
-
-def _replay(messages: list[Message], receive: Receive) -> Receive:
-    left = iter(messages)
-
-    async def replay() -> Message:
-        return next(left, None) or await receive()
-
-    return replay

@@ -17,23 +17,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandyard.bootstrap.engines import embedded_parts, is_embedded
+from sandyard.bootstrap.engines import is_embedded
 from sandyard.bootstrap.part import Part
-from sandyard.entrypoints.api import create_app, metrics_response
-from sandyard.entrypoints.data_dir import locked, with_secrets
+from sandyard.bootstrap.registry import embedded_parts, get_spec, selected_parts
+from sandyard.entrypoints.api import create_app, entry_of, metrics_response
+from sandyard.entrypoints.connections import ConnectionLimits, ConnectionPolicy
+from sandyard.entrypoints.data_dir import locked, require_writable, with_secrets
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.parts import running_parts
-from sandyard.entrypoints.server import Listener, require_free_port
+from sandyard.entrypoints.server import Listener, is_loopback, require_free_port
 from sandyard.entrypoints.welcome import local_url, welcome
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.metrics import new_registry
-from sandyard.settings import Settings
+from sandyard.settings import ServerSettings, Settings
 
 logger = logging.getLogger(__name__)
 
 _FINISH_REQUESTS_SEC = 9.0
-_FIRST_SYNC_SEC = 5.0
+_FIRST_JOBS_SEC = 5.0
 _YOUNG_OBJECTS = 10_000
 
 
@@ -50,13 +52,21 @@ def run(settings: Settings, options: ServeOptions) -> None:
     """Serve until SIGTERM or SIGINT."""
     import uvloop
 
-    options.data_dir.mkdir(parents=True, exist_ok=True)
+    require_writable(options.data_dir)
     with locked(options.data_dir) if embedded_parts(settings) else nullcontext():
         settings = _with_public_url(with_secrets(settings, options.data_dir), options)
         if options.worker_of is None:
             require_free_port(options.host, options.port)
+            tell_missing(settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, options))
+
+
+def tell_missing(settings: Settings) -> None:
+    """Warn of what the parts lack on this machine: later it would be somebody's failed start."""
+    for spec in selected_parts(settings):
+        for line in spec.missing(settings):
+            logger.warning("%s", line, extra={"action": "start", "part": spec.name})
 
 
 def _with_public_url(settings: Settings, options: ServeOptions) -> Settings:
@@ -71,34 +81,56 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
     in_flight = InFlight()
     registry = new_registry()
     async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(
-            running_parts(settings, options.data_dir, registry)
+        parts = await stack.enter_async_context(running_parts(settings, options.data_dir, registry))
+        for part in parts:
+            await _prepare(settings, part, options)
+            await part.start()
+        app = create_app(
+            settings,
+            parts,
+            registry=registry,
+            in_flight=in_flight,
+            is_exposed=not is_loopback(options.host),
         )
-        for part in running.parts:
-            await _prepare(settings, part)
-        app = create_app(settings, running.parts, registry=registry, in_flight=in_flight)
-        await _listen(stack, app, options.host, options.port)
+        await _listen(
+            stack,
+            entry_of(app),
+            options.host,
+            options.port,
+            keep_alive_sec=settings.server.keep_alive_sec,
+        )
+        _limit_connections(stack, settings.server, options.port)
         if settings.server.metrics_port is not None and options.worker_of is None:
-            metrics = _metrics_app(running.parts, registry)
+            metrics = _metrics_app(parts, registry)
             await _listen(stack, metrics, options.host, settings.server.metrics_port)
-        schedule = Schedule(
-            [(part.runner, job) for part in running.parts if part.runner for job in part.schedule]
-        )
-        schedule.start()
-        stack.push_async_callback(schedule.stop)
+        schedule = _start_jobs(stack, parts)
         if options.worker_of is None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(schedule.started.wait(), _FIRST_SYNC_SEC)
-            ready = welcome(
-                settings, running, host=options.host, port=options.port, data_dir=options.data_dir
-            )
-            print(ready, flush=True)  # noqa: T201 - for the person
+            await _welcome(settings, options, parts, schedule)
         else:
             watch = asyncio.create_task(_stop_with_parent(options.worker_of, stopping))
             stack.callback(watch.cancel)
         _settle_heap()
         await stopping.wait()
         await _drain(in_flight, settings.server.drain_sec)
+
+
+def _start_jobs(stack: AsyncExitStack, parts: Sequence[Part]) -> Schedule:
+    schedule = Schedule(
+        [(part.runner, job) for part in parts if part.runner for job in part.schedule]
+    )
+    schedule.start()
+    stack.push_async_callback(schedule.stop)
+    return schedule
+
+
+async def _welcome(
+    settings: Settings, options: ServeOptions, parts: Sequence[Part], schedule: Schedule
+) -> None:
+    """Greet the person once the first jobs have run, or have taken too long."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(schedule.started.wait(), _FIRST_JOBS_SEC)
+    text = welcome(settings, parts, host=options.host, port=options.port, data_dir=options.data_dir)
+    print(text, flush=True)  # noqa: T201 - for the person
 
 
 def _settle_heap() -> None:
@@ -108,16 +140,31 @@ def _settle_heap() -> None:
     gc.enable()
 
 
-async def _listen(stack: AsyncExitStack, app: Any, host: str, port: int) -> None:
-    listener = Listener(app, host=host, port=port)
+def _limit_connections(stack: AsyncExitStack, server: ServerSettings, port: int) -> None:
+    policy = ConnectionPolicy(
+        most=server.max_connections,
+        most_per_address=server.max_connections_per_address,
+        write_timeout_sec=server.write_timeout_sec,
+        trusted=server.proxy_networks,
+    )
+    limits = ConnectionLimits(port, policy)
+    limits.start()
+    stack.push_async_callback(limits.stop)
+
+
+async def _listen(stack: AsyncExitStack, app: Any, host: str, port: int, **options: float) -> None:
+    listener = Listener(app, host=host, port=port, **options)
     await listener.start()
     stack.push_async_callback(listener.stop)
 
 
-async def _prepare(settings: Settings, part: Part) -> None:
+async def _prepare(settings: Settings, part: Part, options: ServeOptions) -> None:
     """Make the engine ready; with a shared one that is not, start all the same and say so."""
+    check_settings = get_spec(part.name).check_settings
     try:
         await part.prepare()
+        if check_settings is not None and options.worker_of is None:
+            await check_settings(settings, options.data_dir)
     except UnavailableError as error:
         if is_embedded(settings, part.name):
             raise

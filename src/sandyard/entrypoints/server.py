@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+import ipaddress
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from granian.constants import HTTPModes, Interfaces
@@ -13,6 +15,10 @@ from granian.server.embed import Server
 from sandyard.kit.errors import SandyardError
 
 _STOP_SEC = 5
+_BACKLOG = 4096
+_UNLIMITED = 1_000_000
+"""Granian counts idle connections too, and once there are so many accepts no other until one ends.
+Limits that spare the others are in `connections`."""
 
 
 class PortInUseError(SandyardError):
@@ -24,7 +30,7 @@ class PortInUseError(SandyardError):
 class Listener:
     """One application on one port, from `start` to `stop`."""
 
-    def __init__(self, app: Any, *, host: str, port: int) -> None:
+    def __init__(self, app: Any, *, host: str, port: int, keep_alive_sec: float = 75) -> None:
         self.host = host
         self.port = port
         self._server = Server(
@@ -33,9 +39,11 @@ class Listener:
             port=port,
             interface=Interfaces.ASGINL,
             http=HTTPModes.http1,
-            http1_settings=HTTP1Settings(keep_alive=True),
+            # The time for headers is also the time that an idle connection has.
+            http1_settings=HTTP1Settings(header_read_timeout=int(keep_alive_sec * 1000)),
             websockets=False,
-            backlog=2048,
+            backlog=_BACKLOG,
+            backpressure=_UNLIMITED,
             log_enabled=False,
         )
         self._task: asyncio.Task[None] | None = None
@@ -59,6 +67,17 @@ class Listener:
         await asyncio.wait([self._task], timeout=_STOP_SEC)
 
 
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """Serve the application on a free port of this machine; its URL."""
+    listener = Listener(app, host="127.0.0.1", port=free_port())
+    await listener.start()
+    try:
+        yield f"http://127.0.0.1:{listener.port}"
+    finally:
+        await listener.stop()
+
+
 def require_free_port(host: str, port: int) -> None:
     """Raise PortInUseError if somebody listens there.
 
@@ -76,6 +95,14 @@ def require_free_port(host: str, port: int) -> None:
                     "--port."
                 ) from error
             raise PortInUseError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def free_port() -> int:

@@ -1,31 +1,32 @@
 """What a person sees when the server is ready: where everything is, with lines to paste."""
 
-import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from sandyard.bootstrap.engines import embedded_parts
-from sandyard.bootstrap.platform import OUTBOX
-from sandyard.entrypoints.data_dir import secret_file
-from sandyard.entrypoints.parts import RunningParts
-from sandyard.entrypoints.provider import SIMULATED_SANDBOXES
-from sandyard.settings import Settings
+from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.registry import embedded_parts, selected_parts
+from sandyard.bootstrap.spec import WelcomeContext
+from sandyard.entrypoints.data_dir import secret_file, secret_tokens
+from sandyard.entrypoints.server import is_loopback
+from sandyard.settings import Settings, tokens
 
 
 def welcome(
-    settings: Settings, running: RunningParts, *, host: str, port: int, data_dir: Path
+    settings: Settings, parts: Sequence[Part], *, host: str, port: int, data_dir: Path
 ) -> str:
     """Lines that never show a token: they read it from its file or variable when pasted."""
     url = local_url(host, port)
+    context = WelcomeContext(settings, data_dir, url, parts, partial(_bearer, settings, data_dir))
     lines = [
         "",
         f"Sandyard is ready at {url} (API: {url}/docs)",
-        *_engines(settings, running, data_dir),
+        *_engines(context),
         "",
-        *_calls(settings, url, data_dir),
+        *(line for spec in selected_parts(settings) for line in spec.examples(context)),
         "See the metrics:",
-        f"  curl {url}/metrics",
+        f"  {_metrics(settings, host, port)}",
         "",
     ]
     return "\n".join(lines)
@@ -37,46 +38,39 @@ def local_url(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _engines(settings: Settings, running: RunningParts, data_dir: Path) -> Iterator[str]:
-    embedded = embedded_parts(settings)
-    for part in running.parts:
-        engine = f"SQLite in {data_dir}" if part.name in embedded else part.engine
+def _metrics(settings: Settings, host: str, port: int) -> str:
+    """A line that works as it is, or what has to be set before one does."""
+    url = f"{local_url(host, port)}/metrics"
+    if in_force := tokens(settings.server.metrics_token):
+        return f'curl -H "Authorization: Bearer {_variable("METRICS_TOKEN", in_force)}" {url}'
+    if is_loopback(host):
+        return f"curl {url}"
+    if settings.server.metrics_port is not None:
+        return f"curl {local_url(host, settings.server.metrics_port)}/metrics"
+    return "set METRICS_TOKEN or METRICS_PORT first: beyond loopback /metrics is closed without"
+
+
+def _engines(context: WelcomeContext) -> Iterator[str]:
+    embedded = {spec.name for spec in embedded_parts(context.settings)}
+    for part in context.parts:
+        engine = f"SQLite in {context.data_dir}" if part.name in embedded else part.engine
         yield f"  {part.name:<10}{engine}"
-    if "platform" in settings.server.part_names and settings.platform.smtp_url is None:
-        yield f"  {'mails':<10}files in {data_dir / OUTBOX}"
-    if provider := running.provider:
-        where = (
-            f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults at {provider.url}/_sim"
-            if provider.is_simulated
-            else provider.url
-        )
-        yield f"  {'provider':<10}{where}"
+    for spec in selected_parts(context.settings):
+        for label, text in spec.notes(context).items():
+            yield f"  {label:<10}{text}"
 
 
-def _calls(settings: Settings, url: str, data_dir: Path) -> Iterator[str]:
-    def bearer(name: str) -> str:
-        return f'-H "Authorization: Bearer {_for_shell(data_dir, name)}"'
-
-    if "broker" in settings.server.part_names:
-        broker = url + settings.broker.api_base_path
-        yield "Lease a sandbox, look at the pool:"
-        yield f'  curl -X POST {broker}/allocate {bearer("broker_api_token")} -H "X-Track-ID: demo"'
-        yield f"  curl {broker}/admin/stats {bearer('broker_admin_token')}"
-    if "telemetry" in settings.server.part_names:
-        telemetry = f"{url}/telemetry/v1"
-        admin = bearer("telemetry_admin_token")
-        yield "Make a key for devices, list the devices:"
-        yield f"  curl -X POST {telemetry}/api-keys {admin}"
-        yield f"  curl {telemetry}/devices {admin}"
-    if "platform" in settings.server.part_names:
-        sign_up = {"email": "me@example.com", "username": "someone", "password": "change this now"}
-        yield "Sign up, then read the mail:"
-        yield (
-            f"  curl {url}/api/v1/auth/signup -H 'Content-Type: application/json'"
-            f" -d {shlex.quote(json.dumps(sign_up))}"
-        )
+def _bearer(settings: Settings, data_dir: Path, setting: str) -> str:
+    """From the file only if what it holds is in force: a variable takes its place."""
+    path = secret_file(data_dir, setting)
+    in_force = secret_tokens(settings, setting)
+    if path.exists() and path.read_text().strip() in in_force:
+        token = f"$(cat {shlex.quote(str(path))})"
+    else:
+        token = _variable(setting.upper(), in_force)
+    return f'-H "Authorization: Bearer {token}"'
 
 
-def _for_shell(data_dir: Path, name: str) -> str:
-    path = secret_file(data_dir, name)
-    return f"$(cat {shlex.quote(str(path))})" if path.exists() else f"${name.upper()}"
+def _variable(name: str, in_force: Sequence[str]) -> str:
+    """What a shell makes the first of these tokens of."""
+    return f"${name}" if len(in_force) == 1 else f"${{{name}%%,*}}"

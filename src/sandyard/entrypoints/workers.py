@@ -1,5 +1,6 @@
 """Several processes on one port, over an engine that they share."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -8,13 +9,15 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from sandyard.bootstrap.engines import embedded_parts
+from sandyard.bootstrap.registry import embedded_parts, selected_parts
 from sandyard.entrypoints.data_dir import with_secrets
-from sandyard.entrypoints.serve import ServeOptions
+from sandyard.entrypoints.serve import ServeOptions, tell_missing
 from sandyard.entrypoints.server import require_free_port
+from sandyard.kit.errors import UnavailableError
 from sandyard.settings import Settings, SettingsError
 
 logger = logging.getLogger(__name__)
@@ -27,10 +30,13 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
     """Keep `count` workers alive until SIGTERM, then wait until each has finished its requests."""
     if embedded_parts(settings):
         raise SettingsError("DATABASE_URL: must be set for --workers; SQLite serves one process")
-    if "broker" in settings.server.part_names and settings.provider.csp_base_url is None:
-        raise SettingsError("CSP_BASE_URL: must be set for --workers; each would simulate its own")
+    reasons = [part.one_process(settings) for part in selected_parts(settings)]
+    if any(reasons):
+        raise SettingsError("\n".join(filter(None, reasons)))
     with_secrets(settings, options.data_dir)
+    asyncio.run(_check_settings(settings, options.data_dir))
     require_free_port(options.host, options.port)
+    tell_missing(settings)
     stopping = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -47,6 +53,14 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
                     time.sleep(_RESTART_WAIT_SEC)
                     workers[index] = _start(options, Path(metrics_dir))
         _stop_all(workers)
+
+
+async def _check_settings(settings: Settings, data_dir: Path) -> None:
+    """Once for all workers; an engine that is away may come back, and its jobs then ask again."""
+    for part in selected_parts(settings):
+        if part.check_settings is not None:
+            with suppress(UnavailableError):
+                await part.check_settings(settings, data_dir)
 
 
 def _start(options: ServeOptions, metrics_dir: Path) -> subprocess.Popen[bytes]:

@@ -1,7 +1,9 @@
 """The `sandyard` command. Commands import what they need when they run, so `--help` is quick."""
 
+import logging
+import os
 import sys
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import click
 
@@ -26,7 +28,11 @@ class _Commands(click.Group):
         "csp-sim": "csp_sim",
         "db": "db",
         "tables": "tables",
+        "pool": "pool",
         "verify": "verify",
+        "backup": "backup",
+        "restore": "restore",
+        "events": "events",
         "devices": "devices",
         "users": "users",
         "previews": "previews",
@@ -53,20 +59,35 @@ def sandyard() -> None:
 
 def main() -> None:
     """Exit with 0, 1 for what went wrong, 2 for a wrong command line; a line on stderr says why."""
+    _exit(_run())
+
+
+def _run() -> int:
     try:
         sandyard.main(standalone_mode=False)
     except click.UsageError as error:
         error.show()
-        sys.exit(2)
+        return 2
     except click.Abort:
-        sys.exit(130)
+        return 130
     except click.ClickException as error:
         error.show()
-        sys.exit(1)
+        return 1
     except SandyardError as error:
         for line in error.message.splitlines():
             click.echo(f"sandyard: {line}", err=True)
-        sys.exit(1)
+        return 1
     except OSError as error:
         click.echo(f"sandyard: {error}", err=True)
-        sys.exit(1)
+        return 1
+    return 0
+
+
+def _exit(code: int) -> NoReturn:
+    """Granian's threads may outlive its server, and abort a process whose interpreter has ended."""
+    if "granian" not in sys.modules:
+        sys.exit(code)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -23,22 +23,31 @@ Examples:
     default="generic",
     show_default=True,
     type=click.Choice(["generic", "infoblox"]),
-    help="The one that the printed settings name; both are served.",
+    help="Dialect in the printed settings; both are served.",
 )
-@click.option("--latency", default=0.0, help="Seconds before each answer.")
-@click.option("--delete-latency", default=0.0, help="More seconds before a deletion.")
-@click.option("--error-rate", default=0.0, type=click.FloatRange(0, 1), help="Share of 500s.")
+@click.option("--latency", default=0.0, help="Delay of each response in seconds.")
+@click.option("--delete-latency", default=0.0, help="Additional delay of deletions in seconds.")
+@click.option(
+    "--error-rate",
+    default=0.0,
+    type=click.FloatRange(0, 1),
+    help="Share of responses that are 500.",
+)
 @click.option(
     "--outage",
     default="none",
     show_default=True,
     type=click.Choice(["none", "error", "hang"]),
-    help="Answer everything with 503, or nothing ever.",
+    help="error: answer 503 to everything; hang: never answer.",
 )
 @click.option("--break-after-page", default=0, help="The list fails after so many pages.")
-@click.option("--empty-list", is_flag=True, help="List nothing.")
+@click.option("--empty-list", is_flag=True, help="Answer lists with no sandboxes.")
 @click.option("--token", help="Refuse callers without this token.")
-@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Survive a restart.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that keeps the state over a restart.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8090, show_default=True, type=click.IntRange(1, 65535))
 def command(

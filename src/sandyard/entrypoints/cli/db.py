@@ -2,10 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+
+if TYPE_CHECKING:
+    from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
@@ -13,42 +17,42 @@ Examples:
   sandyard db current
 """
 
-_data_dir = data_dir_option("The embedded engine's, if DATABASE_URL is not set.")
+_data_dir = data_dir_option("Directory of the embedded databases, if DATABASE_URL is not set.")
 
 
 @click.group("db", epilog=_EPILOG)
 def command() -> None:
-    """Bring the SQL schema to a version."""
+    """Migrate the SQL schemas."""
 
 
 @command.command("upgrade", epilog=_EPILOG)
 @_data_dir
 def upgrade(data_dir: Path) -> None:
-    """Bring every part's schema to the newest version; each part's is one transaction."""
+    """Upgrade every part's schema to the newest version, each in one transaction."""
     _each_part("upgrade", data_dir)
 
 
 @command.command("downgrade", epilog=_EPILOG)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_data_dir
 def downgrade(yes: bool, data_dir: Path) -> None:
-    """Drop every part's tables and all that is in them."""
+    """Drop every part's tables with all data."""
     if not yes:
-        click.confirm("This drops all tables with what is in them. Go on?", abort=True, err=True)
+        click.confirm("This drops all tables with their data. Continue?", abort=True, err=True)
     _each_part("downgrade", data_dir)
 
 
 @command.command("current", epilog=_EPILOG)
 @_data_dir
 def current(data_dir: Path) -> None:
-    """Print each part's present and newest version."""
+    """Print each part's current and newest version."""
     _each_part("current", data_dir)
 
 
 def _each_part(step: str, data_dir: Path) -> None:
     from contextlib import nullcontext
 
-    from sandyard.bootstrap.engines import embedded_parts
+    from sandyard.bootstrap.registry import embedded_parts
     from sandyard.entrypoints.cli.progress import while_working
     from sandyard.entrypoints.data_dir import locked
     from sandyard.settings import load_settings
@@ -59,13 +63,11 @@ def _each_part(step: str, data_dir: Path) -> None:
         asyncio.run(_move(step, settings, data_dir.resolve()))
 
 
-async def _move(step: str, settings: object, data_dir: Path) -> None:
-    from sandyard.bootstrap import MIGRATED_PARTS
+async def _move(step: str, settings: "Settings", data_dir: Path) -> None:
     from sandyard.bootstrap.engines import open_part_database
-    from sandyard.settings import Settings
+    from sandyard.bootstrap.registry import PARTS
 
-    assert isinstance(settings, Settings)  # noqa: S101 - typed late, so that --help is quick
-    for migrations in MIGRATED_PARTS:
+    for migrations in [part.migrations() for part in PARTS if part.migrations]:
         database = open_part_database(settings, data_dir, migrations.part)
         try:
             match step:

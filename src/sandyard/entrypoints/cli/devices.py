@@ -31,14 +31,16 @@ def command() -> None:
 
 
 @command.command("simulate", epilog=_EPILOG)
-@click.option("--url", default="http://127.0.0.1:8080", show_default=True, help="The server's.")
+@click.option(
+    "--url", default="http://127.0.0.1:8080", show_default=True, help="URL of the server."
+)
 @click.option("--count", default=20, show_default=True, type=click.IntRange(1, 100_000))
 @click.option(
     "--readings",
     default=100,
     show_default=True,
     type=click.IntRange(1, 1_000_000),
-    help="Of each device.",
+    help="Readings per device.",
 )
 @click.option(
     "--rate",
@@ -58,24 +60,24 @@ def command() -> None:
     "--lost-answers",
     default=0.0,
     type=click.FloatRange(0, 0.9),
-    help="Share of requests whose answer the device never sees.",
+    help="Share of requests whose response the device never receives.",
 )
 @click.option(
     "--batch",
     default=100,
     show_default=True,
     type=click.IntRange(1, 100),
-    help="The most readings in a request.",
+    help="Maximum of readings per request.",
 )
 @click.option("--seed", type=int, help="Draws the same readings as an earlier run.")
 @click.option(
-    "--patience",
+    "--stall-timeout",
     default=60.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Seconds without any progress after which it gives up.",
+    help="Give up after so many seconds without progress.",
 )
-@data_dir_option("The server's; its token is read there if TELEMETRY_ADMIN_TOKEN is not set.")
+@data_dir_option("Of the server; its token is read there if TELEMETRY_ADMIN_TOKEN is not set.")
 def simulate(
     url: str,
     count: int,
@@ -86,7 +88,7 @@ def simulate(
     lost_answers: float,
     batch: int,
     seed: int | None,
-    patience: float,
+    stall_timeout: float,
     data_dir: Path,
 ) -> None:
     """Let a fleet of devices send readings to a server, as badly as real boards do.
@@ -110,7 +112,7 @@ def simulate(
         habits=Habits(batch=batch, duplicates=duplicates, reorder=reorder),
         rate=rate,
         lost_answers=lost_answers,
-        patience_sec=patience,
+        stall_timeout_sec=stall_timeout,
     )
     summary, differences = asyncio.run(_simulate(plan, url=url, admin_token=_token(data_dir)))
     click.echo(

@@ -11,6 +11,9 @@ from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
     from sandyard.bootstrap.part import Part
+    from sandyard.bootstrap.spec import PartSpec
+    from sandyard.kit.jobs import Job, JobRunner
+    from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
@@ -20,17 +23,23 @@ Examples:
 """
 
 
-_PARTS = {
-    "sync": "broker",
-    "cleanup": "broker",
-    "expiry": "broker",
-    "retention": "telemetry",
-    "signups": "platform",
-    "reconcile": "platform",
-    "snapshots": "platform",
-    "billing": "platform",
-}
-"""Whose job it is."""
+def _known_job(_context: click.Context, _argument: click.Parameter, name: str) -> str:
+    from sandyard.bootstrap.registry import job_names
+
+    if name not in job_names():
+        raise click.BadParameter(f"There is no job {name!r}. Jobs: {', '.join(job_names())}.")
+    return name
+
+
+class _RunCommand(click.Command):
+    """Lists the jobs of all parts, looked up only for its own help."""
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        from sandyard.bootstrap.registry import job_lines
+
+        with formatter.section("Jobs"):
+            formatter.write_dl(list(job_lines()))
+        super().format_options(context, formatter)
 
 
 @click.group("jobs", epilog=_EPILOG)
@@ -38,26 +47,15 @@ def command() -> None:
     """Run one job, once, for cron or EventBridge."""
 
 
-@command.command("run", epilog=_EPILOG)
-@click.argument("job", type=click.Choice([*_PARTS]))
-@click.option("--force", is_flag=True, help="sync: let also most of the pool go stale.")
-@data_dir_option("The embedded engine's; a `serve` that runs on it must be asked instead.")
+@command.command("run", cls=_RunCommand, epilog=_EPILOG)
+@click.argument("job", callback=_known_job)
+@click.option("--force", is_flag=True, help="sync: also if most of the pool would become stale.")
+@data_dir_option("Directory of the embedded databases, while no `serve` uses it.")
 def run(job: str, force: bool, data_dir: Path) -> None:
-    """Run JOB to its end, after any run of it that is under way, and print its counts as JSON.
-
-    \b
-    sync       the Broker: compare the pool with the provider's list
-    cleanup    the Broker: delete what was given up
-    expiry     the Broker: take back what was forgotten
-    retention  Telemetry: remove what has expired (DynamoDB does it by itself)
-    signups    the Platform: remove sign-ups that nobody verified
-    reconcile  the Platform: compare what should run on this machine with what does
-    snapshots  the Platform: remove the files of stopped sandboxes whose time is over
-    billing    the Platform: make bills of what was used
-    """
+    """Run JOB to its end, after any run of it that is under way, and print its counts as JSON."""
     from contextlib import nullcontext
 
-    from sandyard.bootstrap.engines import is_embedded
+    from sandyard.bootstrap.registry import parts_with_job
     from sandyard.entrypoints.cli.progress import while_working
     from sandyard.entrypoints.data_dir import locked
     from sandyard.kit.log import configure_logging
@@ -67,39 +65,46 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     data_dir = data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True)
-    part = _PARTS[job]
-    with locked(data_dir) if is_embedded(settings, part) else nullcontext(), while_working(job):
-        report = asyncio.run(_run(settings, job, part, force=force, data_dir=data_dir))
-    click.echo(report)
+    parts = parts_with_job(settings, job)
+    is_embedded = any(part.is_embedded(settings) for part in parts)
+    with locked(data_dir) if is_embedded else nullcontext(), while_working(job):
+        for part in parts:
+            click.echo(asyncio.run(_run(settings, part, job, force=force, data_dir=data_dir)))
 
 
-async def _run(settings: object, job: str, part: str, *, force: bool, data_dir: Path) -> str:
+async def _run(
+    settings: "Settings", spec: "PartSpec", name: str, *, force: bool, data_dir: Path
+) -> str:
+    """Build the part and what it needs, and run its job; the report as JSON."""
     from dataclasses import asdict
 
     import orjson
     from prometheus_client import CollectorRegistry
 
-    from sandyard.bootstrap.broker import BrokerPart
+    from sandyard.bootstrap.registry import with_needs
     from sandyard.entrypoints.parts import running_parts
     from sandyard.entrypoints.worker import log_report
-    from sandyard.settings import Settings
 
-    assert isinstance(settings, Settings)  # noqa: S101 - typed late, so that --help is quick
-    alone = settings.only(part)
-    async with running_parts(alone, data_dir, CollectorRegistry()) as running:
-        [its_part] = running.parts
-        await its_part.prepare()
+    alone = settings.only(*with_needs(spec))
+    async with running_parts(alone, data_dir, CollectorRegistry()) as parts:
+        [part] = [part for part in parts if part.name == spec.name]
+        runner, job = _scheduled(part, spec, name, force=force)
+        for each in parts:
+            await each.prepare()
         started = time.perf_counter()
-        if job == "sync" and isinstance(its_part, BrokerPart):
-            report: Any = await its_part.jobs.sync(force=force)
-        else:
-            report = await _run_scheduled(its_part, job)
-        log_report(job, report, time.perf_counter() - started)
+        report = await runner.run(job)
+        log_report(name, report, time.perf_counter() - started)
         return orjson.dumps(asdict(report)).decode()
 
 
-async def _run_scheduled(part: "Part", name: str) -> Any:
-    for job in part.schedule:
-        if job.name.split()[0] == name and part.runner is not None:
-            return await part.runner.run(job)
-    raise click.UsageError(f"{part.engine} does this by itself; there is no job for it")
+def _scheduled(
+    part: "Part", spec: "PartSpec", name: str, *, force: bool
+) -> "tuple[JobRunner, Job[Any]]":
+    job = next((job for job in part.schedule if job.plain_name == name), None)
+    if job is None or part.runner is None:
+        known = spec.find_job(name)
+        reason = (known and known.absent) or f"{part.engine} does this by itself"
+        raise click.UsageError(f"{reason}; there is no job for it.")
+    if force and job.run_forced is None:
+        raise click.UsageError(f"{name} takes no --force.")
+    return part.runner, job.forced() if force else job

@@ -47,9 +47,9 @@ def migrate(step: str, data_dir: Path) -> None:
     from sandyard.settings import load_settings
 
     settings = load_settings()
-    embedded = is_embedded(settings, "platform")
-    if embedded and not (data_dir / "platform.db").exists():
-        raise click.ClickException(f"There is no Platform in {data_dir}. Name its --data-dir.")
+    embedded = is_embedded(settings, "previews")
+    if embedded and not (data_dir / "previews.db").exists():
+        raise click.ClickException(f"There are no previews in {data_dir}. Name their --data-dir.")
     with locked(data_dir) if embedded else nullcontext():
         report = asyncio.run(_migrate(step, data_dir.resolve()))
     click.echo(f"{report.looked_at} projects, {report.changed} changed")
@@ -63,7 +63,7 @@ def migrate(step: str, data_dir: Path) -> None:
 async def _migrate(step: str, data_dir: Path) -> "MigrationReport":
     from sandyard.bootstrap.previews import open_old_columns
     from sandyard.entrypoints.cli.progress import counting
-    from sandyard.platform.schema import MIGRATIONS
+    from sandyard.previews.stores.sql import MIGRATIONS
     from sandyard.settings import load_settings
 
     columns, database = open_old_columns(load_settings(), data_dir)

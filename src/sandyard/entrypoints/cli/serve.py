@@ -20,7 +20,7 @@ Examples:
 @click.option(
     "--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port."
 )
-@data_dir_option("Where the embedded engine and the tokens made for it are kept.")
+@data_dir_option("Directory of the embedded databases and the generated tokens.")
 @click.option(
     "--workers",
     default=1,

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from sandyard.bootstrap.spec import PartSpec, Tables
     from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
   sandyard tables create
+  sandyard tables create --billing-mode provisioned
   DDB_ENDPOINT_URL=http://127.0.0.1:8000 sandyard tables check
   sandyard tables adopt
 """
@@ -19,86 +22,93 @@ Examples:
 
 @click.group("tables", epilog=_EPILOG)
 def command() -> None:
-    """Make and check the DynamoDB tables of the parts that are set to it.
+    """Create and check the DynamoDB tables of the parts that use it.
 
     With neither POOL_STORE nor TELEMETRY_STORE set to dynamodb, the Broker's.
     """
 
 
 @command.command("create", epilog=_EPILOG)
-def create() -> None:
-    """Make the tables with their indexes and TTLs, unless they are there."""
+@click.option(
+    "--billing-mode",
+    type=click.Choice(["on-demand", "provisioned"]),
+    default="on-demand",
+    show_default=True,
+    help="Of tables that are made now.",
+)
+def create(billing_mode: str) -> None:
+    """Create the tables with their indexes and TTLs; to one that exists, add missing indexes.
+
+    With provisioned capacity, the auto-scaling targets that belong to it are listed: resource,
+    dimension, least and most capacity, target utilization. Register them with Application Auto
+    Scaling.
+    """
 
     async def work(settings: "Settings") -> AsyncIterator[str]:
-        async for name, made in _each_part(settings, create=True):
-            yield f"{name}: {'created' if made else 'was there'}"
+        from sandyard.kit.dynamo_tables import on_demand, provisioned, scaling_targets
+
+        is_provisioned = billing_mode == "provisioned"
+        async with _tables(settings) as opened:
+            made: dict[str, str] = {}
+            for tables in opened:
+                made |= await tables.create(provisioned if is_provisioned else on_demand)
+            for tables in opened:
+                await tables.check()
+                for definition in tables.definitions:
+                    name = definition["TableName"]
+                    yield f"{name}: {made[name]}"
+                    for target in scaling_targets(definition) if is_provisioned else ():
+                        yield f"  {target}"
 
     _run("create", work)
 
 
 @command.command("check", epilog=_EPILOG)
 def check() -> None:
-    """Say whether the tables are laid out as they must be; exit code 1 if not."""
+    """Check keys, indexes and TTLs of the tables; exit code 1 if they are not as they must be."""
 
     async def work(settings: "Settings") -> AsyncIterator[str]:
-        async for name, _ in _each_part(settings, create=False):
-            yield f"{name}: fit for use"
+        async with _tables(settings) as opened:
+            for tables in opened:
+                await tables.check()
+                for definition in tables.definitions:
+                    yield f"{definition['TableName']}: fit for use"
 
     _run("check", work)
 
 
 @command.command("adopt", epilog=_EPILOG)
 def adopt() -> None:
-    """Take over a table that another program filled by this layout: add what the Broker needs.
+    """Take over tables that another program or an earlier version filled: add what is missing.
 
-    It can be run twice, and while traffic flows.
+    Stop the servers of an earlier version first. It can be run twice.
     """
 
     async def work(settings: "Settings") -> AsyncIterator[str]:
-        from sandyard.bootstrap.broker import open_pool_table
-        from sandyard.broker.stores.dynamo_adoption import adopt
-
-        pool = open_pool_table(settings)
-        try:
-            report = await adopt(pool)
-        finally:
-            await pool.table.engine.close()
-        yield (
-            f"{pool.names.table}: {report.allocations} allocations, "
-            f"{report.leases_added} leases added, {report.already_there} were there"
-        )
-        for each in report.duplicates:
-            yield (
-                f"  {each}: its track and key have a newer sandbox; "
-                "it keeps its owner until it expires"
-            )
+        for part in _on_dynamodb(settings):
+            if part.adopt is not None:
+                for line in await part.adopt(settings):
+                    yield line
 
     _run("adopt", work)
 
 
-async def _each_part(settings: "Settings", *, create: bool) -> AsyncIterator[tuple[str, bool]]:
-    """Each table of the parts that are on DynamoDB, and whether it was made now."""
-    from sandyard.bootstrap.broker import open_pool_table
-    from sandyard.bootstrap.telemetry import open_telemetry_tables
+@asynccontextmanager
+async def _tables(settings: "Settings") -> "AsyncIterator[list[Tables]]":
+    """Those of the parts that are on DynamoDB."""
+    async with AsyncExitStack() as stack:
+        opened = [part.tables(settings) for part in _on_dynamodb(settings) if part.tables]
+        for tables in opened:
+            stack.push_async_callback(tables.close)
+        yield opened
 
-    on_telemetry = settings.telemetry.telemetry_store == "dynamodb"
-    if settings.broker.pool_store == "dynamodb" or not on_telemetry:
-        pool = open_pool_table(settings)
-        try:
-            made = await pool.create() if create else False
-            await pool.check()
-            yield pool.names.table, made
-        finally:
-            await pool.table.engine.close()
-    if on_telemetry:
-        tables = open_telemetry_tables(settings)
-        try:
-            were_made = await tables.create() if create else dict.fromkeys(tables.names, False)
-            await tables.check()
-            for name, was_made in were_made.items():
-                yield name, was_made
-        finally:
-            await tables.engine.close()
+
+def _on_dynamodb(settings: "Settings") -> "list[PartSpec]":
+    """The parts that are set to DynamoDB; the first that can be, if none is."""
+    from sandyard.bootstrap.registry import PARTS
+
+    able = [part for part in PARTS if part.tables is not None]
+    return [part for part in able if part.store(settings) == "dynamodb"] or able[:1]
 
 
 def _run(what: str, work: Callable[["Settings"], AsyncIterator[str]]) -> None:

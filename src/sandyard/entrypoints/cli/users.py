@@ -22,16 +22,16 @@ Examples:
 
 @click.group("users", epilog=_EPILOG)
 def command() -> None:
-    """Make the Platform's first admin."""
+    """Create the Platform's first admin."""
 
 
 @command.command("create-admin", epilog=_EPILOG)
-@click.option("--email", required=True, help="Nobody verifies it.")
+@click.option("--email", required=True, help="It is not verified.")
 @click.option("--username", required=True, help="3 to 100 of A-Z a-z 0-9 . _ -")
 @click.option("--password-stdin", is_flag=True, help="Read the password's line from stdin.")
-@data_dir_option("The embedded engine's; a `serve` may be running on it.")
+@data_dir_option("Directory of the embedded databases; it may be in use.")
 def create_admin(email: str, username: str, password_stdin: bool, data_dir: Path) -> None:
-    """Make an account with the role admin, with a default project, that can log in at once."""
+    """Create an account with the role admin and a default project, which can log in at once."""
     from sandyard.platform.accounts.model import EMAIL, USERNAME
 
     if len(email) > 254 or not re.fullmatch(EMAIL, email):
@@ -60,20 +60,18 @@ async def _create(
     email: str, username: str, password: str, data_dir: Path
 ) -> tuple["Account", str]:
     """The account, and the place that it is kept in."""
-    from sandyard.bootstrap.engines import is_embedded
     from sandyard.bootstrap.platform import build_platform
     from sandyard.settings import load_settings
 
     settings = load_settings()
     part = build_platform(settings, data_dir=data_dir)
     try:
-        embedded = is_embedded(settings, part.name)
-        if embedded:
-            await part.upgrade()
+        if part.embedded is not None:
+            await part.embedded.upgrade()
         await part.check()
         account = await part.administration.create_admin(
             email=email, username=username, password=password
         )
-        return account, str(data_dir) if embedded else "the database of DATABASE_URL"
+        return account, str(data_dir) if part.embedded else "the database of DATABASE_URL"
     finally:
         await part.close()

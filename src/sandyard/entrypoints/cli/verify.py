@@ -10,7 +10,7 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.broker.verification import VerificationReport
+    from sandyard.bootstrap.spec import Verification
 
 _EPILOG = """\b
 Examples:
@@ -21,43 +21,39 @@ Examples:
 
 
 @click.command("verify", epilog=_EPILOG)
-@data_dir_option("The embedded engine's; it may be in use.")
+@data_dir_option("Directory of the embedded databases; it may be in use.")
 def command(data_dir: Path) -> None:
-    """Read the whole pool, also while it is in use, and say whether all that must hold does.
+    """Read all data, also while it is in use, and report what is inconsistent.
 
-    No sandbox with two owners, no track and key with two sandboxes, every allocation with its
-    lease, nothing deleted that is back. Exit code 1 if something is wrong.
+    Every part: what its events lead to is what is stored. The Broker: no sandbox with two
+    owners, no track and key with two sandboxes, every allocation with its lease, no deleted
+    sandbox back. Exit code 1 if something is wrong.
     """
     from sandyard.kit.log import configure_logging
 
     configure_logging("ERROR", "text")
-    report = asyncio.run(_verify(data_dir.resolve()))
-    click.echo(
-        f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones: "
-        f"{len(report.problems) or 'no'} problem{'s' if len(report.problems) != 1 else ''}"
-    )
-    for problem in report.problems:
-        click.echo(f"  {problem.sandbox_id} {problem.message}")
-    if report.problems:
+    found = asyncio.run(_verify(data_dir.resolve()))
+    for each in found:
+        count = len(each.problems)
+        click.echo(f"{each.summary}: {count or 'no'} problem{'s' if count != 1 else ''}")
+        for problem in each.problems:
+            click.echo(f"  {problem}")
+    if any(each.problems for each in found):
         sys.exit(1)
 
 
-async def _verify(data_dir: Path) -> "VerificationReport":
-    from sandyard.bootstrap.broker import open_pool
-    from sandyard.bootstrap.engines import is_embedded
-    from sandyard.broker.verification import verify
+async def _verify(data_dir: Path) -> "list[Verification]":
+    """Each part's, of those that PARTS selects and that have data here."""
+    from sandyard.bootstrap.registry import selected_parts
     from sandyard.entrypoints.cli.progress import counting
-    from sandyard.kit.clock import SystemClock
     from sandyard.settings import SettingsError, load_settings
 
     settings = load_settings()
-    if is_embedded(settings, "broker") and not (data_dir / "broker.db").exists():
-        raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
-    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
-    try:
-        await pool.store.check()
-        total = sum((await pool.store.counts()).values())
-        with counting("verify", total) as progress:
-            return await verify(pool.store, progress=progress)
-    finally:
-        await pool.store.close()
+    found = []
+    for part in selected_parts(settings):
+        is_away = part.is_embedded(settings) and not (data_dir / part.database_file).exists()
+        if part.verify and not is_away:
+            found.append(await part.verify(settings, data_dir, counting))
+    if not found:
+        raise SettingsError(f"There is nothing to verify in {data_dir}. Choose another --data-dir.")
+    return found

@@ -1,0 +1,1 @@
+"""One module per part: its spec, which imports the part only when it is built."""

@@ -1,0 +1,92 @@
+"""The Broker's spec."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandyard.bootstrap.spec import (
+    BuildContext,
+    JobSpec,
+    PartSpec,
+    SecretSpec,
+    Store,
+    WelcomeContext,
+    get_part,
+    imported,
+    lazy,
+)
+
+if TYPE_CHECKING:
+    from sandyard.bootstrap.broker import BrokerPart
+    from sandyard.settings import Settings
+
+_OWN_SIMULATION = "CSP_BASE_URL: must be set for --workers; each would simulate its own"
+
+
+async def _build(context: BuildContext) -> "BrokerPart":
+    from sandyard.bootstrap.broker import build_broker
+    from sandyard.bootstrap.provider import open_provider
+
+    provider = await context.stack.enter_async_context(
+        open_provider(context.settings.provider, context.data_dir, context.listen)
+    )
+    return build_broker(
+        context.settings,
+        data_dir=context.data_dir,
+        provider_address=provider,
+        registry=context.registry,
+        clock=context.clock,
+    )
+
+
+def _store(settings: "Settings") -> Store:
+    return settings.broker.pool_store
+
+
+async def _check_settings(settings: "Settings", data_dir: Path) -> None:
+    from sandyard.bootstrap.broker import open_pool_provider
+
+    async with open_pool_provider(settings, data_dir) as own:
+        await own.require()
+
+
+def _one_process(settings: "Settings") -> str | None:
+    return _OWN_SIMULATION if settings.provider.csp_base_url is None else None
+
+
+def _notes(context: WelcomeContext) -> Mapping[str, str]:
+    from sandyard.bootstrap.broker import BrokerPart
+
+    return {"provider": get_part(context.parts, BrokerPart).provider_address.description}
+
+
+def _examples(context: WelcomeContext) -> Iterator[str]:
+    url = context.url + context.settings.broker.api_base_path
+    track, admin = context.bearer("broker_api_token"), context.bearer("broker_admin_token")
+    yield "Lease a sandbox, look at the pool:"
+    yield f'  curl -X POST {url}/allocate {track} -H "X-Track-ID: demo"'
+    yield f"  curl {url}/admin/stats {admin}"
+
+
+BROKER = PartSpec(
+    "broker",
+    _build,
+    jobs=(
+        JobSpec("sync", "compare the pool with the provider's list"),
+        JobSpec("cleanup", "delete at the provider what is pending deletion"),
+        JobSpec("expiry", "reclaim leases that ended and were not marked for deletion"),
+        JobSpec("events", "remove events whose retention is over"),
+    ),
+    secrets=(SecretSpec("broker_api_token"), SecretSpec("broker_admin_token")),
+    store=_store,
+    migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
+    tables=lazy("sandyard.bootstrap.broker:open_pool_table"),
+    adopt=lazy("sandyard.bootstrap.broker:adopt_pool"),
+    verify=lazy("sandyard.bootstrap.broker:verify_broker"),
+    log=lazy("sandyard.bootstrap.broker:open_broker_log"),
+    check_settings=_check_settings,
+    one_process=_one_process,
+    notes=_notes,
+    examples=_examples,
+)

@@ -1,0 +1,96 @@
+"""The Platform's spec."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandyard.bootstrap.spec import (
+    BuildContext,
+    Counting,
+    JobSpec,
+    PartSpec,
+    SecretSpec,
+    Verification,
+    WelcomeContext,
+)
+
+if TYPE_CHECKING:
+    from sandyard.bootstrap.platform import PlatformPart
+    from sandyard.kit.events import EventLog
+    from sandyard.kit.migrations import Migrations
+    from sandyard.settings import Settings
+
+
+async def _build(context: BuildContext) -> "PlatformPart":
+    from sandyard.bootstrap.platform import build_platform
+
+    return build_platform(context.settings, data_dir=context.data_dir, clock=context.clock)
+
+
+def _migrations() -> "Migrations":
+    from sandyard.platform.schema import MIGRATIONS
+
+    return MIGRATIONS
+
+
+async def _verify(settings: "Settings", data_dir: Path, counting: Counting) -> Verification:
+    from sandyard.bootstrap.platform import verify_platform_data
+
+    return await verify_platform_data(settings, data_dir, counting)
+
+
+def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["EventLog"]:
+    from sandyard.bootstrap.platform import open_platform_log
+
+    return open_platform_log(settings, data_dir)
+
+
+def _missing(settings: "Settings") -> Sequence[str]:
+    from sandyard.runtime.local.machine import missing_for_sandboxes
+
+    if settings.sandboxes.sandbox_runtime != "local":
+        return ()
+    return missing_for_sandboxes(settings.sandboxes.sandbox_isolation)
+
+
+def _notes(context: WelcomeContext) -> Mapping[str, str]:
+    from sandyard.bootstrap.platform import OUTBOX
+
+    if context.settings.platform.smtp_url is not None:
+        return {}
+    return {"mails": f"files in {context.data_dir / OUTBOX}"}
+
+
+def _examples(context: WelcomeContext) -> Iterator[str]:
+    sign_up = {"email": "me@example.com", "username": "someone", "password": "change this now"}
+    yield "Sign up, then read the mail:"
+    yield (
+        f"  curl {context.url}/api/v1/auth/signup -H 'Content-Type: application/json'"
+        f" -d {shlex.quote(json.dumps(sign_up))}"
+    )
+
+
+PLATFORM = PartSpec(
+    "platform",
+    _build,
+    jobs=(
+        JobSpec("signups", "remove sign-ups that nobody verified"),
+        JobSpec("logins", "remove counts of failed logins whose time is over"),
+        JobSpec("reconcile", "compare the sandboxes of this node with what runs on it"),
+        JobSpec("ends", "record sandboxes of this node that have ended"),
+        JobSpec("measure", "sample the sandboxes of this node"),
+        JobSpec("snapshots", "remove the files of stopped sandboxes that have expired"),
+        JobSpec("billing", "make bills of the usage"),
+        JobSpec("platform-events", "remove events whose retention is over"),
+    ),
+    secrets=(SecretSpec("jwt_secret"),),
+    migrations=_migrations,
+    verify=_verify,
+    log=_log,
+    missing=_missing,
+    notes=_notes,
+    examples=_examples,
+)

@@ -1,0 +1,64 @@
+"""Telemetry's spec."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandyard.bootstrap.spec import (
+    BuildContext,
+    JobSpec,
+    PartSpec,
+    SecretSpec,
+    Store,
+    WelcomeContext,
+    imported,
+    lazy,
+)
+
+if TYPE_CHECKING:
+    from sandyard.bootstrap.telemetry import TelemetryPart
+    from sandyard.settings import Settings
+
+
+async def _build(context: BuildContext) -> "TelemetryPart":
+    from sandyard.bootstrap.telemetry import build_telemetry
+
+    return build_telemetry(
+        context.settings,
+        data_dir=context.data_dir,
+        registry=context.registry,
+        clock=context.clock,
+    )
+
+
+def _store(settings: "Settings") -> Store:
+    return settings.telemetry.telemetry_store
+
+
+def _examples(context: WelcomeContext) -> Iterator[str]:
+    url, admin = f"{context.url}/telemetry/v1", context.bearer("telemetry_admin_token")
+    yield "Make a key for devices, list the devices:"
+    yield f"  curl -X POST {url}/api-keys {admin}"
+    yield f"  curl {url}/devices {admin}"
+
+
+TELEMETRY = PartSpec(
+    "telemetry",
+    _build,
+    jobs=(
+        JobSpec(
+            "retention",
+            "remove readings whose retention is over",
+            absent="DynamoDB removes expired readings by itself",
+        ),
+        JobSpec("telemetry-events", "remove events whose retention is over"),
+    ),
+    secrets=(SecretSpec("telemetry_admin_token"), SecretSpec("api_key_pepper")),
+    store=_store,
+    migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
+    tables=lazy("sandyard.bootstrap.telemetry:open_telemetry_tables"),
+    adopt=lazy("sandyard.bootstrap.telemetry:adopt_telemetry"),
+    verify=lazy("sandyard.bootstrap.telemetry:verify_telemetry"),
+    log=lazy("sandyard.bootstrap.telemetry:open_telemetry_log"),
+    examples=_examples,
+)

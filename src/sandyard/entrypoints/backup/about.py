@@ -1,0 +1,37 @@
+"""What a backup says of itself, checked before any of it is believed."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandyard.entrypoints.backup.archive import Manifest
+from sandyard.entrypoints.backup.errors import ArchiveInvalidError
+
+_Word = Annotated[str, Field(pattern=r"\A[A-Za-z0-9._+-]{1,100}\z")]
+_Schema = Annotated[str, Field(pattern=r"\A[0-9]{4}\z")]
+
+
+class About(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    version: _Word
+    made_at: str
+    node: str | None
+    schemas: dict[_Word, _Schema | None]
+    """Of each database in the file; None if it has none yet."""
+    elsewhere: list[_Word]
+    has_secrets: bool
+
+
+def about_of(manifest: Manifest, databases: Mapping[str, object]) -> About:
+    """What the manifest says; raise ArchiveInvalidError if that is odd or not what is there."""
+    try:
+        about = About.model_validate(manifest.about)
+        datetime.fromisoformat(about.made_at)
+    except (ValidationError, ValueError) as error:
+        raise ArchiveInvalidError("The manifest does not tell what is in the backup.") from error
+    if set(about.schemas) != manifest.files.keys() & databases.keys():
+        raise ArchiveInvalidError("The databases are not those that the manifest names.")
+    return about

@@ -1,0 +1,251 @@
+"""One file of many, with a manifest at its end that tells each one's size and SHA-256."""
+
+import gzip
+import hashlib
+import json
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Self
+
+from sandyard.entrypoints.backup.errors import ArchiveInvalidError
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+_CHUNK = 1 << 20
+_LEVEL = 1
+"""Snapshots are packed already, and a database packs well at any level."""
+_MANIFEST_BYTES = 64 << 20
+_FILES = 1_000_000
+_HEADER_BYTES = 16 << 10
+_NAME_BYTES = 255
+_PATH_BYTES = 1024
+_TIME_SEC = float(1 << 40)
+"""How far from 1970 a file's time may be: farther than any clock, and all systems take it."""
+
+_GROWING = (tarfile.GNUTYPE_SPARSE, tarfile.XGLTYPE)
+"""Headers that add up, however small each is."""
+_DAMAGES = (
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    OverflowError,
+    RecursionError,  # of headers that announce headers
+)
+
+Told = Callable[[int], None]
+"""Is told how many bytes are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    about: Mapping[str, Any]
+    """What the writer says of the whole."""
+    files: Mapping[str, Entry]
+
+
+@dataclass(slots=True)
+class ArchiveWriter:
+    _tar: tarfile.TarFile
+    _told: Told
+    _files: dict[str, Entry] = field(default_factory=dict)
+    _done: int = 0
+
+    def add(self, name: str, source: Path) -> None:
+        """Add a file with its time. Of one that grows meanwhile, what was there at first."""
+        with source.open("rb") as file:
+            status = os.fstat(file.fileno())
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime, info.mode = status.st_size, status.st_mtime, 0o600
+            reader = _Hashing(file, self.advance)
+            self._tar.addfile(info, reader)
+        self._files[name] = Entry(info.size, reader.sha256.hexdigest())
+
+    def finish(self, about: Mapping[str, Any]) -> None:
+        content = {"format": FORMAT, "about": about, "files": _plain(self._files)}
+        encoded = json.dumps(content).encode()
+        info = tarfile.TarInfo(_MANIFEST)
+        info.size, info.mode = len(encoded), 0o600
+        self._tar.addfile(info, BytesIO(encoded))
+
+    def advance(self, count: int) -> None:
+        """Count bytes as done, also of work that precedes what is added."""
+        self._done += count
+        self._told(self._done)
+
+
+@contextmanager
+def writing(path: Path, told: Told) -> Iterator[ArchiveWriter]:
+    """A new archive, for its owner alone from the beginning; on disk when the block ends."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        with (
+            gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            yield ArchiveWriter(tar, told)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def check_archive(file: IO[bytes], told: Told) -> Manifest:
+    """Read all of it; raise ArchiveInvalidError unless it is whole and as its manifest says."""
+    found: dict[str, Entry] = {}
+    text: bytes | None = None
+    with _translated():
+        for info, content in _members(file, told):
+            if len(found) == _FILES:
+                raise ArchiveInvalidError(f"There are more than {_FILES:,} files in it.")
+            if text is not None or info.name in found:
+                raise ArchiveInvalidError(f"{info.name!r} is there twice, or after the manifest.")
+            if info.name == _MANIFEST:
+                text = _bounded(info, content)
+            else:
+                require_inside(info.name)
+                if not abs(info.mtime) < _TIME_SEC:  # which is also so of what is no number
+                    raise ArchiveInvalidError(f"{info.name!r} has no time that can be kept.")
+                found[info.name] = _entry(content)
+    manifest = _parse(text or b"")
+    if manifest.files != found:
+        raise ArchiveInvalidError("The files are not those that the manifest names.")
+    _require_no_file_is_a_folder(found)
+    return manifest
+
+
+def extract(
+    file: IO[bytes], manifest: Manifest, to: Path, *, wanted: Callable[[str], bool], told: Told
+) -> None:
+    """Write the files that are wanted below the folder, for their owner alone."""
+    with _translated():
+        for info, content in _members(file, told):
+            if info.name in manifest.files and wanted(info.name):
+                path = to / require_inside(info.name)
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _write(path, content, manifest.files[info.name])
+                os.utime(path, (info.mtime, info.mtime))
+
+
+def require_inside(name: str) -> PurePosixPath:
+    """The path, if it is a plain one that leads to below where it is used."""
+    path = PurePosixPath(name)
+    is_plain = str(path) == name and not path.is_absolute() and "\0" not in name
+    if not is_plain or not path.parts or ".." in path.parts:
+        raise ArchiveInvalidError(f"{name!r} is not a path inside a data dir.")
+    longest = max(len(os.fsencode(part)) for part in path.parts)
+    if longest > _NAME_BYTES or len(os.fsencode(name)) > _PATH_BYTES:
+        raise ArchiveInvalidError(f"{name[:_NAME_BYTES]!r}… is too long a path.")
+    return path
+
+
+def _require_no_file_is_a_folder(names: Collection[str]) -> None:
+    for name in names:
+        for folder in PurePosixPath(name).parents:
+            if str(folder) in names:
+                raise ArchiveInvalidError(f"{str(folder)!r} is a file and a folder.")
+
+
+def _bounded(info: tarfile.TarInfo, content: "_Hashing") -> bytes:
+    if info.size > _MANIFEST_BYTES:
+        raise ArchiveInvalidError(f"The manifest is too large: {info.size:,} bytes.")
+    return content.read(_MANIFEST_BYTES)
+
+
+def _members(file: IO[bytes], told: Told) -> Iterator[tuple[tarfile.TarInfo, "_Hashing"]]:
+    """Each file with its content; whatever is no plain file is refused."""
+    file.seek(0)
+    with gzip.GzipFile(fileobj=file) as packed:
+        with tarfile.open(fileobj=packed, mode="r|", tarinfo=_Header) as tar:
+            while info := tar.next():
+                # It would keep all headers to the end.
+                tar.members.clear()  # type: ignore[attr-defined]
+                content = tar.extractfile(info) if info.isreg() else None
+                if content is None or info.issparse():
+                    raise ArchiveInvalidError(f"{info.name!r} is not a plain file.")
+                yield info, _Hashing(content, lambda _: told(file.tell()))
+        while packed.read(_CHUNK):  # to its end, where gzip has its own checksum
+            pass
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGES as error:
+        raise ArchiveInvalidError(f"The file is damaged or no backup: {error}.") from error
+
+
+class _Header(tarfile.TarInfo):
+    """Refuses, before they are read, headers that would take up any amount of memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        info = super().frombuf(buf, encoding, errors)
+        is_plain = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+        if not is_plain and (info.size > _HEADER_BYTES or info.type in _GROWING):
+            raise ArchiveInvalidError(f"{info.name!r} is not a plain file.")
+        return info
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        raise ArchiveInvalidError(f"{self.name!r} is not a plain file.")
+
+
+class _Hashing:
+    """Reads, and adds up what was read."""
+
+    def __init__(self, file: IO[bytes], told: Told) -> None:
+        self._file = file
+        self._told = told
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.sha256.update(data)
+        self.size += len(data)
+        self._told(len(data))
+        return data
+
+
+def _entry(content: _Hashing) -> Entry:
+    while content.read(_CHUNK):
+        pass
+    return Entry(content.size, content.sha256.hexdigest())
+
+
+def _write(path: Path, content: _Hashing, expected: Entry) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as target:
+        while data := content.read(_CHUNK):
+            target.write(data)
+        target.flush()
+        os.fsync(target.fileno())
+    if Entry(content.size, content.sha256.hexdigest()) != expected:
+        raise ArchiveInvalidError(f"{path.name} changed while it was read.")
+
+
+def _parse(manifest: bytes) -> Manifest:
+    try:
+        found = json.loads(manifest)
+        if found["format"] != FORMAT:
+            raise ArchiveInvalidError("Another version of Sandyard made this backup.")
+        files = {name: Entry(**entry) for name, entry in found["files"].items()}
+        return Manifest(dict(found["about"]), files)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ArchiveInvalidError("The file has no manifest: it is no backup.") from error
+
+
+def _plain(files: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
+    return {name: asdict(entry) for name, entry in files.items()}

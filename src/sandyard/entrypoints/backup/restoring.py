@@ -1,0 +1,119 @@
+"""Puts a backup into an empty data dir."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from sandyard.bootstrap.registry import PARTS
+from sandyard.bootstrap.spec import Counting
+from sandyard.entrypoints.backup.about import About, about_of
+from sandyard.entrypoints.backup.archive import Manifest, Told, check_archive, extract
+from sandyard.entrypoints.backup.contents import is_known, is_of_node
+from sandyard.entrypoints.backup.databases import require_sound
+from sandyard.entrypoints.backup.errors import (
+    ArchiveInvalidError,
+    BackupError,
+    DataDirNotEmptyError,
+)
+from sandyard.entrypoints.data_dir import RESTORING, locked
+from sandyard.kit.node import node_name
+from sandyard.runtime.records import remove_folder, sync_folder
+
+_NOT_DATA = frozenset({"lock", "lost+found"})
+_NODE = re.compile(rb"[A-Za-z0-9._-]{1,100}\s?")
+_NODE_BYTES = 200
+_DATABASES = {part.database_file: part for part in PARTS}
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    manifest: Manifest
+    node: str
+
+
+def restore_backup(file: Path, data_dir: Path, *, same_node: bool, counting: Counting) -> Restored:
+    """The data dir as it was backed up, as a whole or not at all.
+
+    Raises before anything is touched if the data dir is in use or not empty, or the file is no
+    sound backup of this version or an earlier one.
+    """
+    with file.open("rb") as archive:
+        _require_unused(data_dir)
+        with counting("check", file.stat().st_size) as told:
+            manifest = check_archive(archive, told)
+        about = _require_fit(manifest, same_node=same_node)
+        with locked(data_dir):
+            _require_empty(data_dir)
+            with counting("restore", file.stat().st_size) as told:
+                _extract(archive, manifest, about, data_dir, same_node=same_node, told=told)
+    return Restored(manifest, node_name(data_dir))
+
+
+def _require_unused(data_dir: Path) -> None:
+    if (data_dir / "lock").exists():
+        with locked(data_dir):
+            pass  # nobody serves from it
+    _require_empty(data_dir)
+
+
+def _require_empty(data_dir: Path) -> None:
+    found = sorted(path.name for path in data_dir.iterdir()) if data_dir.exists() else []
+    if names := [name for name in found if name not in _NOT_DATA]:
+        raise DataDirNotEmptyError(
+            f"There is something in {data_dir} already ({names[0]}). Choose another --data-dir, "
+            "or empty it."
+        )
+
+
+def _require_fit(manifest: Manifest, *, same_node: bool) -> About:
+    for name in manifest.files:
+        if not is_known(name, tuple(_DATABASES)):
+            raise ArchiveInvalidError(f"{name!r} does not belong into a data dir.")
+    about = about_of(manifest, _DATABASES)
+    for name, version in about.schemas.items():
+        part = _DATABASES[name]
+        if part.migrations and (version or "") > part.migrations().head:
+            raise BackupError(f"A newer version of Sandyard made this backup of {part.name}.")
+    if same_node and "node" not in manifest.files:
+        raise BackupError("The backup is of no node: restore it without --same-node.")
+    return about
+
+
+def _extract(
+    archive: IO[bytes],
+    manifest: Manifest,
+    about: About,
+    data_dir: Path,
+    *,
+    same_node: bool,
+    told: Told,
+) -> None:
+    """Everything into a folder inside, to be checked there, then each thing into its place."""
+    staging = data_dir / RESTORING
+    staging.mkdir(mode=0o700)
+    try:
+        extract(
+            archive,
+            manifest,
+            staging,
+            wanted=lambda name: same_node or not is_of_node(name),
+            told=told,
+        )
+        _require_usable(staging, about)
+    except BaseException:
+        remove_folder(staging)
+        raise
+    for path in sorted(staging.iterdir()):
+        path.rename(data_dir / path.name)
+    sync_folder(data_dir)
+    staging.rmdir()
+
+
+def _require_usable(staging: Path, about: About) -> None:
+    for name, schema in about.schemas.items():
+        require_sound(staging / name, schema=schema)
+    if (staging / "node").exists():
+        with (staging / "node").open("rb") as node:
+            if not _NODE.fullmatch(node.read(_NODE_BYTES)):
+                raise ArchiveInvalidError("The node's name is no name.")

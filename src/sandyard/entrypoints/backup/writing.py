@@ -1,0 +1,163 @@
+"""Makes a backup of a data dir, also while it is served."""
+
+import fcntl
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sandyard import __version__
+from sandyard.bootstrap.registry import PARTS
+from sandyard.bootstrap.spec import Counting
+from sandyard.entrypoints.backup.archive import ArchiveWriter, Manifest, check_archive, writing
+from sandyard.entrypoints.backup.contents import (
+    MAILS,
+    RECORDS,
+    RUNS,
+    SECRETS,
+    has_secrets,
+    link_all,
+    linked_files,
+)
+from sandyard.entrypoints.backup.databases import copy_database, reading_together, schema_version
+from sandyard.entrypoints.backup.errors import BackupError
+from sandyard.runtime.records import remove_folder, sync_folder
+from sandyard.settings import Settings
+
+STAGING = "backup"
+"""Links to the files that are being backed up; gone when the backup has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    data_dir: Path
+    databases: Sequence[Path]
+    elsewhere: Sequence[str]
+    """The parts whose data is not in the data dir."""
+    with_secrets: bool
+
+
+def find_source(settings: Settings, data_dir: Path, *, with_secrets: bool) -> Source:
+    """What there is to back up; raise BackupError if that is nothing."""
+    databases = [
+        path
+        for part in PARTS
+        if part.is_embedded(settings) and (path := data_dir / part.database_file).exists()
+    ]
+    if not databases and not (data_dir / "node").exists():
+        raise BackupError(f"There is nothing to back up in {data_dir}. Choose another --data-dir.")
+    elsewhere = [part.name for part in PARTS if not part.is_embedded(settings)]
+    return Source(data_dir, databases, elsewhere, with_secrets)
+
+
+def write_backup(
+    source: Source, file: Path, counting: Counting, *, replace: bool = False
+) -> Manifest:
+    """Put a checked backup at `file`, for its owner alone.
+
+    Raises BackupError if that is inside the data dir; or if there is something, unless it is a
+    plain file that may be replaced.
+    """
+    _require_target(source, file, replace=replace)
+    with _folder_beside(file) as folder, _alone(source.data_dir) as links:
+        draft = folder / "archive"
+        _write(source, draft, links, folder, counting)
+        with draft.open("rb") as written, counting("check", draft.stat().st_size) as told:
+            manifest = check_archive(written, told)
+        _require_target(source, file, replace=replace)  # it took a while
+        draft.replace(file)
+        sync_folder(file.parent)
+    return manifest
+
+
+def _require_target(source: Source, file: Path, *, replace: bool) -> None:
+    place, data_dir = file.parent.resolve() / file.name, source.data_dir.resolve()
+    databases = [path.resolve() for path in source.databases]
+    if place.is_relative_to(data_dir) or place in databases:
+        raise BackupError(f"{file} is inside the data dir. Choose a file outside of {data_dir}.")
+    if not os.path.lexists(file):
+        return
+    if not replace:
+        raise BackupError(f"{file} exists. Choose another file, or replace it with --force.")
+    if not file.is_file():
+        raise BackupError(f"{file} is no plain file. Choose another.")
+
+
+@contextmanager
+def _folder_beside(file: Path) -> Iterator[Path]:
+    """A folder for drafts on the file system of the file; gone when the block ends."""
+    try:
+        folder = tempfile.TemporaryDirectory(dir=file.parent, prefix=".sandyard-backup.")
+    except OSError as error:
+        raise BackupError(f"{file} can't be written: {error.strerror}.") from error
+    with folder as path:
+        yield Path(path)
+
+
+def _write(source: Source, draft: Path, links: Path, folder: Path, counting: Counting) -> None:
+    names = (*RECORDS, *RUNS, *(SECRETS if source.with_secrets else ()))
+
+    def link() -> None:
+        link_all(source.data_dir, names, links)
+
+    with reading_together(source.databases, while_locked=link) as databases:
+        if source.with_secrets:
+            link_all(source.data_dir, MAILS, links)  # never changed, so they need no lock
+        files = linked_files(links)
+        to_read = (*source.databases, *source.databases, *(path for _, path in files))
+        total = sum(path.stat().st_size for path in to_read)  # databases are copied first
+        with counting("back up", total) as told, writing(draft, told) as archive:
+            schemas = {
+                path.name: _add_database(archive, database, folder / path.name)
+                for path, database in zip(source.databases, databases, strict=True)
+            }
+            for name, path in files:
+                archive.add(name, path)
+            archive.finish(_about(source, schemas, [name for name, _ in files]))
+
+
+def _add_database(archive: ArchiveWriter, database: sqlite3.Connection, copy: Path) -> str | None:
+    """Add a copy that is dropped at once, so that no more than one takes up room; its schema."""
+    copy_database(database, copy, archive.advance)
+    archive.add(copy.name, copy)
+    copy.unlink()
+    return schema_version(database)
+
+
+def _about(source: Source, schemas: dict[str, str | None], names: list[str]) -> dict[str, Any]:
+    node = source.data_dir / "node"
+    return {
+        "version": __version__,
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "node": node.read_text().strip() if node.exists() else None,
+        "schemas": schemas,
+        "elsewhere": source.elsewhere,
+        "has_secrets": has_secrets(names),
+    }
+
+
+@contextmanager
+def _alone(data_dir: Path) -> Iterator[Path]:
+    """An empty folder for links, while no other backup of the data dir is made.
+
+    What one that was killed left there is removed.
+    """
+    links = data_dir / STAGING
+    descriptor = os.open(data_dir / f"{STAGING}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove_folder(links)
+        links.mkdir(mode=0o700)
+        try:
+            yield links
+        finally:
+            remove_folder(links)
+    except BlockingIOError as error:
+        raise BackupError(f"Another backup of {data_dir} is being made.") from error
+    finally:
+        os.close(descriptor)

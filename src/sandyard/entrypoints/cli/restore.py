@@ -1,0 +1,39 @@
+"""`sandyard restore`."""
+
+from pathlib import Path
+
+import click
+
+from sandyard.entrypoints.cli.options import data_dir_option
+
+_EPILOG = """\b
+Examples:
+  sandyard restore sandyard.backup --data-dir /var/lib/sandyard
+  sandyard restore sandyard.backup --same-node
+"""
+
+
+@click.command("restore", epilog=_EPILOG)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@data_dir_option("An empty directory, or one that does not exist yet.")
+@click.option(
+    "--same-node",
+    is_flag=True,
+    help="Keep the node's name: only if the data dir that was backed up is never served again.",
+)
+def command(file: Path, data_dir: Path, same_node: bool) -> None:
+    """Put the backup FILE into an empty data dir.
+
+    The file is checked before anything is written. The data dir becomes a node of its own, which
+    leaves alone what still runs from the one that was backed up.
+    """
+    from sandyard.entrypoints.backup.restoring import restore_backup
+    from sandyard.entrypoints.cli.backup import summary
+    from sandyard.entrypoints.cli.progress import counting
+
+    place = data_dir.resolve()
+    restored = restore_backup(file, place, same_node=same_node, counting=counting)
+    about = restored.manifest.about
+    for line in summary(restored.manifest):
+        click.echo(line)
+    click.echo(f"{place}: restored as of {about['made_at']}, node {restored.node}")

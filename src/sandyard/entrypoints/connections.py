@@ -1,0 +1,237 @@
+"""Limits on connections, which the HTTP server does not have: how many, and how long one may stall.
+
+The server accepts whoever comes, so there is always room for a health check. Once a second this
+looks through the process's own sockets and breaks off those that are too many, the longest silent
+first, and those whose client does not take its answer.
+"""
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import resource
+import socket
+import stat
+import struct
+import termios
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from ipaddress import ip_network
+from pathlib import Path
+
+from sandyard.kit.client_address import Network, network_of
+
+logger = logging.getLogger(__name__)
+
+_LOOK_EVERY_SEC = 1.0
+_SPARE_DESCRIPTORS = 256
+"""For files, databases and whoever connects between two looks."""
+_DESCRIPTORS = Path("/proc/self/fd")
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_TCP_INFO = struct.Struct("44xI4xI64xQ")
+"""Of Linux's `tcp_info`: tcpi_last_data_sent, tcpi_last_data_recv and tcpi_bytes_acked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionPolicy:
+    most: int
+    most_per_address: int
+    write_timeout_sec: float
+    trusted: Sequence[Network] = ()
+    """Addresses of proxies, each of which speaks for many clients."""
+
+    def within(self, descriptors: int) -> "ConnectionPolicy":
+        """As far as so many descriptors allow."""
+        return replace(self, most=min(self.most, max(1, descriptors - _SPARE_DESCRIPTORS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One client's connection, as the kernel sees it."""
+
+    inode: int
+    address: str
+    """Of an IPv6 client the network that is its own."""
+    silent_sec: float
+    """Since anything came or went."""
+    unsent_bytes: int = 0
+    acked_bytes: int = 0
+    """What the client has taken so far."""
+
+
+def choose_surplus(
+    connections: Sequence[Connection], policy: ConnectionPolicy
+) -> dict[Connection, str]:
+    """Those that are too many, and why."""
+    chosen: dict[Connection, str] = {}
+    by_address: dict[str, list[Connection]] = defaultdict(list)
+    for each in sorted(connections, key=lambda each: each.silent_sec, reverse=True):
+        by_address[each.address].append(each)
+    for address, theirs in by_address.items():
+        surplus = max(0, len(theirs) - policy.most_per_address)
+        if surplus and not _is_trusted(address, policy.trusted):
+            chosen |= dict.fromkeys(theirs[:surplus], "too many from one address")
+    left = [each for each in connections if each not in chosen]
+    left.sort(key=lambda each: each.silent_sec, reverse=True)
+    surplus = max(0, len(left) - policy.most)
+    return chosen | dict.fromkeys(left[:surplus], "too many connections")
+
+
+class Stalls:
+    """Finds the connections whose clients have taken nothing of their answer for too long."""
+
+    def __init__(self, write_timeout_sec: float) -> None:
+        self._timeout = write_timeout_sec
+        self._since: dict[int, tuple[int, float]] = {}
+
+    def find(self, connections: Sequence[Connection], *, now: float) -> dict[Connection, str]:
+        waiting = [each for each in connections if each.unsent_bytes]
+        before, self._since = self._since, {}
+        for each in waiting:
+            acked, since = before.get(each.inode, (-1, now))
+            self._since[each.inode] = (
+                each.acked_bytes,
+                since if acked == each.acked_bytes else now,
+            )
+        stalled = [each for each in waiting if now - self._since[each.inode][1] > self._timeout]
+        return dict.fromkeys(stalled, "its client does not take the answer")
+
+
+class ConnectionLimits:
+    """Holds the connections of one listening port to the policy, from `start` to `stop`."""
+
+    def __init__(self, port: int, policy: ConnectionPolicy) -> None:
+        self._port = port
+        self._policy = policy.within(_raise_descriptor_limit(policy.most + _SPARE_DESCRIPTORS))
+        self._stalls = Stalls(policy.write_timeout_sec)
+        self._reserve = _reserved()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if not _DESCRIPTORS.is_dir():
+            logger.info("connections are not limited: that takes Linux")
+            return
+        self._task = asyncio.create_task(self._look_forever())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _look_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_SEC)
+            try:
+                await asyncio.to_thread(self.enforce)
+            except OSError as error:  # no descriptor was left to look with; the next look may do
+                logger.warning("connections not looked at", extra={"reason": str(error)})
+
+    def enforce(self) -> int:
+        """Break off what is too many or stalled; how many that were."""
+        for descriptor in self._reserve:  # a look must be possible when none is left
+            os.close(descriptor)
+        try:
+            found = dict(_connections(self._port))
+            chosen = self._stalls.find([*found], now=time.monotonic())
+            going_on = [each for each in found if each not in chosen]
+            chosen |= choose_surplus(going_on, self._policy)
+            for connection in chosen:
+                _break_off(connection, found[connection])
+        finally:
+            self._reserve = _reserved()
+        _tell(chosen)
+        return len(chosen)
+
+
+def _reserved() -> list[int]:
+    """Descriptors to look with: one for the list, one for a socket."""
+    with suppress(OSError):
+        return [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+    return []
+
+
+def _connections(port: int) -> Iterator[tuple[Connection, int]]:
+    """The accepted connections of the port, and the descriptor of each. One second handle at a
+    time: a process that is full of connections has no descriptors for more."""
+    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - thousands of them, every second
+        with _handle(int(name)) as handle:
+            connection = None if handle is None else _connection(handle, port)
+        if connection is not None:
+            yield connection, int(name)
+
+
+@contextmanager
+def _handle(descriptor: int) -> Iterator[socket.socket | None]:
+    """The same socket once more, which no other thread closes meanwhile; None if it is none.
+
+    A file is left alone: to close a second handle of a database would end SQLite's locks on it.
+    """
+    try:
+        is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+        again = os.dup(descriptor) if is_socket else None
+    except OSError as error:
+        if error.errno != errno.EBADF:  # else it was closed just now
+            raise
+        again = None
+    if again is None:
+        yield None
+        return
+    with socket.socket(fileno=again) as handle:
+        yield handle
+
+
+def _connection(handle: socket.socket, port: int) -> Connection | None:
+    try:
+        if handle.family not in _FAMILIES or handle.getsockname()[1] != port:
+            return None
+        address = handle.getpeername()[0]
+        info = handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        unsent = fcntl.ioctl(handle, termios.TIOCOUTQ, b"\0" * 4)
+    except OSError:  # it listens, or is gone already
+        return None
+    last_sent_ms, last_received_ms, acked = _TCP_INFO.unpack(info)
+    return Connection(
+        inode=os.fstat(handle.fileno()).st_ino,
+        address=network_of(address),
+        silent_sec=min(last_sent_ms, last_received_ms) / 1000,
+        unsent_bytes=struct.unpack("i", unsent)[0],
+        acked_bytes=acked,
+    )
+
+
+def _break_off(connection: Connection, descriptor: int) -> None:
+    """Throw away what was not sent, and tell the client at once; unless it is gone already."""
+    with _handle(descriptor) as handle, suppress(OSError):
+        if handle is not None and os.fstat(handle.fileno()).st_ino == connection.inode:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            handle.shutdown(socket.SHUT_RDWR)
+
+
+def _is_trusted(address: str, trusted: Sequence[Network]) -> bool:
+    host = ip_network(address)
+    return any(
+        host.version == network.version and host.subnet_of(network)  # type: ignore[arg-type]
+        for network in trusted
+    )
+
+
+def _tell(chosen: Mapping[Connection, str]) -> None:
+    counted = Counter((connection.address, reason) for connection, reason in chosen.items())
+    for (address, reason), count in counted.items():
+        logger.warning(
+            "connections broken off", extra={"address": address, "reason": reason, "count": count}
+        )
+
+
+def _raise_descriptor_limit(wanted: int) -> int:
+    """As many descriptors as this process may have, as far as they are wanted; each connection
+    takes one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        soft = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft

@@ -1,0 +1,57 @@
+"""The API's document, as clients are generated from it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from sandyard.kit.http import SCHEMES
+from sandyard.kit.schemas import EXAMPLE
+
+_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
+
+
+def openapi_document(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document with our operation ids, security schemes and examples, and without the
+    422 that it adds to every call: malformed is a 400 here."""
+    if app.openapi_schema is None:
+        for route in app.routes:
+            if isinstance(route, APIRoute):
+                route.operation_id = route.name
+        document = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+        )
+        for operation in _operations(document):
+            operation["responses"].pop("422", None)
+        document["components"]["securitySchemes"] = _security_schemes(document)
+        _drop_unused_schemas(document)
+        for schema in document["components"]["schemas"].values():
+            if EXAMPLE in schema:
+                schema["examples"] = [orjson.loads(schema.pop(EXAMPLE))]
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _security_schemes(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Taken from the operations, which carry the schemes that their part has declared."""
+    found: dict[str, Any] = {}
+    for operation in _operations(document):
+        found |= operation.pop(SCHEMES, {})
+    return dict(sorted(found.items()))
+
+
+def _drop_unused_schemas(document: Mapping[str, Any]) -> None:
+    """Those of the 422 are left over, and enums that are written out where they are used."""
+    schemas = document["components"]["schemas"]
+    while unused := schemas.keys() - set(_REFERENCE.findall(orjson.dumps(document).decode())):
+        for name in unused:
+            del schemas[name]
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in document["paths"].values():
+        yield from path.values()

@@ -1,0 +1,125 @@
+"""Settings of the process as a whole."""
+
+import re
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
+from typing import Literal
+
+from pydantic import Field, SecretStr, field_validator
+
+from sandyard.settings.fields import Positive, Seconds, Section, Token, networks
+
+
+class ServerSettings(Section):
+    """The process as a whole."""
+
+    parts: str | None = Field(
+        None, description="Parts that this process serves, comma-separated. Unset: all."
+    )
+    database_url: SecretStr | None = Field(
+        None, description="PostgreSQL URL. Unset: SQLite files in the data dir."
+    )
+    database_pool_size: Positive = Field(16, description="Connections to PostgreSQL per process.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Lowest level that is logged."
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="`auto` is `text` on a terminal and `json` elsewhere."
+    )
+    metrics_port: int | None = Field(
+        None, ge=1, le=65535, description="Serve `/metrics` on this port too, without a token."
+    )
+    metrics_token: Token = Field(
+        None,
+        description="Tokens for `/metrics`, comma-separated. Unset: it is open on a loopback "
+        "address and closed on any other.",
+    )
+    enable_request_id: bool = Field(
+        default=True, description="Send `X-Request-ID` with each response."
+    )
+    job_lease_sec: Seconds = Field(60, description="How long a job's lease lasts without renewal.")
+    event_retention_days: float = Field(
+        90,
+        gt=0,
+        le=36_500,
+        description="How long events are kept, and longer where a state rests on them.",
+    )
+    event_prune_interval_sec: Seconds = Field(
+        86_400, description="How often old events are removed."
+    )
+    max_body_bytes: Positive = Field(1_048_576, description="Maximum size of a request body.")
+    body_timeout_sec: Seconds = Field(30, description="Timeout for receiving a request body.")
+    max_connections: Positive = Field(
+        10_000,
+        description="Connections of clients at a time, per process; beyond it the longest silent "
+        "are broken off.",
+    )
+    max_connections_per_address: Positive = Field(
+        2_000,
+        description="The same for one address. A whole class may sit behind one; trusted proxies "
+        "have no limit.",
+    )
+    keep_alive_sec: Seconds = Field(
+        75,
+        description="How long a connection may wait for its next request, or take to send its "
+        "headers. Longer than the same setting of a load balancer before it.",
+    )
+    write_timeout_sec: Seconds = Field(
+        30, description="How long a client may take nothing of its answer."
+    )
+    cors_origins: str | None = Field(
+        None,
+        description="Allowed CORS origins, comma-separated, such as `https://editor.example.com`.",
+    )
+    trusted_proxies: str | None = Field(
+        None,
+        description="Networks of the proxies before this server, comma-separated, such as "
+        "`10.0.0.0/8`: their `X-Forwarded-For` is believed.",
+    )
+    drain_sec: float = Field(
+        1.0,
+        ge=0,
+        le=10,
+        description="After SIGTERM, how long `/readyz` answers 503 before the listener closes.",
+    )
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """What PARTS says, word by word; which of them there are, the registry of parts knows."""
+        names = (name.strip() for name in (self.parts or "").split(","))
+        return tuple(name for name in names if name)
+
+    @property
+    def event_retention(self) -> timedelta:
+        return timedelta(days=self.event_retention_days)
+
+    @property
+    def allowed_origins(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.cors_origins or "").split(",")))
+
+    @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        return networks(self.trusted_proxies or "")
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, text: str | None) -> str | None:
+        networks(text or "")
+        return text
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, text: str | None) -> str | None:
+        origins = [origin.strip() for origin in (text or "").split(",") if origin.strip()]
+        if not all(re.fullmatch(r"https?://[^/\s*]+", origin) for origin in origins):
+            raise ValueError("must be origins such as https://editor.example.com, comma-separated")
+        return ",".join(origins) or None
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(
+            ("postgresql://", "postgres://", "postgresql+asyncpg://")
+        ):
+            raise ValueError("must begin with postgresql:// (for SQLite, leave it unset)")
+        return url

@@ -1,0 +1,42 @@
+"""Settings of services that several parts use: E2B and DynamoDB."""
+
+from pydantic import Field
+
+from sandyard.settings.fields import URL, Section, Token
+
+
+class E2bSettings(Section):
+    """E2B, for sandboxes or previews that run there."""
+
+    e2b_api_key: Token = Field(None, description="API key for E2B.")
+    e2b_api_url: str | None = Field(
+        None, pattern=URL, description="URL of the control API. Unset: E2B's own."
+    )
+    e2b_sandbox_url: str | None = Field(
+        None,
+        pattern=URL,
+        description="URL of the sandboxes' file API. Unset: E2B's own.",
+    )
+    e2b_template: str = Field("base", description="E2B template of sandboxes and previews.")
+    e2b_port: int = Field(
+        8080,
+        ge=1,
+        le=65535,
+        description="Port in the E2B sandbox that a preview or program listens on.",
+    )
+
+
+class DynamoSettings(Section):
+    """DynamoDB, for the parts that use it. Credentials come from the AWS default chain."""
+
+    ddb_table_name: str = Field("SandboxPool", description="Name of the Broker's table.")
+    ddb_gsi1_name: str = Field("StatusIndex", description="Index on status.")
+    ddb_gsi2_name: str = Field("TrackIndex", description="Index on allocated_to_track.")
+    ddb_gsi3_name: str = Field("IdempotencyIndex", description="Index on idempotency_key.")
+    ddb_events_table_name: str | None = Field(
+        None, description="Name of the Broker's event table. Unset: DDB_TABLE_NAME + Events."
+    )
+    ddb_endpoint_url: str | None = Field(
+        None, pattern=URL, description="URL of the DynamoDB endpoint. Unset: AWS."
+    )
+    aws_region: str = Field("us-east-1", description="AWS region of the tables.")
