@@ -72,7 +72,6 @@ from sandyard.platform.schema import MIGRATIONS
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
-from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.verification import verify_platform
 from sandyard.settings import PlatformSettings, Settings, tokens
 
@@ -106,7 +105,7 @@ class PlatformPart(WiredPart):
 
     async def start(self) -> None:
         if self.embedded is not None:
-            await SqlUsageStore(self.database).count_others_until_seen(self.wired.node)
+            await self.wired.recorder.cap_elsewhere(self.wired.node)
 
     async def check(self) -> None:
         await self.database.check()

@@ -52,6 +52,7 @@ _SILENT_AFTER = 5
 class SandboxesWired:
     node: str
     sandboxes: Sandboxes
+    recorder: RunRecorder
     runtime: Runtime
     local_runtime: Runtime
     """This machine's, wherever sandboxes run."""
@@ -124,7 +125,9 @@ def build_sandboxes(
     )
     schedule = (*_node_jobs(shared, sandboxes, recorder, measurements), billing_job)
     quotas = SandboxQuotas(shared.store, _quota(settings))
-    return SandboxesWired(node, sandboxes, runtime, local_runtime, schedule, routers, quotas)
+    return SandboxesWired(
+        node, sandboxes, recorder, runtime, local_runtime, schedule, routers, quotas
+    )
 
 
 def _prices(settings: SandboxSettings) -> PriceList:

@@ -75,7 +75,8 @@ def write_baseline(
     where: sa.ColumnElement[bool] | None = None,
 ) -> None:
     """One event with the whole state of each row. `table` names the columns that are state, with
-    their types; `order` is a unique column that is read by."""
+    their types, and `sequence` if the rows have one already; `order` is a unique column that is
+    read by."""
     connection: sa.Connection = op.get_bind()
     events = sa.table(
         "events",
@@ -113,15 +114,18 @@ _EVENT_COLUMNS: Sequence[str] = (
 )
 
 
+_NO_STATE = frozenset({"id", "sequence"})
+
+
 def _baseline(
     row: Any, subject: str, account: str | None, event_id: str, at_ms: int
 ) -> dict[str, Any]:
-    state = {name: json_value(value) for name, value in row.items() if name != "id"}
+    state = {name: json_value(value) for name, value in row.items() if name not in _NO_STATE}
     return {
         "event_id": event_id,
         "subject": row[subject],
         "subject_key": subject_key(row[subject]),
-        "sequence": 1,
+        "sequence": row.get("sequence", 1),
         "kind": "baseline",
         "actor": "system",
         "account_id": None if account is None else row[account],

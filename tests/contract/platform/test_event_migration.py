@@ -216,4 +216,6 @@ async def test_a_run_that_goes_on_over_an_upgrade_gets_its_deadline(
         usages = [USAGES.entity_of(row) for row in found]
         assert [each.deadline_at for each in usages] == [NOON + timedelta(hours=1), None]
         assert usages[0].seconds_until(NOON + timedelta(days=9)) == 3600
+        [baseline] = (await platform_events(database).state_events(["usg-1"]))["usg-1"]
+        assert (baseline.kind, baseline.sequence) == ("baseline", usages[0].sequence)
         assert (await verify_platform(database)).problems == []

@@ -11,7 +11,6 @@ import pytest
 from sandyard.kit.clock import utc_time
 from sandyard.platform.sandboxes.model import Resources
 from sandyard.platform.tables import billing_records, sandbox_usage
-from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.verification import verify_platform
 from tests.clocks import ManualClock
 from tests.contract.platform.lives import DAY, Life, bill, life, price, rows_of
@@ -206,12 +205,16 @@ async def test_where_no_other_node_can_report_its_runs_cost_no_more_than_was_see
     api.clock.advance(60)
     await box.store.note_seen([box.sandbox_id], at=now_of(api))
     api.clock.advance(600)
-    usages = SqlUsageStore(api.part.database)
-    await usages.count_others_until_seen("n")
+    recorder = api.part.wired.recorder
+    assert await recorder.cap_elsewhere("n") == 0
     [still] = (await api.get("/usage", ann))["usage"]
     assert still["seconds"] == 660
-    await usages.count_others_until_seen(api.part.wired.node)
+    assert await recorder.cap_elsewhere(api.part.wired.node) == 1
+    assert await recorder.cap_elsewhere(api.part.wired.node) == 0
     [seen] = (await api.get("/usage", ann))["usage"]
+    event = (await events_of(api, seen["usage_id"]))["usage.capped"]
+    assert (event.actor, event.reason) == ("system", "its node n does not report here")
     api.clock.advance(600)
     assert (await api.get("/usage", ann))["usage"] == [seen]
     assert seen["seconds"] == 60
+    assert (await verify_platform(api.part.database)).problems == []

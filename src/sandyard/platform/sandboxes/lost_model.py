@@ -22,7 +22,7 @@ from sandyard.platform.sandboxes.run_model import (
     together,
     with_snapshot,
 )
-from sandyard.platform.usage.model import PriceList, Usage
+from sandyard.platform.usage.model import PriceList, Usage, cap_usage
 
 LONGEST_START = timedelta(minutes=10)
 """A start that takes longer has failed, wherever it is tried."""
@@ -75,6 +75,18 @@ def end_overdue(
     reason = f"its time was over; its node {sandbox.node} has been silent since {_said(seen_at)}"
     end = _unseen_end(sandbox, reason)
     return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+
+
+def cap_unreported(
+    sandbox: Sandbox, usage: Usage | None, *, node: str, cause: Cause
+) -> Transitions | None:
+    """What another node runs, which does not report to this engine, counts up to when it was last
+    seen. None if this node runs it, or nothing is counted beyond that."""
+    if usage is None or sandbox.node == node:
+        return None
+    cause = cause.because(f"its node {sandbox.node} does not report here")
+    capped = cap_usage(usage, deadline_at=last_seen_of(sandbox), cause=cause)
+    return None if capped is None else (capped,)
 
 
 def end_lost(

@@ -17,6 +17,7 @@ from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.lost_model import (
     PastRun,
+    cap_unreported,
     end_lost,
     end_overdue,
     give_up_run,
@@ -143,6 +144,17 @@ class RunRecorder:
         Raises SandboxElsewhereError if that node has not been silent for this long."""
         decide = partial(give_up_run, reason=reason, kept_on=kept_on, silent_for=silent_for)
         return await self._end_unseen(sandbox_id, decide, actor)
+
+    async def cap_elsewhere(self, node: str) -> int:
+        """What nodes other than this one run counts up to when it was last seen; returns how many
+        of them counted further. For an engine that no other node writes to: after a restore they
+        report to the data dir of before."""
+        now, capped = utc_time(self._clock.now()), 0
+        for sandbox in await self._store.active_elsewhere(node, unseen_since=now):
+            cause = Cause.by(SYSTEM, self._clock)
+            decide = partial(cap_unreported, node=node, cause=cause)
+            capped += await self._settle(sandbox.sandbox_id, decide) is not None
+        return capped
 
     async def recover(self, sandbox: Sandbox, ended: Ended, *, node: str, actor: str) -> bool:
         """Keep the files of a run that was recorded as ended without them; False if they are

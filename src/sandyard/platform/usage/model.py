@@ -1,7 +1,7 @@
 """What running and keeping cost: whole seconds at a rate that is fixed at the start."""
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
@@ -9,7 +9,7 @@ from operator import add, sub
 from typing import ClassVar
 
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.kit.transitions import DATA, Cause, Transition, changed, created
+from sandyard.kit.transitions import Cause, Transition, changed, created
 
 NOTHING = Decimal("0.000000")
 
@@ -94,9 +94,8 @@ class Usage:
     """Nothing while it is open; `cost_until` tells."""
     is_billed: bool = False
     """Once all of a closed usage is on bills."""
-    deadline_at: datetime | None = field(default=None, metadata=DATA)
-    """Nothing is counted from then on, whoever has not recorded the end; it is the sandbox's
-    `timeout_at`, which its events tell."""
+    deadline_at: datetime | None = None
+    """Nothing is counted from then on, even if the end is not recorded."""
     sequence: int = 0
 
     def counted_until(self, moment: datetime) -> datetime:
@@ -157,6 +156,16 @@ def open_usage(
         deadline_at=deadline_at,
     )
     return created(usage, "usage.opened", cause)
+
+
+def cap_usage(usage: Usage, *, deadline_at: datetime, cause: Cause) -> Transition[Usage] | None:
+    """An earlier deadline, not before the start. None if the usage is closed, or has a deadline
+    that is as early."""
+    capped_at = max(deadline_at, usage.start_time)
+    is_earlier = usage.deadline_at is None or capped_at < usage.deadline_at
+    if usage.end_time is not None or not is_earlier:
+        return None
+    return changed(usage, replace(usage, deadline_at=capped_at), "usage.capped", cause)
 
 
 def close_usage(usage: Usage, *, ended_at: datetime, cause: Cause) -> Transition[Usage]:

@@ -11,7 +11,7 @@ from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
 from sandyard.kit.sql_paging import page_of
 from sandyard.kit.sql_transitions import EntityTable
-from sandyard.platform.tables import sandbox_usage, sandboxes
+from sandyard.platform.tables import sandbox_usage
 from sandyard.platform.usage.model import Usage
 from sandyard.platform.usage.ports import UsageQuery
 
@@ -23,24 +23,6 @@ _column = sandbox_usage.c
 class SqlUsageStore:
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def count_others_until_seen(self, node: str) -> None:
-        """What other nodes ran counts up to when it was last seen. For an engine that no other
-        node writes to: after a restore they report to the data dir of before."""
-        seen = (
-            sa.select(sandboxes.c.last_seen_at)
-            .where(
-                sandboxes.c.sandbox_id == _column.sandbox_id,
-                sandboxes.c.node.is_distinct_from(node),
-            )
-            .scalar_subquery()
-        )
-        statement = (
-            sandbox_usage.update()
-            .where(_column.end_time.is_(None), _column.deadline_at > seen)
-            .values(deadline_at=seen)
-        )
-        await self._database.write(lambda connection: connection.execute(statement))
 
     async def page(
         self, account_id: str, query: UsageQuery, *, limit: int, cursor: str | None

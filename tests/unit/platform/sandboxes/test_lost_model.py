@@ -10,9 +10,13 @@ from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.lost_model import (
     LONGEST_START,
     PastRun,
+    cap_unreported,
+    deadline_of,
     end_lost,
     end_overdue,
     give_up_run,
+    is_last_run,
+    last_seen_of,
     recover_snapshot,
 )
 from sandyard.platform.sandboxes.model import Sandbox, Status, require_files_here
@@ -101,6 +105,45 @@ def test_what_was_lost_on_its_own_node_ended_when_it_was_last_seen() -> None:
     transitions = end_lost(sandbox, usage, ids=IDS, prices=PRICES, cause=cause)
     assert kinds(transitions)[:2] == ["sandbox.stopped", "usage.closed"]
     assert (transitions or ())[1].result.end_time == NOW + MINUTE
+
+
+@pytest.mark.parametrize(
+    ("times", "seen_at"),
+    [
+        ({"last_seen_at": NOW + MINUTE, "started_at": NOW}, NOW + MINUTE),
+        ({"last_seen_at": None, "started_at": NOW}, NOW),
+        ({"last_seen_at": None, "started_at": None}, STARTING.updated_at),
+    ],
+)
+def test_its_start_is_a_sign_of_life_too(times: dict[str, Any], seen_at: datetime) -> None:
+    assert last_seen_of(replace(STARTING, **times)) == seen_at
+
+
+def test_the_deadline_of_a_start_that_may_have_worked_is_that_of_the_longest_run() -> None:
+    assert deadline_of(running(NOW)[0]) == DEADLINE
+    assert deadline_of(replace(STARTING, timeout_at=DEADLINE)) == NOW + HOUR + LONGEST_START
+    unlimited = replace(running(NOW)[0], timeout_at=None)
+    assert deadline_of(unlimited) == NOW + HOUR + LONGEST_START
+
+
+@pytest.mark.parametrize("seen_at", [NOW + MINUTE, None])
+def test_what_a_node_runs_that_reports_elsewhere_counts_until_it_was_seen(
+    seen_at: datetime | None,
+) -> None:
+    transitions = cap_unreported(*running(seen_at), node="here", cause=by("system"))
+    assert kinds(transitions) == ["usage.capped"]
+    [capped] = transitions or ()
+    assert capped.result.deadline_at == (seen_at or NOW)
+    assert capped.events[0].reason == "its node there does not report here"
+    assert_told(capped)
+    sandbox, _ = running(seen_at)
+    assert cap_unreported(sandbox, capped.result, node="here", cause=by("system")) is None
+
+
+def test_what_this_node_runs_or_has_no_usage_is_not_capped() -> None:
+    assert cap_unreported(*running(NOW), node="there", cause=by("system")) is None
+    assert cap_unreported(STARTING, None, node="here", cause=by("system")) is None
+    assert cap_unreported(*running(DEADLINE), node="here", cause=by("system")) is None
 
 
 def given_up(sandbox: Sandbox, usage: Usage | None = None, *, kept_on: str | None = None) -> Any:
@@ -203,6 +246,24 @@ def test_a_start_needs_the_files_that_another_node_may_have(
     with pytest.raises(SandboxElsewhereError) as caught:
         require_files_here(sandbox, node="here", has_snapshot=has_snapshot)
     assert caught.value.details == {"node": "there"}
+
+
+@pytest.mark.parametrize(
+    ("run", "changes", "is_last"),
+    [
+        (RUN, {}, True),
+        (replace(RUN, started_at=None), {}, True),
+        (RUN, {"status": Status.RECYCLED}, False),
+        (replace(RUN, attempt=1, started_at=None), {}, False),
+        (replace(RUN, attempt=1), {}, True),
+        (replace(RUN, attempt=1), {"started_at": None}, True),
+        (replace(RUN, attempt=1), {"started_at": NOW}, False),
+    ],
+)
+def test_a_run_is_the_last_one_if_no_later_attempt_ran(
+    run: PastRun, changes: dict[str, Any], is_last: bool
+) -> None:
+    assert is_last_run(run, replace(STOPPED, **changes)) == is_last
 
 
 def recovered(sandbox: Sandbox, **changes: Any) -> Any:

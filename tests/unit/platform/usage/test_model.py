@@ -16,11 +16,13 @@ from sandyard.platform.usage.model import (
     ServiceType,
     Usage,
     billable_until,
+    cap_usage,
     close_usage,
     cost_of,
     mark_billed,
     midnight,
     open_usage,
+    record_run,
     record_storage,
     shares_by_day,
     storage_usage,
@@ -235,6 +237,79 @@ def test_nothing_is_counted_beyond_the_deadline() -> None:
         shares = list(shares_by_day(each, until=late))
         assert sum(share.consumed.seconds for share in shares) == 7 * 86_400
         assert sum(share.consumed.amount for share in shares) == closed.cost
+
+
+@pytest.mark.parametrize(
+    ("deadline", "end", "hours"),
+    [
+        (None, None, 3),
+        (2, None, 2),
+        (3, None, 3),
+        (4, None, 3),
+        (None, 1, 1),
+        (2, 1, 1),
+        (1, 2, 1),
+    ],
+)
+def test_it_counts_until_the_first_of_the_moment_the_deadline_and_the_end(
+    deadline: int | None, end: int | None, hours: int
+) -> None:
+    def after(hours: int | None) -> datetime | None:
+        return None if hours is None else START + timedelta(hours=hours)
+
+    limited = replace(usage(end=after(end)), deadline_at=after(deadline))
+    assert limited.counted_until(START + timedelta(hours=3)) == after(hours)
+
+
+WEEK = timedelta(days=7)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "capped"),
+    [
+        (timedelta(hours=1), timedelta(hours=1)),
+        (-timedelta(hours=1), timedelta(0)),
+        (WEEK - timedelta(microseconds=1), WEEK - timedelta(microseconds=1)),
+        (WEEK, None),
+        (2 * WEEK, None),
+    ],
+)
+def test_a_cap_is_an_earlier_deadline(deadline: timedelta, capped: timedelta | None) -> None:
+    transition = cap_usage(opened(), deadline_at=START + deadline, cause=CAUSE)
+    if capped is None:
+        assert transition is None
+        return
+    assert transition is not None
+    assert transition.result.counted_until(START + 9 * WEEK) == START + capped
+    [event] = transition.events
+    assert (event.kind, list(event.data)) == ("usage.capped", ["deadline_at"])
+
+
+def test_a_closed_usage_is_not_capped_and_one_without_a_deadline_is() -> None:
+    closed = close_usage(opened(), ended_at=START + timedelta(hours=2), cause=CAUSE).result
+    earlier = START + timedelta(hours=1)
+    assert cap_usage(closed, deadline_at=earlier, cause=CAUSE) is None
+    unlimited = replace(opened(), deadline_at=None)
+    assert cap_usage(unlimited, deadline_at=earlier, cause=CAUSE) is not None
+
+
+@pytest.mark.parametrize(("hours", "seconds"), [(1, 3600), (0, 0), (-1, 0)])
+def test_a_run_that_is_over_is_recorded_as_a_closed_usage(hours: int, seconds: int) -> None:
+    transition = record_run(
+        CONSUMER,
+        usage_id="usg-1",
+        cpu=2.0,
+        memory_gb=0.5,
+        prices=PRICES,
+        started_at=START,
+        ended_at=START + timedelta(hours=hours),
+        cause=CAUSE,
+    )
+    run = transition.result
+    assert (transition.before, transition.events[0].kind) == (None, "usage.recorded")
+    assert run.end_time == run.deadline_at == START + timedelta(hours=max(0, hours))
+    assert (run.running_seconds, run.cost) == (seconds, cost_of(seconds, run.hourly_rate))
+    assert (run.sequence, run.end_reason) == (1, "its time was over")
 
 
 @pytest.mark.parametrize(
