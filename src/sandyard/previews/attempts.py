@@ -59,7 +59,7 @@ class Attempts:
         records what it made before it can be ended."""
         now = self._now()
         if preview.attempt is not None:
-            if now < preview.attempt.until:
+            if not preview.attempt.is_over(now):
                 return False
             made = await self._find(preview, preview.attempt)
             if made is not None:

@@ -111,7 +111,7 @@ class EndPreviews:
             if preview.account_id in ended:
                 because = cause.because("the account is deactivated")
                 await self._try(self._end(preview, because, report), preview, report)
-            elif preview.attempt is not None and preview.attempt.until <= cause.at:
+            elif preview.attempt is not None and preview.attempt.is_over(cause.at):
                 because = cause.because("its attempt was over")
                 settling = self._settle(preview, preview.attempt, because, report)
                 await self._try(settling, preview, report)

@@ -7,33 +7,16 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any, ClassVar
 
-from sandyard.kit.errors import UnavailableError
 from sandyard.kit.transitions import DATA, Cause, Transition, changed, created, removed
 from sandyard.previews.errors import FileBytesLimitError, PreviewsLimitError
 from sandyard.previews.files import FileChanges
 
-LAST_KNOWN_FOR = timedelta(minutes=5)
-"""How long the last answer of the provider is given while it does not answer."""
 UNSETTLED = datetime(9999, 12, 31, tzinfo=UTC)
 """Until when an attempt counts as running that nobody has settled: recorded or abandoned."""
-RECHECK_AFTER = timedelta(seconds=30)
-"""An answer that says the same as the last one is recorded only after this time."""
-
-
-class Status(StrEnum):
-    RUNNING = "running"
-    EXPIRED = "expired"
-    NOT_FOUND = "not_found"
-    UNKNOWN = "unknown"
-
-
-class ActionRequired(StrEnum):
-    NONE = "none"
-    SYNC_NEEDED = "sync_needed"
-    RETRY_LATER = "retry_later"
+ESTIMATED_LIFE = timedelta(minutes=30)
+"""How long a sandbox is taken to have lived where nothing says when it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +63,9 @@ class Attempt:
 
     id: str
     until: datetime
+
+    def is_over(self, now: datetime) -> bool:
+        return now >= self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +142,22 @@ class Quota:
             raise PreviewsLimitError(details={"limit": self.limit, "running": running})
 
 
+def estimate_sandbox(
+    sandbox_id: str | None, preview_url: str | None, *, created_at: datetime
+) -> SandboxInfo | None:
+    """The sandbox of a project of which only these two were kept, if there was one."""
+    if sandbox_id is None and preview_url is None:
+        return None
+    start_time = to_milliseconds(created_at)
+    return SandboxInfo(
+        sandbox_id=sandbox_id or "",
+        preview_url=preview_url or "",
+        start_time=start_time,
+        end_time=start_time + ESTIMATED_LIFE,
+        is_estimated=True,
+    )
+
+
 def begin_attempt(
     preview: Preview, attempt: Attempt, *, quota: Quota, cause: Cause
 ) -> Transition[Preview]:
@@ -193,26 +195,6 @@ def record_sandbox(
         return None
     after = replace(preview, info=info, attempt=None, last_checked=checked_at)
     return _changed(preview, after, "preview.created", cause)
-
-
-def record_check(
-    preview: Preview, report: "StatusReport", *, cause: Cause
-) -> Transition[Preview] | None:
-    """What the provider told of the recorded sandbox, if it is news."""
-    before, now = preview.info, report.info
-    if before is None or now is None or before.sandbox_id != now.sandbox_id or before == now:
-        return None
-    kind = "preview.ended" if report.status is Status.EXPIRED else "preview.extended"
-    return _changed(preview, replace(preview, info=now), kind, cause)
-
-
-def recheck_at(preview: Preview, report: "StatusReport") -> datetime | None:
-    """When the provider last told of the sandbox, if that is to be recorded."""
-    if report.error is not None or report.last_checked is None:
-        return None
-    last = preview.last_checked
-    is_due = last is None or report.last_checked - last >= RECHECK_AFTER
-    return report.last_checked if is_due else None
 
 
 def record_files(
@@ -292,76 +274,9 @@ def _changed(
     return created(after, kind, cause, first=cause.at_ms // 1000, given=given)
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The provider says that it runs, until then."""
-
-    end_time: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The provider says that there is no such sandbox."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderUnavailable:
-    """The provider does not say."""
-
-    error: UnavailableError
-
-
-ProviderAnswer = Running | Gone | ProviderUnavailable
-
-
-@dataclass(frozen=True, slots=True)
-class StatusReport:
-    """What a caller is told, and what is to be recorded of it."""
-
-    status: Status
-    action: ActionRequired
-    message: str
-    info: SandboxInfo | None = None
-    last_checked: datetime | None = None
-    """When the provider last told of it."""
-    error: UnavailableError | None = None
-    """Why the provider did not answer."""
-
-    @property
-    def is_stale(self) -> bool:
-        return self.error is not None and self.status is Status.RUNNING
-
-
 def may_be_running(info: SandboxInfo | None, *, now: datetime) -> bool:
     """Whether the provider has to be asked: past its known end a sandbox is not running."""
     return info is not None and bool(info.sandbox_id) and (info.is_estimated or now < info.end_time)
-
-
-def report_status(
-    preview: Preview, answer: ProviderAnswer | None, *, now: datetime
-) -> StatusReport:
-    """`answer` is None if the provider was not asked. That it does not answer is never `expired`,
-    because a second sandbox would be made."""
-    info, told_at = preview.info, preview.told_at
-    if info is None or told_at is None:
-        message = "There is no preview yet."
-        return StatusReport(Status.NOT_FOUND, ActionRequired.SYNC_NEEDED, message)
-    match answer:
-        case Running(end_time=end_time) if now < end_time:
-            seen = replace(info, end_time=end_time, is_estimated=False)
-            message = "The preview is running."
-            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, seen, now)
-        case ProviderUnavailable(error=error) if now - told_at < LAST_KNOWN_FOR:
-            message = "The provider does not answer; this is what it last said."
-            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, info, told_at, error)
-        case ProviderUnavailable(error=error):
-            action = ActionRequired.RETRY_LATER
-            return StatusReport(Status.UNKNOWN, action, error.message, info, told_at, error)
-        case _:
-            end_time = min(info.end_time, to_milliseconds(now))
-            ended = replace(info, end_time=end_time, is_estimated=False)
-            message = "The preview has ended."
-            return StatusReport(Status.EXPIRED, ActionRequired.SYNC_NEEDED, message, ended, now)
 
 
 def iso(at: datetime) -> str:

@@ -22,24 +22,15 @@ from sandyard.previews.errors import (
 from sandyard.previews.files import ChangeSet, FileChanges, FileLimits, ProjectFile, different_files
 from sandyard.previews.model import (
     Attempt,
-    Gone,
     Preview,
-    ProviderAnswer,
-    ProviderUnavailable,
     Quota,
-    Running,
     SandboxInfo,
-    Status,
-    StatusReport,
     abandon_attempt,
     begin_attempt,
     change_files,
     may_be_running,
-    recheck_at,
-    record_check,
     record_files,
     remove,
-    report_status,
     shorten_attempt,
     to_milliseconds,
 )
@@ -50,6 +41,17 @@ from sandyard.previews.providers.errors import (
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.status_model import (
+    Gone,
+    ProviderAnswer,
+    ProviderUnavailable,
+    Running,
+    Status,
+    StatusReport,
+    recheck_at,
+    record_check,
+    report_status,
+)
 
 _SETTLES_IN = timedelta(seconds=30)
 """How long after a broken-off create a sandbox of it may still turn up at the provider."""
@@ -252,7 +254,7 @@ class Previews:
     ) -> bool:
         """Whether the attempt of another caller is still to be waited for, or has just been
         found to have made a sandbox."""
-        is_over = self._now() >= attempt.until
+        is_over = attempt.is_over(self._now())
         cause = self._cause(actor, "found by its attempt")
         if (is_over or wait.is_time_to_look()) and await self._attempts.adopt(
             preview, attempt, cause

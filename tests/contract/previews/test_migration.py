@@ -28,7 +28,7 @@ from sandyard.previews.stores.tables import previews
 from sandyard.previews.verification import verify
 from tests.clocks import ManualClock
 
-PROJECTS = 10_000
+PROJECTS = 2_000
 MADE = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ACCOUNT = "123456789012"
 CLOCK = ManualClock(1_800_000_000)

@@ -24,11 +24,10 @@ from sandyard.previews.model import (
     abandon_attempt,
     begin_attempt,
     change_files,
-    record_check,
     record_sandbox,
     remove,
-    report_status,
 )
+from sandyard.previews.status_model import record_check, report_status
 from sandyard.previews.stores.sql import SqlPreviewStore, running_page
 from sandyard.previews.stores.tables import previews
 

@@ -1,42 +1,35 @@
 """The decisions about a preview, at their edges."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events import Effect
 from sandyard.kit.transitions import Cause, Transition, state_of
 from sandyard.previews.errors import PreviewsLimitError
-from sandyard.previews.files import ChangeSet, FileChanges, FileLimits, different_files
+from sandyard.previews.files import FileChanges
 from sandyard.previews.model import (
-    LAST_KNOWN_FOR,
-    RECHECK_AFTER,
-    ActionRequired,
+    ESTIMATED_LIFE,
     Attempt,
-    Gone,
     Preview,
-    ProviderUnavailable,
     Quota,
-    Running,
     RunningPreviews,
     SandboxInfo,
-    Status,
-    StatusReport,
     abandon_attempt,
     begin_attempt,
     change_files,
     end,
+    estimate_sandbox,
+    iso,
     may_be_running,
-    recheck_at,
-    record_check,
     record_files,
     record_sandbox,
+    remaining_minutes,
     remove,
-    report_status,
     shorten_attempt,
     stored_anew,
+    to_milliseconds,
 )
 
 NOW = datetime(2027, 1, 15, 12, tzinfo=UTC)
@@ -46,29 +39,20 @@ INFO = SandboxInfo("sbx-1", "https://one", NOW, END, "made")
 NEW = Preview("prj-1", "100000000001", NOW)
 RUNNING = replace(NEW, info=INFO, last_checked=NOW, sequence=4)
 BEING_MADE = replace(NEW, attempt=Attempt("makes", NOW + timedelta(minutes=3)), sequence=2)
-LIMITS = FileLimits(files=2, total_bytes=10)
 FILES = FileChanges({"c": b"secret"}, {"b"}, NOW)
 CAUSE = Cause("account:100000000001", int(NOW.timestamp() * 1000), "why")
 NOBODY = Quota(1, RunningPreviews(NEW.account_id, NOW, frozenset()))
-
-
-def checked(info: SandboxInfo, status: Status = Status.RUNNING) -> StatusReport:
-    return StatusReport(status, ActionRequired.NONE, "", info, NOW)
 
 
 def record(preview: Preview, info: SandboxInfo) -> Transition[Preview] | None:
     return record_sandbox(preview, info, checked_at=NOW, cause=CAUSE)
 
 
-EXTENDED = checked(replace(INFO, end_time=END + TICK))
-ENDED = checked(replace(INFO, end_time=NOW), Status.EXPIRED)
 CHANGES = {
     "preview.requested": begin_attempt(RUNNING, Attempt("a", END), quota=NOBODY, cause=CAUSE),
     "preview.created": record(BEING_MADE, replace(INFO, attempt="makes")),
     "preview.abandoned": abandon_attempt(BEING_MADE, "makes", cause=CAUSE),
     "preview.attempt_shortened": shorten_attempt(BEING_MADE, "makes", until=NOW, cause=CAUSE),
-    "preview.extended": record_check(RUNNING, EXTENDED, cause=CAUSE),
-    "preview.ended": record_check(RUNNING, ENDED, cause=CAUSE),
     "preview.synced": record_files(RUNNING, "sbx-1", version=3, cause=CAUSE),
     "files.changed": change_files(RUNNING, FILES, cause=CAUSE),
 }
@@ -148,26 +132,34 @@ def test_an_attempt_is_shortened_never_lengthened() -> None:
         assert after.result.attempt == Attempt("makes", sooner)
 
 
-def test_an_answer_is_recorded_if_it_is_news_of_the_same_sandbox() -> None:
-    later = replace(INFO, end_time=END + TICK)
-    extended = record_check(RUNNING, checked(later), cause=CAUSE)
-    assert extended is not None
-    assert extended.after == replace(RUNNING, info=later, sequence=5)
-    assert record_check(RUNNING, checked(INFO), cause=CAUSE) is None
-    assert record_check(RUNNING, checked(replace(later, sandbox_id="sbx-2")), cause=CAUSE) is None
-    assert record_check(NEW, checked(later), cause=CAUSE) is None
+def test_files_are_recorded_if_they_are_news_of_the_same_sandbox() -> None:
     assert record_files(RUNNING, "sbx-2", version=3, cause=CAUSE) is None
     assert record_files(RUNNING, "sbx-1", version=INFO.files_version, cause=CAUSE) is None
     assert record_files(NEW, "sbx-1", version=3, cause=CAUSE) is None
 
 
-def test_the_same_answer_is_recorded_again_after_a_while() -> None:
-    due = replace(checked(INFO), last_checked=NOW + RECHECK_AFTER)
-    assert recheck_at(RUNNING, due) == NOW + RECHECK_AFTER
-    assert recheck_at(RUNNING, replace(due, last_checked=NOW + RECHECK_AFTER - TICK)) is None
-    assert recheck_at(replace(RUNNING, last_checked=None), checked(INFO)) == NOW
-    assert recheck_at(RUNNING, replace(due, error=UnavailableError("away"))) is None
-    assert recheck_at(NEW, report_status(NEW, None, now=NOW)) is None
+def test_an_attempt_is_over_at_its_very_end() -> None:
+    attempt = Attempt("makes", END)
+    assert not attempt.is_over(END - TICK)
+    assert attempt.is_over(END)
+
+
+@pytest.mark.parametrize(
+    ("sandbox_id", "preview_url"),
+    [("sbx-1", "https://one"), ("sbx-1", None), (None, "https://one"), ("", "")],
+)
+def test_what_the_old_columns_tell_of_lived_for_half_an_hour_at_a_guess(
+    sandbox_id: str | None, preview_url: str | None
+) -> None:
+    info = estimate_sandbox(sandbox_id, preview_url, created_at=NOW + TICK / 2)
+    assert info == SandboxInfo(
+        sandbox_id or "", preview_url or "", NOW, NOW + ESTIMATED_LIFE, is_estimated=True
+    )
+    assert SandboxInfo.from_json(info.as_json()) == info
+
+
+def test_empty_columns_tell_of_no_sandbox() -> None:
+    assert estimate_sandbox(None, None, created_at=NOW) is None
 
 
 def test_the_end_itself_is_past() -> None:
@@ -204,47 +196,11 @@ def test_what_was_ended_runs_no_more() -> None:
     assert end(NEW, at=NOW, cause=CAUSE) is None
 
 
-@pytest.mark.parametrize(
-    ("age", "status", "is_stale"),
-    [
-        (LAST_KNOWN_FOR - TICK, Status.RUNNING, True),
-        (LAST_KNOWN_FOR, Status.UNKNOWN, False),
-    ],
-)
-def test_a_provider_that_does_not_answer_is_never_an_end(
-    age: timedelta, status: Status, is_stale: bool
-) -> None:
-    away = ProviderUnavailable(UnavailableError("away"))
-    report = report_status(RUNNING, away, now=NOW + age)
-    assert (report.status, report.is_stale, report.info) == (status, is_stale, INFO)
-    assert report.last_checked == NOW
-
-
-def test_an_estimate_is_replaced_by_what_the_provider_says() -> None:
-    estimated = replace(RUNNING, info=replace(INFO, is_estimated=True))
-    for answer, status in ((Running(END), Status.RUNNING), (Gone(), Status.EXPIRED)):
-        report = report_status(estimated, answer, now=NOW)
-        assert report.status is status
-        assert report.info is not None
-        assert not report.info.is_estimated
-    assert report_status(RUNNING, Running(NOW), now=NOW).status is Status.EXPIRED
-
-
-def test_a_sandbox_comes_back_from_json_as_it_was() -> None:
-    for info in (INFO, replace(INFO, is_estimated=True, files_version=3)):
-        assert SandboxInfo.from_json(info.as_json()) == info
-
-
-def test_an_end_is_in_the_milliseconds_that_are_stored() -> None:
-    report = report_status(RUNNING, Gone(), now=NOW + timedelta(microseconds=1999))
-    assert report.info is not None
-    assert report.info.end_time == NOW + TICK
-    assert SandboxInfo.from_json(report.info.as_json()) == report.info
-
-
 def test_the_quota_counts_what_runs_but_the_preview_itself() -> None:
     running = RunningPreviews(NEW.account_id, NOW, frozenset({"prj-1", "prj-2", "prj-3"}))
     Quota(3, running).require("prj-1")
+    assert Quota(3, running).has_room_for("prj-1")
+    assert not Quota(3, running).has_room_for("prj-4")
     with pytest.raises(PreviewsLimitError) as refused:
         Quota(2, running).require("prj-1")
     assert refused.value.details == {"limit": 2, "running": 2}
@@ -259,18 +215,47 @@ def test_an_attempt_rests_on_what_else_runs() -> None:
         begin_attempt(NEW, Attempt("a", END), quota=replace(NOBODY, limit=0), cause=CAUSE)
 
 
-def test_a_change_set_makes_the_next_version_of_what_is_different() -> None:
-    there = {"a": b"1", "b": b"2"}
-    changes = ChangeSet({"a": b"1", "c": b"3"}, frozenset({"b", "never-there"}))
-    files = different_files(there, changes, limits=LIMITS, now=NOW)
-    assert files is not None
-    assert (files.written, set(files.deleted)) == ({"c": b"3"}, {"b"})
-    after = change_files(RUNNING, files, cause=CAUSE).result
-    assert (after.files_version, after.sequence) == (1, 5)
-    same = ChangeSet(there, is_whole=True)
-    assert different_files(there, same, limits=LIMITS, now=NOW) is None
-
-
 def test_a_change_of_files_is_told_without_their_contents() -> None:
     [event] = change_files(RUNNING, FILES, cause=CAUSE).events
     assert event.data == {"files_version": 1, "written": 1, "deleted": 1}
+
+
+@pytest.mark.parametrize(
+    ("left", "minutes"),
+    [
+        (timedelta(minutes=-1), 0),
+        (-TICK, 0),
+        (timedelta(0), 0),
+        (timedelta(seconds=59.999), 0),
+        (timedelta(minutes=1) - TICK, 0),
+        (timedelta(minutes=1), 1),
+        (timedelta(minutes=2) - TICK, 1),
+        (timedelta(hours=24), 1440),
+    ],
+)
+def test_whole_minutes_remain(left: timedelta, minutes: int) -> None:
+    assert remaining_minutes(NOW + left, now=NOW) == minutes
+
+
+class TestTimes:
+    def test_are_stored_in_utc_with_milliseconds(self) -> None:
+        there = timezone(timedelta(hours=2))
+        at = datetime(2026, 3, 1, 1, 0, 0, 1999, there)
+        assert iso(at) == "2026-02-28T23:00:00.001Z"
+        assert iso(NOW) == "2027-01-15T12:00:00.000Z"
+
+    @pytest.mark.parametrize(("micros", "kept"), [(0, 0), (999, 0), (1000, 1000), (1999, 1000)])
+    def test_lose_what_is_not_stored(self, micros: int, kept: int) -> None:
+        at = NOW.replace(microsecond=micros)
+        assert to_milliseconds(at) == NOW.replace(microsecond=kept)
+        assert datetime.fromisoformat(iso(at)) == to_milliseconds(at)
+
+    def test_info_comes_back_as_it_was_stored(self) -> None:
+        for info in (INFO, replace(INFO, is_estimated=True, files_version=7)):
+            assert SandboxInfo.from_json(info.as_json()) == info
+
+    def test_info_of_before_lacks_what_came_later(self) -> None:
+        stored = INFO.as_json()
+        for name in ("attempt", "files_version"):
+            del stored[name]
+        assert SandboxInfo.from_json(stored) == replace(INFO, attempt="")

@@ -11,15 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 from sandyard.kit.schemas import example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
-from sandyard.previews.model import (
-    ActionRequired,
-    SandboxInfo,
-    Status,
-    StatusReport,
-    iso,
-    remaining_minutes,
-)
+from sandyard.previews.model import SandboxInfo, iso, remaining_minutes
 from sandyard.previews.service import Synced
+from sandyard.previews.status_model import ActionRequired, Status, StatusReport
 
 PreviewStatus = Annotated[Status, inline(Status)]
 _PROJECT_ID = "prj-4k8s0m2q6w1c9x7ab"

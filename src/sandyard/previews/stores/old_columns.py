@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sandyard.kit.clock import Clock
 from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.sql import Database
+from sandyard.kit.sql_transitions import SqlTransitions
 from sandyard.kit.transitions import Cause
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import stored_anew
@@ -44,7 +45,7 @@ class OldColumns:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._events = EventWriter(events)
+        self._transitions = SqlTransitions(database, [_ROWS], EventWriter(events))
 
     async def count(self) -> int:
         statement = sa.select(sa.func.count()).select_from(previews)
@@ -146,14 +147,15 @@ class OldColumns:
     def _write(
         self, connection: sa.Connection, changes: Sequence[tuple[Any, dict[str, Any]]], kind: str
     ) -> None:
-        """The rows are locked, so each still has the sequence that it was read with."""
+        """In which columns a preview stands is not its state, so the columns are written beside
+        the transition."""
         cause = Cause.by("operator", self._clock)
-        _set(connection, [(row.project_id, values) for row, values in changes])
-        told = (
+        transitions = [
             stored_anew(_ROWS.preview_with(row, values), kind, cause=cause)
             for row, values in changes
-        )
-        self._events.write(connection, [event for each in told for event in each.events])
+        ]
+        self._transitions.write(connection, transitions)
+        _set(connection, [(row.project_id, values) for row, values in changes])
 
     async def _require_old(self) -> None:
         if not await self._database.read(has_old_columns):
@@ -171,7 +173,7 @@ def _set(connection: sa.Connection, changes: Sequence[tuple[str, dict[str, Any]]
         connection.execute(
             previews.update()
             .where(_preview.project_id == sa.bindparam("of_project"))
-            .values(sequence=_preview.sequence + 1, **new),
+            .values(**new),
             rows,
         )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
@@ -10,11 +9,9 @@ import sqlalchemy as sa
 
 from sandyard.kit.sql_transitions import EntityTable
 from sandyard.kit.transitions import Entity
-from sandyard.previews.model import Attempt, Preview, SandboxInfo, iso
+from sandyard.previews.model import Attempt, Preview, SandboxInfo, estimate_sandbox, iso
 from sandyard.previews.stores.tables import SCHEMA, previews
 
-MIGRATED_TTL = timedelta(minutes=30)
-"""How long a sandbox of the old columns is taken to have lived: they do not say."""
 OLD_COLUMNS = ("sandbox_id", "preview_url")
 
 Reads = Literal["new", "old"]
@@ -72,15 +69,14 @@ class PreviewTable(EntityTable[Preview]):
 
 
 def migrated_info(row: Any) -> dict[str, Any] | None:
-    """What `sandbox_info` becomes for a row that has the old columns alone; `migrated` marks it,
-    so that a rollback knows what to take away."""
-    if row.sandbox_id is None and row.preview_url is None:
-        return None
-    return {
+    """What `sandbox_info` becomes for a row that has the old columns alone, to the letter;
+    `migrated` marks it, so that a rollback knows what to take away."""
+    info = _estimated(row)
+    return info and {
         "sandbox_id": row.sandbox_id,
         "preview_url": row.preview_url,
-        "start_time": iso(row.created_at),
-        "end_time": iso(row.created_at + MIGRATED_TTL),
+        "start_time": iso(info.start_time),
+        "end_time": iso(info.end_time),
         "migrated": True,
     }
 
@@ -95,5 +91,8 @@ def _info_of_old(row: Any, info: SandboxInfo | None) -> SandboxInfo | None:
     sandbox."""
     if info is not None and info.sandbox_id == (row.sandbox_id or ""):
         return info
-    migrated = migrated_info(row)
-    return None if migrated is None else SandboxInfo.from_json(migrated)
+    return _estimated(row)
+
+
+def _estimated(row: Any) -> SandboxInfo | None:
+    return estimate_sandbox(row.sandbox_id, row.preview_url, created_at=row.created_at)

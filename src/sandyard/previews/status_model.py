@@ -1,0 +1,114 @@
+"""What a provider says of a project's sandbox, and what callers are told, without any I/O."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.transitions import Cause, Transition, changed
+from sandyard.previews.model import Preview, SandboxInfo, to_milliseconds
+
+LAST_KNOWN_FOR = timedelta(minutes=5)
+"""How long the last answer of the provider is given while it does not answer."""
+RECHECK_AFTER = timedelta(seconds=30)
+"""An answer that says the same as the last one is recorded only after this time."""
+
+
+class Status(StrEnum):
+    RUNNING = "running"
+    EXPIRED = "expired"
+    NOT_FOUND = "not_found"
+    UNKNOWN = "unknown"
+
+
+class ActionRequired(StrEnum):
+    NONE = "none"
+    SYNC_NEEDED = "sync_needed"
+    RETRY_LATER = "retry_later"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The provider says that it runs, until then."""
+
+    end_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The provider says that there is no such sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderUnavailable:
+    """The provider does not say."""
+
+    error: UnavailableError
+
+
+ProviderAnswer = Running | Gone | ProviderUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """What a caller is told, and what is to be recorded of it."""
+
+    status: Status
+    action: ActionRequired
+    message: str
+    info: SandboxInfo | None = None
+    last_checked: datetime | None = None
+    """When the provider last told of it."""
+    error: UnavailableError | None = None
+    """Why the provider did not answer."""
+
+    @property
+    def is_stale(self) -> bool:
+        return self.error is not None and self.status is Status.RUNNING
+
+
+def report_status(
+    preview: Preview, answer: ProviderAnswer | None, *, now: datetime
+) -> StatusReport:
+    """`answer` is None if the provider was not asked. That it does not answer is never `expired`,
+    because a second sandbox would be made."""
+    info, told_at = preview.info, preview.told_at
+    if info is None or told_at is None:
+        message = "There is no preview yet."
+        return StatusReport(Status.NOT_FOUND, ActionRequired.SYNC_NEEDED, message)
+    match answer:
+        case Running(end_time=end_time) if now < end_time:
+            seen = replace(info, end_time=end_time, is_estimated=False)
+            message = "The preview is running."
+            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, seen, now)
+        case ProviderUnavailable(error=error) if now - told_at < LAST_KNOWN_FOR:
+            message = "The provider does not answer; this is what it last said."
+            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, info, told_at, error)
+        case ProviderUnavailable(error=error):
+            action = ActionRequired.RETRY_LATER
+            return StatusReport(Status.UNKNOWN, action, error.message, info, told_at, error)
+        case _:
+            end_time = min(info.end_time, to_milliseconds(now))
+            ended = replace(info, end_time=end_time, is_estimated=False)
+            message = "The preview has ended."
+            return StatusReport(Status.EXPIRED, ActionRequired.SYNC_NEEDED, message, ended, now)
+
+
+def record_check(
+    preview: Preview, report: StatusReport, *, cause: Cause
+) -> Transition[Preview] | None:
+    """What the provider told of the recorded sandbox, if it is news."""
+    before, now = preview.info, report.info
+    if before is None or now is None or before.sandbox_id != now.sandbox_id or before == now:
+        return None
+    kind = "preview.ended" if report.status is Status.EXPIRED else "preview.extended"
+    return changed(preview, replace(preview, info=now), kind, cause)
+
+
+def recheck_at(preview: Preview, report: StatusReport) -> datetime | None:
+    """When the provider last told of the sandbox, if that is to be recorded."""
+    if report.error is not None or report.last_checked is None:
+        return None
+    last = preview.last_checked
+    is_due = last is None or report.last_checked - last >= RECHECK_AFTER
+    return report.last_checked if is_due else None
