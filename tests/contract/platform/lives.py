@@ -19,6 +19,7 @@ from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.budgets import Budget, Noun
 from sandyard.platform.entities import platform_transitions
+from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import (
     Changes,
@@ -32,8 +33,6 @@ from sandyard.platform.sandboxes.model import (
     update_sandbox,
 )
 from sandyard.platform.sandboxes.run_model import (
-    End,
-    KeptSnapshot,
     Started,
     record_end,
     record_started,

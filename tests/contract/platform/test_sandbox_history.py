@@ -14,6 +14,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.events import EventQuery
 from sandyard.kit.transitions import Transition
 from sandyard.platform.entities import platform_events
+from sandyard.platform.sandboxes.end_model import End
 from sandyard.platform.sandboxes.errors import (
     QuotaExceededError,
     SandboxBusyError,
@@ -28,7 +29,6 @@ from sandyard.platform.sandboxes.model import (
     start_sandbox,
 )
 from sandyard.platform.sandboxes.run_model import (
-    End,
     Started,
     Transitions,
     drop_snapshot,

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sandyard.kit.transitions import Cause, changed
+from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.run_model import (
-    End,
-    KeptSnapshot,
     NewIds,
     Transitions,
     given_up_by_node,

@@ -11,6 +11,7 @@ from typing import Any
 
 from sandyard.kit.transitions import Cause, Transition, changed
 from sandyard.platform.notifications.model import Notice, NotificationType, create_notification
+from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
 from sandyard.platform.sandboxes.errors import SandboxBusyError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.usage.model import (
@@ -45,35 +46,6 @@ class Started:
     url: str
     started_at: datetime
     timeout_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class KeptSnapshot:
-    id: str
-    size_bytes: int
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How an attempt ended, as the runtime recorded it."""
-
-    attempt: int
-    status: Status
-    reason: str
-    ended_at: datetime
-    snapshot: KeptSnapshot | None = None
-    started_at: datetime | None = None
-    """When its program began, if that is known and it did."""
-    has_run: bool = True
-    """Whether it ever listened."""
-    by_owner: bool = False
-    leaves_files: bool = True
-    """Whether its node may have files of it; not of an attempt that is known not to have run."""
-    gives_up_node: bool = False
-    """Whether what its node may still have of it, with the snapshot, is not waited for."""
-    kept_on: str | None = None
-    """Then: the node that has the snapshot too, if one does."""
 
 
 def record_started(

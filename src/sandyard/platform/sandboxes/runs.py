@@ -10,9 +10,16 @@ from typing import Any
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.events import actor as actor_of
 from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.transitions import Cause, Tries
+from sandyard.platform.sandboxes.end_model import (
+    SYSTEM,
+    End,
+    end_of,
+    ended_by,
+    failed_start,
+    kept_snapshot,
+)
 from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.lost_model import (
@@ -23,11 +30,9 @@ from sandyard.platform.sandboxes.lost_model import (
     give_up_run,
     recover_snapshot,
 )
-from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.run_model import (
-    End,
-    KeptSnapshot,
     Started,
     Transitions,
     record_end,
@@ -38,17 +43,6 @@ from sandyard.runtime.model import Ended, RunId, Running
 from sandyard.runtime.ports import Runtime
 
 logger = logging.getLogger(__name__)
-
-SYSTEM = actor_of("system")
-
-_REASONS = {
-    "stopped": "stopped by its owner",
-    "timeout": "its time was over",
-    "out_of_memory": "it took more memory than it may have",
-    "out_of_storage": "it took more storage than it may have",
-    "killed": "its processes were killed",
-}
-_LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +88,17 @@ class RunRecorder:
     async def record_ended(
         self, sandbox: Sandbox, ended: Ended, *, actor: str, reason: str | None = None
     ) -> bool:
-        """The end of the sandbox's attempt; False if it was recorded before.
-
-        `reason` is why it was stopped, if not by its owner. The actor of what ended by itself is
-        `system`, whoever records it.
-        """
-        was_stopped = ended.reason == "stopped"
-        end = End(
-            attempt=sandbox.attempt,
-            status=Status.TIMEOUT if ended.reason == "timeout" else Status.STOPPED,
-            reason=reason if reason and was_stopped else reason_of(ended),
-            ended_at=utc_time(ended.ended_at),
-            snapshot=self._kept(ended),
-            started_at=None if ended.started_at is None else utc_time(ended.started_at),
-            has_run=ended.has_listened,
-            leaves_files=ended.has_listened,
-            by_owner=was_stopped and not reason,
-        )
-        return await self._record(sandbox.sandbox_id, end, actor if was_stopped else SYSTEM)
+        """The end of the sandbox's attempt; False if it was recorded before. `reason` is why it
+        was stopped, if not by its owner."""
+        kept_for = self._policy.snapshots_kept_for
+        end = end_of(ended, attempt=sandbox.attempt, reason=reason, kept_for=kept_for)
+        return await self._record(sandbox.sandbox_id, end, ended_by(ended, recorder=actor))
 
     async def record_failed_start(
         self, sandbox_id: str, attempt: int, error: SandyardError
     ) -> bool:
-        reason = f"{error.code}: {error.message}"[:_LONGEST_REASON]
         now = utc_time(self._clock.now())
-        end = End(attempt, Status.STOPPED, reason, now, has_run=False, leaves_files=False)
+        end = failed_start(attempt, code=error.code, message=error.message, at=now)
         return await self._record(sandbox_id, end, SYSTEM)
 
     async def record_lost(self, sandbox: Sandbox, *, actor: str) -> bool:
@@ -159,7 +139,8 @@ class RunRecorder:
     async def recover(self, sandbox: Sandbox, ended: Ended, *, node: str, actor: str) -> bool:
         """Keep the files of a run that was recorded as ended without them; False if they are
         known, or not needed."""
-        snapshot, means = self._kept(ended), self._means(actor)
+        snapshot = kept_snapshot(ended, kept_for=self._policy.snapshots_kept_for)
+        means = self._means(actor)
         if snapshot is None:
             return False
 
@@ -184,12 +165,6 @@ class RunRecorder:
             "prices": self._policy.prices,
             "cause": Cause.by(actor, self._clock),
         }
-
-    def _kept(self, ended: Ended) -> KeptSnapshot | None:
-        if ended.snapshot is None:
-            return None
-        expires_at = utc_time(ended.ended_at) + self._policy.snapshots_kept_for
-        return KeptSnapshot(ended.snapshot.id, ended.snapshot.size_bytes, expires_at)
 
     async def _end_unseen(
         self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
@@ -250,17 +225,3 @@ def run_id_of(sandbox: Sandbox) -> RunId:
 def past_run_of(ended: Ended) -> PastRun:
     began_at = ended.started_at
     return PastRun(int(ended.run_id.attempt), None if began_at is None else utc_time(began_at))
-
-
-def reason_of(ended: Ended) -> str:
-    """In words that an owner can act on."""
-    match ended.reason:
-        case "exited":
-            reason = f"its program ended with code {ended.exit_code}"
-        case "not_started":
-            reason = f"{ended.error_code or 'START_FAILED'}: {ended.message}"
-        case other:
-            reason = _REASONS[other]
-    if ended.snapshot_error:
-        reason += f"; its files could not be kept: {ended.snapshot_error}"
-    return reason[:_LONGEST_REASON]

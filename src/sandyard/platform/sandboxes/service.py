@@ -18,6 +18,7 @@ from sandyard.kit.sizes import GIGABYTE
 from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.budgets import Budget, Noun
 from sandyard.platform.principal import Principal
+from sandyard.platform.sandboxes.end_model import SYSTEM
 from sandyard.platform.sandboxes.errors import (
     NeverStartedError,
     SandboxChangedError,
@@ -40,7 +41,7 @@ from sandyard.platform.sandboxes.model import (
 )
 from sandyard.platform.sandboxes.ports import SandboxQuery, SandboxStore, TemplateFinder
 from sandyard.platform.sandboxes.run_model import recycle_sandbox
-from sandyard.platform.sandboxes.runs import SYSTEM, RunRecorder, run_id_of
+from sandyard.platform.sandboxes.runs import RunRecorder, run_id_of
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.errors import RunNotFoundError

@@ -72,7 +72,9 @@ def migrated_info(row: Any) -> dict[str, Any] | None:
     """What `sandbox_info` becomes for a row that has the old columns alone, to the letter;
     `migrated` marks it, so that a rollback knows what to take away."""
     info = _estimated(row)
-    return info and {
+    if info is None:
+        return None
+    return {
         "sandbox_id": row.sandbox_id,
         "preview_url": row.preview_url,
         "start_time": iso(info.start_time),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sandyard.platform.sandboxes.end_model import KeptSnapshot
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.lost_model import (
     LONGEST_START,
@@ -20,7 +21,7 @@ from sandyard.platform.sandboxes.lost_model import (
     recover_snapshot,
 )
 from sandyard.platform.sandboxes.model import Sandbox, Status, require_files_here
-from sandyard.platform.sandboxes.run_model import KeptSnapshot, Started, record_started
+from sandyard.platform.sandboxes.run_model import Started, record_started
 from sandyard.platform.usage.model import Usage
 from tests.unit.platform.sandboxes.examples import (
     IDS,

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 
 from sandyard.platform.notifications.model import NotificationType
+from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
 from sandyard.platform.sandboxes.errors import SandboxBusyError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.run_model import (
-    End,
-    KeptSnapshot,
     Started,
     count_storage,
     drop_snapshot,
     expire_snapshot,
+    given_up_by_node,
     record_end,
     record_started,
     recycle_sandbox,
+    uncounted_storage,
     warn_of_expiry,
 )
 from sandyard.platform.usage.model import Usage
@@ -294,3 +295,27 @@ def test_an_attempt_that_left_nothing_makes_its_node_hold_nothing(
     box, *_ = ended(sandbox, None, has_run=False, leaves_files=leaves_files)
     assert box.result.node == node
     assert_told(box)
+
+
+def test_storage_that_is_on_no_usage_yet_is_what_was_kept_since_it_was_counted() -> None:
+    def kept(sandbox: Sandbox, until: datetime) -> Usage | None:
+        return uncounted_storage(sandbox, until=until, usage_id="usg-9", prices=PRICES)
+
+    usage = kept(KEPT, NOW)
+    assert usage is not None
+    assert (usage.usage_id, usage.start_time, usage.end_time) == ("usg-9", NOW - HOUR, NOW)
+    assert (usage.storage_gb, usage.cost) == (5, Decimal("0.000500"))
+    assert kept(KEPT, NOW - HOUR) is None
+    assert kept(SANDBOX, NOW) is None
+    unknown = kept(replace(KEPT, snapshot_bytes=None), NOW)
+    assert unknown is not None
+    assert unknown.cost == 0
+
+
+@pytest.mark.parametrize(("kept_on", "snapshot_id"), [(None, None), ("here", "snap-1")])
+def test_what_a_node_has_is_given_up_unless_another_has_it_too(
+    kept_on: str | None, snapshot_id: str | None
+) -> None:
+    left = given_up_by_node(replace(KEPT, node="there"), kept_on=kept_on)
+    assert (left.node, left.latest_snapshot_id) == (kept_on, snapshot_id)
+    assert (left.storage_counted_until is None) == (kept_on is None)

@@ -1,0 +1,98 @@
+"""How an attempt ended, from what the runtime says of it, without any I/O."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandyard.kit.clock import utc_time
+from sandyard.kit.events import actor
+from sandyard.platform.sandboxes.model import Status
+from sandyard.runtime.model import Ended
+
+SYSTEM = actor("system")
+
+_REASONS = {
+    "stopped": "stopped by its owner",
+    "timeout": "its time was over",
+    "out_of_memory": "it took more memory than it may have",
+    "out_of_storage": "it took more storage than it may have",
+    "killed": "its processes were killed",
+}
+_LONGEST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSnapshot:
+    id: str
+    size_bytes: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt ended, as it is to be recorded."""
+
+    attempt: int
+    status: Status
+    reason: str
+    ended_at: datetime
+    snapshot: KeptSnapshot | None = None
+    started_at: datetime | None = None
+    """When its program began, if that is known and it did."""
+    has_run: bool = True
+    """Whether it ever listened."""
+    by_owner: bool = False
+    leaves_files: bool = True
+    """Whether its node may have files of it; not of an attempt that is known not to have run."""
+    gives_up_node: bool = False
+    """Whether what its node may still have of it, with the snapshot, is not waited for."""
+    kept_on: str | None = None
+    """Then: the node that has the snapshot too, if one does."""
+
+
+def end_of(ended: Ended, *, attempt: int, reason: str | None, kept_for: timedelta) -> End:
+    """`reason` is why it was stopped, if not by its owner."""
+    was_stopped = ended.reason == "stopped"
+    return End(
+        attempt=attempt,
+        status=Status.TIMEOUT if ended.reason == "timeout" else Status.STOPPED,
+        reason=reason if reason and was_stopped else reason_of(ended),
+        ended_at=utc_time(ended.ended_at),
+        snapshot=kept_snapshot(ended, kept_for=kept_for),
+        started_at=None if ended.started_at is None else utc_time(ended.started_at),
+        has_run=ended.has_listened,
+        leaves_files=ended.has_listened,
+        by_owner=was_stopped and not reason,
+    )
+
+
+def ended_by(ended: Ended, *, recorder: str) -> str:
+    """The actor of an end: whoever stopped it and records that, or `system` if it ended by
+    itself."""
+    return recorder if ended.reason == "stopped" else SYSTEM
+
+
+def failed_start(attempt: int, *, code: str, message: str, at: datetime) -> End:
+    """Of an attempt of which the runtime has nothing."""
+    reason = f"{code}: {message}"[:_LONGEST_REASON]
+    return End(attempt, Status.STOPPED, reason, at, has_run=False, leaves_files=False)
+
+
+def kept_snapshot(ended: Ended, *, kept_for: timedelta) -> KeptSnapshot | None:
+    if ended.snapshot is None:
+        return None
+    expires_at = utc_time(ended.ended_at) + kept_for
+    return KeptSnapshot(ended.snapshot.id, ended.snapshot.size_bytes, expires_at)
+
+
+def reason_of(ended: Ended) -> str:
+    """In words that an owner can act on."""
+    match ended.reason:
+        case "exited":
+            reason = f"its program ended with code {ended.exit_code}"
+        case "not_started":
+            reason = f"{ended.error_code or 'START_FAILED'}: {ended.message}"
+        case other:
+            reason = _REASONS[other]
+    if ended.snapshot_error:
+        reason += f"; its files could not be kept: {ended.snapshot_error}"
+    return reason[:_LONGEST_REASON]

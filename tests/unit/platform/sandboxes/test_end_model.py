@@ -1,0 +1,90 @@
+"""What is made of the runtime's word that a run has ended."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from sandyard.platform.sandboxes.end_model import (
+    KeptSnapshot,
+    end_of,
+    ended_by,
+    failed_start,
+    kept_snapshot,
+    reason_of,
+)
+from sandyard.platform.sandboxes.model import Status
+from sandyard.runtime.model import Ended, EndReason, RunId, Snapshot
+from tests.unit.platform.sandboxes.examples import NOW
+
+DAY = timedelta(days=1)
+ENDED = Ended(
+    RunId("sandbox", "sbx-1", "2"),
+    "stopped",
+    ended_at=NOW.timestamp(),
+    started_at=(NOW - DAY).timestamp(),
+    snapshot=Snapshot("snap-1", 5, NOW.timestamp()),
+)
+
+
+def by_itself(reason: EndReason) -> Ended:
+    return replace(ENDED, reason=reason, exit_code=3, error_code="CLONE_FAILED", message="why")
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "told"),
+    [
+        ("stopped", Status.STOPPED, "stopped by its owner"),
+        ("timeout", Status.TIMEOUT, "its time was over"),
+        ("exited", Status.STOPPED, "its program ended with code 3"),
+        ("out_of_memory", Status.STOPPED, "it took more memory than it may have"),
+        ("out_of_storage", Status.STOPPED, "it took more storage than it may have"),
+        ("killed", Status.STOPPED, "its processes were killed"),
+        ("not_started", Status.STOPPED, "CLONE_FAILED: why"),
+    ],
+)
+def test_each_end_has_its_status_and_a_reason(reason: EndReason, status: Status, told: str) -> None:
+    end = end_of(by_itself(reason), attempt=2, reason=None, kept_for=DAY)
+    assert (end.attempt, end.status, end.reason) == (2, status, told)
+    assert (end.started_at, end.ended_at) == (NOW - DAY, NOW)
+    assert end.has_run == end.leaves_files == (reason != "not_started")
+    assert end.by_owner == (reason == "stopped")
+
+
+def test_who_stopped_it_for_a_reason_is_not_its_owner() -> None:
+    end = end_of(ENDED, attempt=2, reason="its account was deactivated", kept_for=DAY)
+    assert (end.reason, end.by_owner) == ("its account was deactivated", False)
+    timeout = end_of(by_itself("timeout"), attempt=2, reason="too late", kept_for=DAY)
+    assert (timeout.reason, timeout.by_owner) == ("its time was over", False)
+
+
+@pytest.mark.parametrize(
+    ("reason", "actor"), [("stopped", "account:1"), ("timeout", "system"), ("killed", "system")]
+)
+def test_what_ended_by_itself_is_nobodys_deed(reason: EndReason, actor: str) -> None:
+    assert ended_by(by_itself(reason), recorder="account:1") == actor
+
+
+def test_a_snapshot_is_kept_from_the_end_on() -> None:
+    assert kept_snapshot(ENDED, kept_for=DAY) == KeptSnapshot("snap-1", 5, NOW + DAY)
+    assert kept_snapshot(replace(ENDED, snapshot=None), kept_for=DAY) is None
+    without = end_of(
+        replace(ENDED, started_at=None, snapshot=None), attempt=2, reason=None, kept_for=DAY
+    )
+    assert (without.snapshot, without.started_at) == (None, None)
+
+
+def test_files_that_could_not_be_kept_are_told_and_a_long_reason_is_cut() -> None:
+    told = reason_of(replace(ENDED, snapshot_error="disk full"))
+    assert told == "stopped by its owner; its files could not be kept: disk full"
+    assert len(reason_of(replace(ENDED, snapshot_error="x" * 900))) == 500
+    unnamed = replace(by_itself("not_started"), error_code=None)
+    assert reason_of(unnamed) == "START_FAILED: why"
+
+
+def test_a_start_that_failed_left_nothing() -> None:
+    end = failed_start(2, code="CLONE_FAILED", message="x" * 900, at=NOW)
+    assert (end.status, end.ended_at, end.started_at) == (Status.STOPPED, NOW, None)
+    assert (end.has_run, end.leaves_files, end.by_owner) == (False, False, False)
+    assert end.reason.startswith("CLONE_FAILED: x")
+    assert len(end.reason) == 500
