@@ -21,6 +21,7 @@ from sandyard.bootstrap.engines import (
 from sandyard.bootstrap.part import Gauges, WiredPart
 from sandyard.bootstrap.provider import ProviderAddress, simulated_sandbox_ids
 from sandyard.bootstrap.spec import Counting, Verification
+from sandyard.bootstrap.specs import broker as specs
 from sandyard.broker.bulk import BulkDeletion
 from sandyard.broker.http.admin import create_admin_router
 from sandyard.broker.http.router import create_track_router
@@ -41,7 +42,7 @@ from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.embedded import EmbeddedDatabase
 from sandyard.kit.events import EventLog
 from sandyard.kit.http import BearerGuard
-from sandyard.kit.jobs import Job, JobLeases
+from sandyard.kit.jobs import JobLeases
 from sandyard.kit.jobs_sql import SqlJobLeases
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings, tokens
 
@@ -149,10 +150,10 @@ def _jobs(
     run, forced = own.before(sync.run), own.before(partial(sync.run, force=True))
     return BrokerJobs(
         job_runner(settings, pool.leases, clock),
-        Job("sync", broker.sync_interval_sec, run, at_start=True, run_forced=forced),
-        Job("cleanup", broker.cleanup_interval_sec, own.before(cleanup.run)),
-        Job("expiry", broker.auto_expiry_interval_sec, expiry.run),
-        prune_job(settings, "events", store.events, clock),
+        specs.SYNC.job(broker.sync_interval_sec, run, at_start=True, run_forced=forced),
+        specs.CLEANUP.job(broker.cleanup_interval_sec, own.before(cleanup.run)),
+        specs.EXPIRY.job(broker.auto_expiry_interval_sec, expiry.run),
+        prune_job(settings, specs.EVENTS, store.events, clock),
     )
 
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from sandyard.bootstrap.registry import get_spec
-from sandyard.bootstrap.spec import Verification
+from sandyard.bootstrap.spec import JobSpec, Verification
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.embedded import EmbeddedDatabase
@@ -52,9 +52,9 @@ def job_runner(settings: Settings, leases: JobLeases, clock: Clock) -> JobRunner
     )
 
 
-def prune_job(settings: Settings, name: str, log: EventLog, clock: Clock) -> Job[PruneReport]:
+def prune_job(settings: Settings, spec: JobSpec, log: EventLog, clock: Clock) -> Job[PruneReport]:
     prune = PruneEvents(log, clock=clock, retention=settings.server.event_retention)
-    return Job(name, settings.server.event_prune_interval_sec, prune.run)
+    return spec.job(settings.server.event_prune_interval_sec, prune.run)
 
 
 def verification_of(what: str, report: HistoryReport) -> Verification:

@@ -20,6 +20,7 @@ from sandyard.bootstrap.engines import (
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.bootstrap.spec import Counting, Verification
+from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids
 from sandyard.kit.background import Background
 from sandyard.kit.client_address import ClientAddress
@@ -179,7 +180,7 @@ def build_platform(
         runner=shared.runner,
         schedule=(
             *people.jobs,
-            prune_job(settings, "platform-events", log, shared.clock),
+            prune_job(settings, specs.EVENTS, log, shared.clock),
             *wired.schedule,
         ),
         embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
@@ -242,8 +243,8 @@ def _accounts(
     )
     administration = Administration(store, passwords=passwords, clock=clock)
     jobs = (
-        Job("signups", _SIGNUPS_INTERVAL_SEC, RemoveExpiredSignups(signups, clock=clock).run),
-        Job("logins", _LOGINS_INTERVAL_SEC, PruneLoginAttempts(attempts, clock=clock).run),
+        specs.SIGNUPS.job(_SIGNUPS_INTERVAL_SEC, RemoveExpiredSignups(signups, clock=clock).run),
+        specs.LOGINS.job(_LOGINS_INTERVAL_SEC, PruneLoginAttempts(attempts, clock=clock).run),
     )
     return _AccountsWired(accounts, administration, passwords, background, jobs)
 

@@ -18,6 +18,7 @@ from sandyard.bootstrap.engines import (
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.platform import PREFIX, PlatformPart
 from sandyard.bootstrap.spec import Counting, Verification
+from sandyard.bootstrap.specs import previews as specs
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.events import EventLog
 from sandyard.kit.events_sql import SqlEventLog
@@ -102,7 +103,7 @@ def build_previews(
         runner=job_runner(settings, SqlJobLeases(database, tables.jobs), clock),
         schedule=[
             *_schedule(settings.previews, platform, store, provider, clock),
-            prune_job(settings, "previews-events", log, clock),
+            prune_job(settings, specs.EVENTS, log, clock),
         ],
         embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
         database=database,
@@ -170,15 +171,15 @@ def _schedule(
     every = chosen.preview_sweep_interval_sec
     attempts = Attempts(store, provider, clock=clock, ttl=_policy(chosen).ttl)
     ending = EndPreviews(store, attempts, platform.projects, platform.administration, clock=clock)
-    removal = Job("deleted-projects", _REMOVAL_INTERVAL_SEC, ending.run_over_all)
+    removal = specs.DELETED_PROJECTS.job(_REMOVAL_INTERVAL_SEC, ending.run_over_all)
     if not isinstance(provider, LocalPreviewProvider):
-        return (Job("end-previews", every, ending.run_over_running), removal)
+        return (specs.END_PREVIEWS.job(every, ending.run_over_running), removal)
     node = platform.wired.node  # each ends what it holds
     sweep = SweepPreviews(provider, store, clock=clock)
     return (
-        Job(f"end-previews {node}", every, ending.run_over_running),
+        specs.END_PREVIEWS.job(every, ending.run_over_running, node=node),
         removal,
-        Job(f"previews {node}", every, sweep.run),
+        specs.SWEEP.job(every, sweep.run, node=node),
     )
 
 

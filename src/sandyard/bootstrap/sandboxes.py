@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from sandyard.bootstrap.engines import e2b_key
+from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
@@ -193,10 +194,10 @@ def _node_jobs(
     )
     measure, snapshots = _measure(shared, measurements), _snapshots(shared)
     return (
-        Job(f"reconcile {node}", chosen.reconcile_interval_sec, reconcile.run, at_start=True),
-        Job(f"ends {node}", chosen.ends_interval_sec, reconcile.collect_ends),
-        Job(f"measure {node}", chosen.metrics_interval_sec, measure.run),
-        Job(f"snapshots {node}", chosen.snapshots_interval_sec, snapshots.run),
+        specs.RECONCILE.job(chosen.reconcile_interval_sec, reconcile.run, node=node, at_start=True),
+        specs.ENDS.job(chosen.ends_interval_sec, reconcile.collect_ends, node=node),
+        specs.MEASURE.job(chosen.metrics_interval_sec, measure.run, node=node),
+        specs.SNAPSHOTS.job(chosen.snapshots_interval_sec, snapshots.run, node=node),
     )
 
 
@@ -233,7 +234,7 @@ def _billing_job(shared: _Shared, store: SqlBillingStore) -> Job[Any]:
         make_billing_id=partial(resource_id, "bil"),
         ids=shared.ids,
     )
-    return Job("billing", shared.settings.billing_interval_sec, billing.run)
+    return specs.BILLING.job(shared.settings.billing_interval_sec, billing.run)
 
 
 def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:

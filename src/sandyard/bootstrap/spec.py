@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from sandyard.bootstrap.part import Part
     from sandyard.kit.clock import Clock
     from sandyard.kit.events import EventLog
+    from sandyard.kit.jobs import Job
     from sandyard.kit.migrations import Migrations
-    from sandyard.settings import Settings
+    from sandyard.settings import Section, Settings
 
 Store = Literal["sql", "dynamodb"]
 Listen = Callable[[Any], AbstractAsyncContextManager[str]]
@@ -26,6 +27,7 @@ Counting = Callable[[str, int | None], AbstractContextManager[Callable[[int], No
 """Shows how far work with a name and a total is; gives the function that is told."""
 
 P = TypeVar("P")
+R = TypeVar("R")
 
 
 def new_secret() -> str:
@@ -37,7 +39,7 @@ class SecretSpec:
     """A secret that a part can't start without."""
 
     setting: str
-    """Its name in the part's section of the settings."""
+    """Its name in the part's own section of the settings."""
     make: Callable[[], str] = new_secret
     """Makes one at the first start on an embedded engine."""
     missing: str = "must be set"
@@ -55,6 +57,21 @@ class JobSpec:
     does: str
     absent: str = ""
     """Why the part may be built without it."""
+
+    def job(
+        self,
+        interval_sec: float,
+        run: Callable[[], Awaitable[R]],
+        *,
+        node: str | None = None,
+        at_start: bool = False,
+        run_forced: Callable[[], Awaitable[R]] | None = None,
+    ) -> "Job[R]":
+        """The job itself; of one node, if that is named."""
+        from sandyard.kit.jobs import Job
+
+        name = self.name if node is None else f"{self.name} {node}"
+        return Job(name, interval_sec, run, at_start=at_start, run_forced=run_forced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +169,11 @@ class PartSpec:
     """One part of Sandyard: all that the commands and the server know of it."""
 
     name: str
-    """Also its name in PARTS, of its section in the settings and of its database file."""
+    """Also its name in PARTS and of its database file."""
     build: Callable[[BuildContext], Awaitable["Part"]]
+    """The part itself has its routers and its jobs."""
+    settings: tuple[str, ...]
+    """The sections of the settings that are read for it beside `server`, its own one first."""
     needs: tuple[str, ...] = ()
     """The parts that it is built on."""
     jobs: tuple[JobSpec, ...] = ()
@@ -188,6 +208,11 @@ class PartSpec:
     def is_embedded(self, settings: "Settings") -> bool:
         """Whether its data is in the data dir, and so belongs to one process."""
         return settings.server.database_url is None and self.store(settings) == "sql"
+
+    def own_settings(self, settings: "Settings") -> "Section":
+        """The section that has its secrets."""
+        section: Section = getattr(settings, self.settings[0])
+        return section
 
     def find_job(self, name: str) -> JobSpec | None:
         return next((job for job in self.jobs if job.name == name), None)

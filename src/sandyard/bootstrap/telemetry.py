@@ -20,6 +20,7 @@ from sandyard.bootstrap.engines import (
 )
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.spec import Counting, Verification
+from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.embedded import EmbeddedDatabase
@@ -97,11 +98,11 @@ def build_telemetry(
         retention=retention,
     )
     keys = _api_keys(settings.telemetry, stores.keys, clock)
-    schedule: list[Job[Any]] = [prune_job(settings, "telemetry-events", stores.log, clock)]
+    schedule: list[Job[Any]] = [prune_job(settings, specs.EVENTS, stores.log, clock)]
     if stores.removal is not None:
         removal = RemoveExpired(stores.removal, clock=clock, metrics=metrics, retention=retention)
         every = settings.telemetry.retention_interval_sec
-        schedule.append(Job("retention", every, removal.run, at_start=True))
+        schedule.append(specs.RETENTION.job(every, removal.run, at_start=True))
     return TelemetryPart(
         engine=stores.engine,
         routers=_routers(settings.telemetry, telemetry, keys, stores.log, clock),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -104,8 +105,9 @@ def _with_kept(
         secret.setting: SecretStr(_kept_secret(secret_file(data_dir, secret.setting), secret.make))
         for secret in missing
     }
-    section = getattr(settings, part.name)
-    return replace(settings, **{part.name: section.model_copy(update=kept)})
+    section = part.own_settings(settings)
+    changed: dict[str, Any] = {part.settings[0]: section.model_copy(update=kept)}
+    return replace(settings, **changed)
 
 
 def secret_tokens(settings: Settings, setting: str) -> tuple[str, ...]:
@@ -119,7 +121,7 @@ def secret_tokens(settings: Settings, setting: str) -> tuple[str, ...]:
 
 
 def _tokens(settings: Settings, part: PartSpec, secret: SecretSpec) -> tuple[str, ...]:
-    return tokens(getattr(getattr(settings, part.name), secret.setting))
+    return tokens(getattr(part.own_settings(settings), secret.setting))
 
 
 def _shared_tokens(settings: Settings) -> Iterator[str]:

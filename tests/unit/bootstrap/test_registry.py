@@ -72,9 +72,16 @@ def test_a_part_has_each_of_its_jobs_once() -> None:
 def test_every_secret_is_a_setting_of_its_part(settings: Settings) -> None:
     for spec in PARTS:
         for secret in spec.secrets:
-            assert getattr(getattr(settings, spec.name), secret.setting) is None, "no default"
+            assert getattr(spec.own_settings(settings), secret.setting) is None, "no default"
             assert len(secret.make()) >= 32
             assert secret.make() != secret.make()
+
+
+def test_every_section_of_the_settings_is_the_server_s_or_some_part_s() -> None:
+    known = {each.name for each in fields(Settings)}
+    assert {name for spec in PARTS for name in spec.settings} == known - {"server"}
+    own = [spec.settings[0] for spec in PARTS]
+    assert len(set(own)) == len(PARTS), "each has one of its own"
 
 
 def test_migrations_are_under_the_part_s_name() -> None:

@@ -69,15 +69,16 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     yield f"  curl {url}/admin/stats {admin}"
 
 
+SYNC = JobSpec("sync", "compare the pool with the provider's list")
+CLEANUP = JobSpec("cleanup", "delete at the provider what is pending deletion")
+EXPIRY = JobSpec("expiry", "reclaim leases that ended and were not marked for deletion")
+EVENTS = JobSpec("events", "remove events whose retention is over")
+
 BROKER = PartSpec(
     "broker",
     _build,
-    jobs=(
-        JobSpec("sync", "compare the pool with the provider's list"),
-        JobSpec("cleanup", "delete at the provider what is pending deletion"),
-        JobSpec("expiry", "reclaim leases that ended and were not marked for deletion"),
-        JobSpec("events", "remove events whose retention is over"),
-    ),
+    settings=("broker", "provider", "dynamo"),
+    jobs=(SYNC, CLEANUP, EXPIRY, EVENTS),
     secrets=(SecretSpec("broker_api_token"), SecretSpec("broker_admin_token")),
     store=_store,
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),

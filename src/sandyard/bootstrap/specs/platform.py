@@ -73,19 +73,20 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     )
 
 
+SIGNUPS = JobSpec("signups", "remove sign-ups that nobody verified")
+LOGINS = JobSpec("logins", "remove counts of failed logins whose time is over")
+RECONCILE = JobSpec("reconcile", "compare the sandboxes of this node with what runs on it")
+ENDS = JobSpec("ends", "record sandboxes of this node that have ended")
+MEASURE = JobSpec("measure", "sample the sandboxes of this node")
+SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
+BILLING = JobSpec("billing", "make bills of the usage")
+EVENTS = JobSpec("platform-events", "remove events whose retention is over")
+
 PLATFORM = PartSpec(
     "platform",
     _build,
-    jobs=(
-        JobSpec("signups", "remove sign-ups that nobody verified"),
-        JobSpec("logins", "remove counts of failed logins whose time is over"),
-        JobSpec("reconcile", "compare the sandboxes of this node with what runs on it"),
-        JobSpec("ends", "record sandboxes of this node that have ended"),
-        JobSpec("measure", "sample the sandboxes of this node"),
-        JobSpec("snapshots", "remove the files of stopped sandboxes that have expired"),
-        JobSpec("billing", "make bills of the usage"),
-        JobSpec("platform-events", "remove events whose retention is over"),
-    ),
+    settings=("platform", "sandboxes", "e2b"),
+    jobs=(SIGNUPS, LOGINS, RECONCILE, ENDS, MEASURE, SNAPSHOTS, BILLING, EVENTS),
     secrets=(SecretSpec("jwt_secret"),),
     migrations=_migrations,
     verify=_verify,

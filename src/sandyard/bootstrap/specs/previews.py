@@ -57,20 +57,21 @@ def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["E
     return open_previews_log(settings, data_dir)
 
 
+END_PREVIEWS = JobSpec("end-previews", "end previews of deleted projects and deactivated accounts")
+DELETED_PROJECTS = JobSpec("deleted-projects", "remove the files and previews of deleted projects")
+SWEEP = JobSpec(
+    "previews",
+    "end previews of this node that no project has",
+    absent="E2B ends previews by itself",
+)
+EVENTS = JobSpec("previews-events", "remove events whose retention is over")
+
 PREVIEWS = PartSpec(
     "previews",
     _build,
+    settings=("previews", "e2b"),
     needs=("platform",),
-    jobs=(
-        JobSpec("end-previews", "end previews of deleted projects and deactivated accounts"),
-        JobSpec("deleted-projects", "remove the files and previews of deleted projects"),
-        JobSpec(
-            "previews",
-            "end previews of this node that no project has",
-            absent="E2B ends previews by itself",
-        ),
-        JobSpec("previews-events", "remove events whose retention is over"),
-    ),
+    jobs=(END_PREVIEWS, DELETED_PROJECTS, SWEEP, EVENTS),
     migrations=_migrations,
     verify=_verify,
     log=_log,

@@ -42,17 +42,18 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     yield f"  curl {url}/devices {admin}"
 
 
+RETENTION = JobSpec(
+    "retention",
+    "remove readings whose retention is over",
+    absent="DynamoDB removes expired readings by itself",
+)
+EVENTS = JobSpec("telemetry-events", "remove events whose retention is over")
+
 TELEMETRY = PartSpec(
     "telemetry",
     _build,
-    jobs=(
-        JobSpec(
-            "retention",
-            "remove readings whose retention is over",
-            absent="DynamoDB removes expired readings by itself",
-        ),
-        JobSpec("telemetry-events", "remove events whose retention is over"),
-    ),
+    settings=("telemetry", "dynamo"),
+    jobs=(RETENTION, EVENTS),
     secrets=(SecretSpec("telemetry_admin_token"), SecretSpec("api_key_pepper")),
     store=_store,
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
