@@ -4,6 +4,8 @@ from typing import Any
 
 TRACK, ADMIN = "TrackToken", "AdminToken"
 DEVICE, OPERATOR = "DeviceKey", "TelemetryToken"
+METRICS = "MetricsToken"
+"""Not needed where the server listens on loopback alone."""
 BEARER_OF = {DEVICE: "DeviceBearer"}
 """The same credential as a bearer token, where either is taken."""
 TELEMETRY = "/telemetry/v1"
@@ -41,7 +43,7 @@ PROMISED: dict[str, tuple[str | None, set[int]]] = {
     f"GET {ONE_DEVICE}/export": (OPERATOR, {200, 400, 401, 404, 503}),
     "GET /healthz": (None, {200}),
     "GET /readyz": (None, {200, 503}),
-    "GET /metrics": (None, {200, 401}),
+    "GET /metrics": (METRICS, {200, 401}),
 }
 
 

@@ -22,6 +22,15 @@ def schemas_in(document: dict[str, Any]) -> Iterator[tuple[Where, dict[str, Any]
                 yield (call, place), described["content"]["application/json"]["schema"]
 
 
+def answers_in(document: dict[str, Any]) -> Iterator[tuple[Where, str, dict[str, Any]]]:
+    """Every answer that is no JSON, or an error, with its media type and what is said of it."""
+    for call, operation in operations_of(document).items():
+        for code, answer in operation["responses"].items():
+            for media_type, described in answer.get("content", {}).items():
+                if code >= "300" or media_type != "application/json":
+                    yield (call, code), media_type, described
+
+
 def examples_of(document: dict[str, Any], schema: dict[str, Any]) -> list[Any]:
     """Those of the schema itself, or of the component that it refers to."""
     if "$ref" in schema:
@@ -41,6 +50,34 @@ def test_each_body_and_answer_has_an_example(document: dict[str, Any]) -> None:
     assert len({call for call, _ in found}) >= 80
     assert sum(place == "body" for _, place in found) >= 20
     assert [where for where, schema in found.items() if not examples_of(document, schema)] == []
+
+
+def test_each_error_and_each_text_has_an_example(document: dict[str, Any]) -> None:
+    found = list(answers_in(document))
+    assert {media_type for _, media_type, _ in found} >= {"text/plain", "text/csv"}
+    without = {
+        (where, media_type)
+        for where, media_type, described in found
+        if "example" not in described and described["schema"].get("format") != "binary"
+    }
+    assert without == set()
+    faults = {
+        where: told
+        for where, media_type, described in found
+        if "example" in described
+        and (told := faults_of(document, described["schema"], described["example"]))
+    }
+    assert faults == {}
+
+
+def test_each_parameter_says_what_it_is(document: dict[str, Any]) -> None:
+    silent = {
+        (call, parameter["name"])
+        for call, operation in operations_of(document).items()
+        for parameter in operation.get("parameters", [])
+        if not parameter.get("description")
+    }
+    assert silent == set()
 
 
 def test_each_example_fits_its_schema(document: dict[str, Any]) -> None:

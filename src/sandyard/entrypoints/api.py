@@ -25,11 +25,27 @@ from sandyard.entrypoints.queries import refuse_unknown_parameters, require_know
 from sandyard.kit import ids
 from sandyard.kit.direct import DirectRoute, DirectRoutes, Endpoint, JsonResponse
 from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
-from sandyard.kit.http import BearerGuard, errors
+from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
 from sandyard.kit.metrics import CONTENT_TYPE, render
 from sandyard.settings import Settings, tokens
 
 _CHECK_SEC = 2
+_METRICS_TOKEN = SecurityScheme(
+    "MetricsToken",
+    "A value of the setting `METRICS_TOKEN`. A server that listens on loopback alone needs none.",
+)
+_METRICS = secured_by(_METRICS_TOKEN)
+_METRICS["security"].append({})  # without one, where that is open
+_METRICS_ANSWER: dict[str, Any] = {
+    "content": {
+        "text/plain": {
+            "schema": {"type": "string"},
+            "example": "# HELP pool_available Sandboxes that are available\n"
+            "# TYPE pool_available gauge\n"
+            "pool_available 42.0\n",
+        }
+    }
+}
 
 
 def create_app(
@@ -151,16 +167,22 @@ def create_operations_router(
         metrics.check(request)
         return await metrics_response(parts, registry)
 
-    text: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    for path, call, summary, answers in (
-        ("/healthz", get_health, "Is the process alive?", {200: _status("ok"), **errors()}),
+    for path, call, summary, answers, extra in (
+        ("/healthz", get_health, "Is the process alive?", {200: _status("ok"), **errors()}, {}),
         (
             "/readyz",
             get_readiness,
             "Do its engines answer?",
             {200: _status("ready"), **errors(503)},
+            {},
         ),
-        ("/metrics", get_metrics, "Prometheus metrics", {200: text, **errors(401)}),
+        (
+            "/metrics",
+            get_metrics,
+            "Prometheus metrics",
+            {200: _METRICS_ANSWER, **errors(401)},
+            _METRICS,
+        ),
     ):
         described: dict[int | str, dict[str, Any]] = {**answers}
         router.add_api_route(
@@ -168,6 +190,7 @@ def create_operations_router(
             call,
             summary=summary,
             responses=described,
+            openapi_extra=extra,
             response_class=Response,
             route_class_override=DirectRoute,
         )

@@ -15,7 +15,15 @@ from sandyard.kit.schemas import Cursor, Limit, PageAnswer, example
 _TEXT = pattern(
     r"^[A-Za-z0-9][ -~]*$", "must be ASCII characters, the first of them a letter or a digit"
 )
-_Text = Annotated[str | None, Query(max_length=200, pattern=_TEXT)]
+
+
+def _text(description: str) -> Any:
+    return Query(max_length=200, pattern=_TEXT, description=description)
+
+
+_Subject = Annotated[str | None, _text("The id of what the event is about")]
+_Kind = Annotated[str | None, _text("Such as `lease.created`, in full")]
+_Actor = Annotated[str | None, _text("Such as `track:demo`, `account:…` or `job:expiry`, in full")]
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
 
@@ -83,9 +91,9 @@ class EventFilter:
 
     def __init__(
         self,
-        subject: _Text = None,
-        kind: _Text = None,
-        actor: _Text = None,
+        subject: _Subject = None,
+        kind: _Kind = None,
+        actor: _Actor = None,
         from_: _From = None,
         to: _To = None,
         limit: Limit = DEFAULT_LIMIT,

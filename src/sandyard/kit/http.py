@@ -8,7 +8,19 @@ from typing import Any
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
-from sandyard.kit.errors import InvalidError, RepeatedCredentialError, UnauthorizedError
+from sandyard.kit.errors import (
+    BodyTooLargeError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    MethodNotAllowedError,
+    NotFoundError,
+    RateLimitedError,
+    RepeatedCredentialError,
+    SandyardError,
+    UnauthorizedError,
+    UnavailableError,
+)
 
 SCHEMES = "x-security-schemes"
 """Where an operation carries the definitions of its schemes until the document collects them."""
@@ -47,12 +59,36 @@ _MEANINGS = {
 }
 
 
+_EXAMPLES: Mapping[int, SandyardError] = {
+    400: InvalidError(),
+    401: UnauthorizedError(),
+    403: ForbiddenError(),
+    404: NotFoundError(),
+    405: MethodNotAllowedError(),
+    409: ConflictError(),
+    413: BodyTooLargeError(),
+    429: RateLimitedError(retry_after=12),
+    500: SandyardError(),
+    503: UnavailableError(),
+}
+
+
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI description of these error answers, and of those that any call may give."""
     return {
-        status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
+        status: {
+            "model": ErrorAnswer,
+            "description": _MEANINGS[status],
+            "content": {"application/json": {"example": _example(_EXAMPLES[status])}},
+        }
         for status in sorted({*statuses, 400, 413, 500})
     }
+
+
+def _example(error: SandyardError) -> dict[str, Any]:
+    shown = {"code": error.code, "message": error.message, "request_id": "req_0f3a9c5b7d1e2468"}
+    waiting = {} if error.retry_after is None else {"retry_after": error.retry_after}
+    return {"error": shown | waiting}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,11 @@ from sandyard.kit.paging import CURSOR_PATTERN, MAX_LIMIT, Page
 
 T = TypeVar("T")
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
-Cursor = Annotated[str | None, Query(pattern=CURSOR_PATTERN)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many are listed at the most")]
+Cursor = Annotated[
+    str | None,
+    Query(pattern=CURSOR_PATTERN, description="The `next_cursor` of the page before"),
+]
 
 
 EXAMPLE = "x-example"

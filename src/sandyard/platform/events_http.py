@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 
 from sandyard.kit.events import EventListing, EventLog
 from sandyard.kit.events_http import EventFilter, EventPage, history_of
@@ -37,7 +37,10 @@ def create_events_router(
 
     @routes.get("/sandboxes/{sandbox_id}/history", "A sandbox's history", 404)
     async def get_sandbox_history(
-        sandbox_id: str, caller: Caller, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+        sandbox_id: Annotated[str, Path(description="Also of one that was recycled")],
+        caller: Caller,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
     ) -> EventPage:
         """The newest first; also of one that is recycled."""
         if not is_resource_id("sbx", sandbox_id):

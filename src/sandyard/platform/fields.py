@@ -41,8 +41,14 @@ Money = _Exact
 Quantity = _Exact
 """Hours of vCPU, or of GB, likewise."""
 
-OtherId = Annotated[str | None, Query(max_length=25, pattern=ID)]
-"""The id of something else, to filter a listing by."""
+
+def _other_id(description: str) -> Any:
+    return Query(max_length=25, pattern=ID, description=description)
+
+
+OfProject = Annotated[str | None, _other_id("Those of one project, by its id")]
+OfSandbox = Annotated[str | None, _other_id("Those of one sandbox, by its id")]
+OfTemplate = Annotated[str | None, _other_id("Those of one template, by its id")]
 Search = Annotated[
     str | None,
     Query(min_length=1, max_length=100, pattern=SEARCHABLE, description="Some letters of it"),

@@ -34,6 +34,8 @@ ADMIN_TOKEN = SecurityScheme(
     "`secrets/broker_admin_token` in the data directory (`data` by default).",
 )
 
+_Force = Annotated[bool, Query(description="Also if most of the pool goes stale by it")]
+
 
 class RunJobs(Protocol):
     """Runs of the jobs to their end, each after one that is under way anywhere."""
@@ -63,8 +65,10 @@ def create_admin_router(
 
     @routes.get("/sandboxes", "List sandboxes")
     async def list_pool_sandboxes(
-        status: PoolStatus | None = None,
-        track: Annotated[str | None, Query(pattern=TRACK_ID)] = None,
+        status: Annotated[PoolStatus | None, Query(description="Those of one status")] = None,
+        track: Annotated[
+            str | None, Query(pattern=TRACK_ID, description="Those leased to this track")
+        ] = None,
         name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
@@ -86,7 +90,7 @@ def create_admin_router(
         return PoolStatsAnswer.of(await broker.stats())
 
     @routes.post("/sync", "Sync with the provider now", 409)
-    async def sync_pool(force: Annotated[bool, Query()] = False) -> PoolSyncAnswer:  # noqa: FBT002
+    async def sync_pool(force: _Force = False) -> PoolSyncAnswer:  # noqa: FBT002
         """Waits for a run that is under way. `force` also lets most of the pool go stale."""
         report = await jobs.sync(force=force)
         return PoolSyncAnswer.model_validate(report, from_attributes=True)

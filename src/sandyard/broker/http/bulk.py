@@ -13,8 +13,10 @@ from sandyard.kit.http import refuse_body
 from sandyard.kit.routes import GuardedRoutes
 from sandyard.kit.schemas import Cursor, example
 
-_Hours = Annotated[float, Query(ge=0, le=100_000, allow_inf_nan=False)]
-_BulkLimit = Annotated[int, Query(ge=1, le=MOST_AT_ONCE)]
+_Hours = Annotated[
+    float, Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for so long")
+]
+_BulkLimit = Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="How many at the most")]
 _DryRun = Annotated[bool, Query(description="Only say which ones")]
 
 
@@ -46,9 +48,14 @@ class PoolBulkAnswer(BaseModel):
 def add_bulk_routes(routes: GuardedRoutes, bulk: BulkDeletion) -> None:
     @routes.post("/bulk-delete", "Delete many sandboxes", dependencies=[Depends(refuse_body)])
     async def bulk_delete_pool_sandboxes(
-        status: Annotated[Literal["allocated", "stale", "deletion_failed"], Query()],
+        status: Annotated[
+            Literal["allocated", "stale", "deletion_failed"],
+            Query(description="Those of one status"),
+        ],
         name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
-        track: Annotated[str | None, Query(pattern=TRACK_ID)] = None,
+        track: Annotated[
+            str | None, Query(pattern=TRACK_ID, description="Those leased to this track")
+        ] = None,
         older_than_hours: _Hours = 0,
         dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
         limit: _BulkLimit = MOST_AT_ONCE,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.schemas import Cursor, Limit
@@ -14,6 +14,8 @@ from sandyard.platform.fields import Search
 from sandyard.platform.principal import Role
 from sandyard.platform.routes import Caller, admin_routes
 
+_AccountId = Annotated[str, Path(description="As the listing shows it")]
+
 
 def create_users_router(
     administration: Administration, guard: AccessGuard, *, prefix: str
@@ -23,9 +25,13 @@ def create_users_router(
     @routes.get("", "List users")
     async def list_users(
         q: Search = None,
-        role: Role | None = None,
-        is_active: bool | None = None,
-        sort: AccountSort = AccountSort.NEWEST,
+        role: Annotated[Role | None, Query(description="Those of one role")] = None,
+        is_active: Annotated[
+            bool | None, Query(description="Those that may log in, or those that may not")
+        ] = None,
+        sort: Annotated[
+            AccountSort, Query(description="`-` before a name: the last first")
+        ] = AccountSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> UserPage:
@@ -36,23 +42,23 @@ def create_users_router(
         return UserPage.of(page, AccountAnswer.of)
 
     @routes.get("/{account_id}", "Look at a user", 404)
-    async def get_user(account_id: str) -> AccountAnswer:
+    async def get_user(account_id: _AccountId) -> AccountAnswer:
         """What the user sees of himself."""
         return AccountAnswer.of(await administration.get_account(account_id))
 
     @routes.post("/{account_id}/activate", "Activate a user", 404)
-    async def activate_user(account_id: str, admin: Caller) -> AccountAnswer:
+    async def activate_user(account_id: _AccountId, admin: Caller) -> AccountAnswer:
         """His API keys work again; he logs in anew."""
         return AccountAnswer.of(await administration.activate(account_id, by=admin))
 
     @routes.post("/{account_id}/deactivate", "Deactivate a user", 404, 409)
-    async def deactivate_user(account_id: str, admin: Caller) -> AccountAnswer:
+    async def deactivate_user(account_id: _AccountId, admin: Caller) -> AccountAnswer:
         """His logins and API keys are out with their next request. Not yourself."""
         return AccountAnswer.of(await administration.deactivate(account_id, by=admin))
 
     @routes.put("/{account_id}/role", "Give a user a role", 404, 409)
     async def set_user_role(
-        account_id: str, body: Annotated[RoleBody, Body()], admin: Caller
+        account_id: _AccountId, body: Annotated[RoleBody, Body()], admin: Caller
     ) -> AccountAnswer:
         """In force at once; his logins end. The last admin stays one."""
         return AccountAnswer.of(await administration.give_role(account_id, body.role, by=admin))

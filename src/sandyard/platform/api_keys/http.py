@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.schemas import Cursor, Limit
@@ -18,6 +18,8 @@ from sandyard.platform.api_keys.schemas import (
 from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.fields import Search
 from sandyard.platform.routes import Caller, account_routes
+
+_KeyId = Annotated[str, Path(description="As the call that made it answered")]
 
 
 def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) -> APIRouter:
@@ -35,8 +37,12 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
     async def list_api_keys(
         caller: Caller,
         q: Search = None,
-        is_active: bool | None = None,
-        sort: KeySort = KeySort.NEWEST,
+        is_active: Annotated[
+            bool | None, Query(description="Those that are in force, or those that are not")
+        ] = None,
+        sort: Annotated[
+            KeySort, Query(description="`-` before a name: the last first")
+        ] = KeySort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> ApiKeyPage:
@@ -47,29 +53,29 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         return ApiKeyPage.of(page, ApiKeyAnswer.of)
 
     @routes.get("/{key_id}", "Look at an API key", 404)
-    async def get_api_key(key_id: str, caller: Caller) -> ApiKeyAnswer:
+    async def get_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:
         """All but the key itself."""
         return ApiKeyAnswer.of(await keys.get(caller.account_id, key_id))
 
     @routes.patch("/{key_id}", "Rename or describe an API key", 404, 409)
     async def update_api_key(
-        key_id: str, body: Annotated[ApiKeyBody, Body()], caller: Caller
+        key_id: _KeyId, body: Annotated[ApiKeyBody, Body()], caller: Caller
     ) -> ApiKeyAnswer:
         """Null takes the description away."""
         return ApiKeyAnswer.of(await keys.update(caller, key_id, body.changes()))
 
     @routes.post("/{key_id}/activate", "Activate an API key", 404)
-    async def activate_api_key(key_id: str, caller: Caller) -> ApiKeyAnswer:
+    async def activate_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:
         """In force with the next request."""
         return ApiKeyAnswer.of(await keys.activate(caller, key_id))
 
     @routes.post("/{key_id}/deactivate", "Deactivate an API key", 404)
-    async def deactivate_api_key(key_id: str, caller: Caller) -> ApiKeyAnswer:
+    async def deactivate_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:
         """In force with the next request."""
         return ApiKeyAnswer.of(await keys.deactivate(caller, key_id))
 
     @routes.delete("/{key_id}", "Delete an API key", 404, status_code=204)
-    async def delete_api_key(key_id: str, caller: Caller) -> None:
+    async def delete_api_key(key_id: _KeyId, caller: Caller) -> None:
         """In force with the next request."""
         await keys.delete(caller, key_id)
 

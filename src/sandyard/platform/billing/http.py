@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.routes import joined
-from sandyard.kit.schemas import Cursor, Limit
+from sandyard.kit.schemas import Cursor, Limit, example_of
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.billing.jobs import BillingReport
 from sandyard.platform.billing.model import Bill, SumBy
@@ -24,7 +24,7 @@ from sandyard.platform.billing.schemas import (
     MonthToDateAnswer,
 )
 from sandyard.platform.billing.service import Statements
-from sandyard.platform.fields import Day, OtherId
+from sandyard.platform.fields import Day, OfProject, OfSandbox
 from sandyard.platform.routes import Caller, account_routes, admin_routes
 from sandyard.platform.usage.model import ServiceType
 
@@ -45,15 +45,15 @@ _COLUMNS = (
 )
 
 
-_CSV_ANSWER: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
-}
+_By = Annotated[SumBy, Query(description="What each sum is of")]
 
 
 def bill_query(
-    project_id: OtherId = None,
-    sandbox_id: OtherId = None,
-    service_type: ServiceType | None = None,
+    project_id: OfProject = None,
+    sandbox_id: OfSandbox = None,
+    service_type: Annotated[
+        ServiceType | None, Query(description="Running, or keeping files")
+    ] = None,
     from_day: Annotated[Day | None, Query(alias="from", description="Included")] = None,
     to_day: Annotated[Day | None, Query(alias="to", description="Included")] = None,
 ) -> BillQuery:
@@ -83,12 +83,12 @@ def create_billing_router(
         return BillPage.of(page, BillAnswer.of)
 
     @routes.get("/summary", "Sum bills up")
-    async def sum_bills(caller: Caller, query: Asked, by: SumBy = "day") -> BillingSumsAnswer:
+    async def sum_bills(caller: Caller, query: Asked, by: _By = "day") -> BillingSumsAnswer:
         """By day, project, sandbox or service; the sums are exact."""
         return BillingSumsAnswer.of(by, await store.sums(caller.account_id, query, by=by))
 
     @routes.get("/month-to-date", "What this month came to so far")
-    async def get_month_to_date(caller: Caller, by: SumBy = "service_type") -> MonthToDateAnswer:
+    async def get_month_to_date(caller: Caller, by: _By = "service_type") -> MonthToDateAnswer:
         """With what has not been billed yet: what ended since the last bills, what runs now and
         what is kept, all up to now."""
         month = await statements.month_to_date(caller.account_id, by=by)
@@ -122,3 +122,16 @@ def _lines(rows: Sequence[Sequence[Any]]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
+
+
+_BILL = example_of(BillAnswer)
+_CSV_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {
+            "text/csv": {
+                "schema": {"type": "string"},
+                "example": _lines([_COLUMNS, [_BILL[each] for each in _COLUMNS]]).decode(),
+            }
+        }
+    }
+}

@@ -46,9 +46,11 @@ def create_metrics_router(
     async def get_sandbox_metrics(
         caller: Caller,
         sandbox_id: SandboxId,
-        start: Annotated[Moment | None, Query(alias="from")] = None,
-        end: Annotated[Moment | None, Query(alias="to")] = None,
-        bucket: Annotated[str, Query(pattern=_BUCKET)] = "1m",
+        start: Annotated[
+            Moment | None, Query(alias="from", description="Samples from then on")
+        ] = None,
+        end: Annotated[Moment | None, Query(alias="to", description="Samples before then")] = None,
+        bucket: Annotated[str, Query(pattern=_BUCKET, description="Such as 15s, 5m or 1h")] = "1m",
     ) -> MetricsAnswer:
         """Sampled from its real processes; by bucket, of the last hour if no span is given."""
         await sandboxes.get(sandbox_id, account_id=caller.account_id)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.schemas import Cursor, Limit
@@ -18,6 +18,8 @@ from sandyard.platform.notifications.schemas import (
 from sandyard.platform.notifications.service import Notifications
 from sandyard.platform.routes import Caller, account_routes, admin_routes
 
+_NotificationId = Annotated[str, Path(description="As the listing shows it")]
+
 
 def create_notifications_router(
     notifications: Notifications, guard: AccessGuard, *, prefix: str
@@ -27,8 +29,12 @@ def create_notifications_router(
     @routes.get("", "List your notifications")
     async def list_notifications(
         caller: Caller,
-        unread: bool | None = None,
-        type_: Annotated[NotificationType | None, Query(alias="type")] = None,
+        unread: Annotated[
+            bool | None, Query(description="Those that were not read, or those that were")
+        ] = None,
+        type_: Annotated[
+            NotificationType | None, Query(alias="type", description="How grave it is")
+        ] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> NotificationPage:
@@ -44,17 +50,21 @@ def create_notifications_router(
         return ReadAllAnswer(read=await notifications.read_all(caller))
 
     @routes.get("/{notification_id}", "Look at a notification", 404)
-    async def get_notification(notification_id: str, caller: Caller) -> NotificationAnswer:
+    async def get_notification(
+        notification_id: _NotificationId, caller: Caller
+    ) -> NotificationAnswer:
         """Looking does not mark it read."""
         return NotificationAnswer.of(await notifications.get(caller.account_id, notification_id))
 
     @routes.post("/{notification_id}/read", "Mark a notification read", 404)
-    async def read_notification(notification_id: str, caller: Caller) -> NotificationAnswer:
+    async def read_notification(
+        notification_id: _NotificationId, caller: Caller
+    ) -> NotificationAnswer:
         """Repeating it changes nothing."""
         return NotificationAnswer.of(await notifications.read(caller, notification_id))
 
     @routes.delete("/{notification_id}", "Delete a notification", 404, status_code=204)
-    async def delete_notification(notification_id: str, caller: Caller) -> None:
+    async def delete_notification(notification_id: _NotificationId, caller: Caller) -> None:
         """Read or not."""
         await notifications.delete(caller, notification_id)
 

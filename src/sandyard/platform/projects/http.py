@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.schemas import Cursor, Limit
@@ -17,6 +17,8 @@ from sandyard.platform.projects.schemas import (
 )
 from sandyard.platform.projects.service import Projects
 from sandyard.platform.routes import Caller, account_routes
+
+_ProjectId = Annotated[str, Path(description="As the call that made it answered")]
 
 
 def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: str) -> APIRouter:
@@ -34,9 +36,13 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
     async def list_projects(
         caller: Caller,
         q: Search = None,
-        status: ProjectStatus | None = None,
-        is_default: bool | None = None,
-        sort: ProjectSort = ProjectSort.NEWEST,
+        status: Annotated[ProjectStatus | None, Query(description="Those of one status")] = None,
+        is_default: Annotated[
+            bool | None, Query(description="The default one, or the others")
+        ] = None,
+        sort: Annotated[
+            ProjectSort, Query(description="`-` before a name: the last first")
+        ] = ProjectSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> ProjectPage:
@@ -46,35 +52,35 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         return ProjectPage.of(page, ProjectAnswer.of)
 
     @routes.get("/{project_id}", "Look at a project", 404)
-    async def get_project(project_id: str, caller: Caller) -> ProjectAnswer:
+    async def get_project(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
         """One of yours, archived or not."""
         return ProjectAnswer.of(await projects.get(caller.account_id, project_id))
 
     @routes.patch("/{project_id}", "Rename or describe a project", 404, 409)
     async def update_project(
-        project_id: str, body: Annotated[ProjectBody, Body()], caller: Caller
+        project_id: _ProjectId, body: Annotated[ProjectBody, Body()], caller: Caller
     ) -> ProjectAnswer:
         """Null takes the description away. An archived project is read-only."""
         changed = await projects.update(caller, project_id, body.changes())
         return ProjectAnswer.of(changed)
 
     @routes.post("/{project_id}/archive", "Archive a project", 404, 409)
-    async def archive_project(project_id: str, caller: Caller) -> ProjectAnswer:
+    async def archive_project(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
         """It becomes read-only. Not the default project."""
         return ProjectAnswer.of(await projects.archive(caller, project_id))
 
     @routes.post("/{project_id}/unarchive", "Take a project back from the archive", 404)
-    async def unarchive_project(project_id: str, caller: Caller) -> ProjectAnswer:
+    async def unarchive_project(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
         """It can be changed again."""
         return ProjectAnswer.of(await projects.unarchive(caller, project_id))
 
     @routes.post("/{project_id}/make-default", "Make a project the default", 404, 409)
-    async def make_project_default(project_id: str, caller: Caller) -> ProjectAnswer:
+    async def make_project_default(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
         """In place of the one before: there is always exactly one."""
         return ProjectAnswer.of(await projects.make_default(caller, project_id))
 
     @routes.delete("/{project_id}", "Delete a project", 404, 409, status_code=204)
-    async def delete_project(project_id: str, caller: Caller) -> None:
+    async def delete_project(project_id: _ProjectId, caller: Caller) -> None:
         """Archived or not. Not the default project, nor one that holds sandboxes."""
         await projects.delete(caller, project_id)
 

@@ -11,7 +11,7 @@ from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.routes import GuardedRoutes
 from sandyard.kit.schemas import Cursor, Limit
 from sandyard.platform.access import AccessGuard
-from sandyard.platform.fields import OtherId, Search
+from sandyard.platform.fields import OfProject, OfTemplate, Search
 from sandyard.platform.routes import Caller, account_routes
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.schemas import (
@@ -28,13 +28,19 @@ _POLL_SEC = 0.2
 
 SandboxId = Annotated[str, Path(description="As the call that made it answered")]
 Sort = Literal["created_at", "-created_at", "name", "-name", "updated_at", "-updated_at"]
-Lines = Annotated[int, Query(ge=1, le=1000)]
+Lines = Annotated[int, Query(ge=1, le=1000, description="How many of the last ones")]
+Follow = Annotated[bool, Query(description="Stream new lines as text until the program ends")]
 
 _LOGS_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
         "model": LogsAnswer,
         "description": "The last lines; as text, one by one, if they are followed",
-        "content": {"text/plain": {"schema": {"type": "string"}}},
+        "content": {
+            "text/plain": {
+                "schema": {"type": "string"},
+                "example": "Serving on port 8000\nGET / 200\n",
+            }
+        },
     }
 }
 
@@ -56,7 +62,7 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
         caller: Caller,
         sandbox_id: SandboxId,
         lines: Lines = 100,
-        follow: Annotated[bool, Query()] = False,  # noqa: FBT002
+        follow: Follow = False,  # noqa: FBT002
     ) -> Response:
         """Of its last run. With `follow` the answer goes on until the program has ended."""
         account_id = caller.account_id
@@ -83,11 +89,13 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.get("", "List sandboxes")
     async def list_sandboxes(
         caller: Caller,
-        status: SandboxStatus | None = None,
-        project_id: OtherId = None,
-        template_id: OtherId = None,
+        status: Annotated[SandboxStatus | None, Query(description="Those of one status")] = None,
+        project_id: OfProject = None,
+        template_id: OfTemplate = None,
         q: Search = None,
-        sort: Sort = "-created_at",
+        sort: Annotated[
+            Sort, Query(description="`-` before a name: the last first")
+        ] = "-created_at",
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> SandboxPage:

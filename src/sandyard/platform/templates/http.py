@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.schemas import Cursor, Limit
@@ -24,6 +24,9 @@ Exactly = Annotated[
 ]
 
 
+_TemplateId = Annotated[str, Path(description="As the call that made it answered")]
+
+
 def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/templates", tag="templates")
 
@@ -42,8 +45,12 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         category: Exactly = None,
         language: Exactly = None,
         tag: Exactly = None,
-        visibility: Visibility | None = None,
-        sort: TemplateSort = TemplateSort.NEWEST,
+        visibility: Annotated[
+            Visibility | None, Query(description="Official ones, public ones, or your private ones")
+        ] = None,
+        sort: Annotated[
+            TemplateSort, Query(description="`-` before a name: the last first")
+        ] = TemplateSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> TemplatePage:
@@ -57,21 +64,21 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         )
 
     @routes.get("/{template_id}", "Look at a template", 404)
-    async def get_template(template_id: str, caller: Caller) -> TemplateAnswer:
+    async def get_template(template_id: _TemplateId, caller: Caller) -> TemplateAnswer:
         """An official or public one, or your own."""
         found = await templates.get(caller.account_id, template_id)
         return TemplateAnswer.of(found, account_id=caller.account_id)
 
     @routes.patch("/{template_id}", "Change a template", 403, 404, 409)
     async def update_template(
-        template_id: str, body: Annotated[TemplateBody, Body()], caller: Caller
+        template_id: _TemplateId, body: Annotated[TemplateBody, Body()], caller: Caller
     ) -> TemplateAnswer:
         """Your own; admins also official and public ones."""
         changed = await templates.update(caller, template_id, body.changes())
         return TemplateAnswer.of(changed, account_id=caller.account_id)
 
     @routes.delete("/{template_id}", "Delete a template", 403, 404, status_code=204)
-    async def delete_template(template_id: str, caller: Caller) -> None:
+    async def delete_template(template_id: _TemplateId, caller: Caller) -> None:
         """Sandboxes that were made from it go on."""
         await templates.delete(caller, template_id)
 

@@ -9,7 +9,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.schemas import Cursor, Limit
 from sandyard.platform.access import AccessGuard
-from sandyard.platform.fields import Moment, OtherId
+from sandyard.platform.fields import Moment, OfProject, OfSandbox
 from sandyard.platform.routes import Caller, account_routes
 from sandyard.platform.usage.model import ServiceType
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
@@ -24,12 +24,20 @@ def create_usage_router(
     @routes.get("", "List usage")
     async def list_usage(
         caller: Caller,
-        sandbox_id: OtherId = None,
-        project_id: OtherId = None,
-        service_type: ServiceType | None = None,
-        is_open: bool | None = None,
-        start: Annotated[Moment | None, Query(alias="from")] = None,
-        end: Annotated[Moment | None, Query(alias="to")] = None,
+        sandbox_id: OfSandbox = None,
+        project_id: OfProject = None,
+        service_type: Annotated[
+            ServiceType | None, Query(description="Running, or keeping files")
+        ] = None,
+        is_open: Annotated[
+            bool | None, Query(description="Those that go on, or those that have ended")
+        ] = None,
+        start: Annotated[
+            Moment | None, Query(alias="from", description="Those that began then or later")
+        ] = None,
+        end: Annotated[
+            Moment | None, Query(alias="to", description="Those that began before then")
+        ] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> UsagePage:

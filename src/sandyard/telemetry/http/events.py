@@ -9,7 +9,7 @@ from sandyard.kit.events_http import EventFilter, EventPage, history_of
 from sandyard.kit.http import BearerGuard
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.schemas import Cursor, Limit
-from sandyard.telemetry.http.operators import HardwareId, operator_routes
+from sandyard.telemetry.http.operators import HardwareId, KeyId, operator_routes
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.service import Telemetry
 
@@ -34,7 +34,7 @@ def create_events_router(
 
     @routes.get("/api-keys/{key_id}/history", "An API key's history", 404)
     async def get_device_key_history(
-        key_id: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+        key_id: KeyId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> EventPage:
         """When it was made and revoked, the newest first."""
         await keys.get(key_id)

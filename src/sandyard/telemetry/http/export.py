@@ -30,6 +30,8 @@ Portions = AsyncIterator[Sequence[Reading]]
 @dataclass(frozen=True, slots=True)
 class FileFormat:
     media_type: str
+    described: dict[str, Any]
+    """Its media type object in the API's document."""
     render: Callable[[Portions], AsyncIterator[bytes]]
 
 
@@ -55,9 +57,21 @@ async def parquet_file(portions: Portions) -> AsyncIterator[bytes]:
     yield await asyncio.to_thread(sink.finish)
 
 
+_CSV_EXAMPLE = (
+    ",".join(_COLUMNS) + "\r\n"
+    "AA:BB:CC:DD:EE:01,1794830401000,8f14e45f-ceea-467f-a8b1-1c2d3e4f5a6b,"
+    "c9f0f895-fb98-4b91-a1f2-7c3d4e5f6a7b,1.2.0,lab bench,"
+    '"{""temperature"":21.5}","{""temperature"":""ok""}"\r\n'
+)
 FORMATS = {
-    "csv": FileFormat("text/csv", csv_file),
-    "parquet": FileFormat("application/vnd.apache.parquet", parquet_file),
+    "csv": FileFormat(
+        "text/csv", {"schema": {"type": "string"}, "example": _CSV_EXAMPLE}, csv_file
+    ),
+    "parquet": FileFormat(
+        "application/vnd.apache.parquet",
+        {"schema": {"type": "string", "format": "binary"}},
+        parquet_file,
+    ),
 }
 
 

@@ -27,6 +27,7 @@ OPERATOR_TOKEN = SecurityScheme(
     "`secrets/telemetry_admin_token` in the data directory (`data` by default).",
 )
 
+KeyId = Annotated[str, Path(description="As the call that made the key answered")]
 HardwareId = Annotated[str, Path(pattern=HARDWARE_ID, description="MAC in upper case")]
 
 
@@ -61,7 +62,7 @@ def create_operators_router(
         return DeviceKeyPage.of(await keys.list(limit=limit, cursor=cursor), DeviceKeyAnswer.of)
 
     @routes.delete("/api-keys/{key_id}", "Revoke an API key", 404)
-    async def revoke_device_key(key_id: str) -> DeviceKeyAnswer:
+    async def revoke_device_key(key_id: KeyId) -> DeviceKeyAnswer:
         """In force within 30 seconds on every replica. Repeating it changes nothing."""
         return DeviceKeyAnswer.of(await keys.revoke(key_id))
 

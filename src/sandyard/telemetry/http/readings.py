@@ -38,10 +38,7 @@ To = Annotated[int | None, Query(alias="to", ge=0, le=_LONGEST_MS, description=_
 _FILE_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A row per reading, the oldest first",
-        "content": {
-            each.media_type: {"schema": {"type": "string", "format": "binary"}}
-            for each in FORMATS.values()
-        },
+        "content": {each.media_type: each.described for each in FORMATS.values()},
     }
 }
 
@@ -62,7 +59,9 @@ def create_readings_router(
         hardware_id: HardwareId,
         from_ms: From = None,
         to_ms: To = None,
-        limit: Annotated[int, Query(ge=1, le=1000)] = DEFAULT_LIMIT,
+        limit: Annotated[
+            int, Query(ge=1, le=1000, description="How many are listed at the most")
+        ] = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> Response:
         """The newest first, by their own time. Readings that arrive meanwhile move no others."""
@@ -116,7 +115,9 @@ def create_readings_router(
     )
     async def export_readings(
         hardware_id: HardwareId,
-        file_format: Annotated[Literal["csv", "parquet"], Query(alias="format")] = "csv",
+        file_format: Annotated[
+            Literal["csv", "parquet"], Query(alias="format", description="Of the file")
+        ] = "csv",
         from_ms: From = None,
         to_ms: To = None,
     ) -> StreamingResponse:
