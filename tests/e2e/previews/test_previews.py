@@ -1,6 +1,7 @@
 """Previews with real processes: E2B's double, `kill -9` at the worst instant, and this machine."""
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -121,6 +122,11 @@ def test_the_component_and_its_page_are_served(tmp_path: Path) -> None:
         script = httpx.get(f"{server.url}/previews/sandbox-status.js")
         assert script.headers["content-type"].startswith("text/javascript")
         assert "customElements.define" in script.text
+        modules = re.findall(r'from "\./(.+)";', script.text)
+        assert len(modules) == 3
+        for name in ("sandbox-status.js", *modules):
+            module = httpx.get(f"{server.url}/previews/{name}")
+            assert (module.status_code, module.headers["access-control-allow-origin"]) == (200, "*")
 
 
 def test_the_demo_page_shows_a_project_in_chromium(tmp_path: Path) -> None:

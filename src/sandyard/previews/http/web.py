@@ -18,6 +18,9 @@ _PATHS = {
     "/previews/demo.js": "demo.js",
     "/previews/demo.css": "demo.css",
     "/previews/sandbox-status.js": "sandbox-status.js",
+    "/previews/sandbox-status-activity.js": "sandbox-status-activity.js",
+    "/previews/sandbox-status-requests.js": "sandbox-status-requests.js",
+    "/previews/sandbox-status-view.js": "sandbox-status-view.js",
 }
 
 
@@ -35,7 +38,7 @@ def _serving(file: Path) -> Callable[[], Awaitable[FileResponse]]:
             "Content-Security-Policy": _POLICY,
             "Cache-Control": "no-cache",
         }
-        if file.name == "sandbox-status.js":  # front ends of other origins may import it
+        if file.name.startswith("sandbox-status"):  # front ends of other origins may import it
             headers["Access-Control-Allow-Origin"] = "*"
         return FileResponse(file, media_type=_TYPES[file.suffix], headers=headers)
 

@@ -1,0 +1,62 @@
+/** How `<sandbox-status>` asks the server. */
+
+const TOLERATED_SKEW_MS = 2_000;
+
+/** What kept an answer from coming. */
+export class Trouble extends Error {
+  /**
+   * @param {string} message
+   * @param {{isFinal?: boolean, retryAfterMs?: number | null}} [more]
+   */
+  constructor(message, { isFinal = false, retryAfterMs = null } = {}) {
+    super(message);
+    /** Asking again would bring the same answer. */
+    this.isFinal = isFinal;
+    this.retryAfterMs = retryAfterMs;
+  }
+
+  /**
+   * From an answer in the server's one error shape, or in none at all (a proxy's page).
+   * @param {Response} response
+   */
+  static async of(response) {
+    const error = (await response.json().catch(() => null))?.error ?? {};
+    const seconds = Number(error.retry_after ?? response.headers.get("retry-after") ?? NaN);
+    const retryAfterMs = seconds >= 0 ? seconds * 1000 : null;
+    const mayPass = response.status >= 500 || [408, 425, 429].includes(response.status);
+    return new Trouble(
+      typeof error.message === "string" ? error.message : `The server answered ${response.status}.`,
+      { isFinal: !mayPass && retryAfterMs === null, retryAfterMs },
+    );
+  }
+}
+
+/**
+ * The answer, and how far the server's clock is ahead of this one; Trouble if there is none.
+ * @param {{method: string, url: string, token: string, signal: AbortSignal}} request
+ */
+export async function ask({ method, url, token, signal }) {
+  const response = await fetch(url, {
+    method,
+    signal,
+    headers: token ? { Authorization: `Bearer ${token}` } : {},
+    credentials: token ? "omit" : "include",
+    cache: "no-store",
+    redirect: "error",
+  });
+  if (!response.ok) throw await Trouble.of(response);
+  const skew = Date.parse(response.headers.get("date") ?? "") - Date.now();
+  const skewMs = Math.abs(skew) > TOLERATED_SKEW_MS ? skew : 0;
+  return { answer: await response.json(), skewMs };
+}
+
+/**
+ * Where a project's call is.
+ * @param {string | null} base The server; else this origin.
+ * @param {string} project
+ * @param {string} path
+ */
+export function projectUrl(base, project, path) {
+  const server = new URL(base || "/", document.baseURI).href.replace(/\/+$/, "");
+  return `${server}/api/v1/projects/${encodeURIComponent(project)}/${path}`;
+}
