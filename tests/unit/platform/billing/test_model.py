@@ -15,8 +15,10 @@ from sandyard.platform.billing.model import (
     Bill,
     Spending,
     SpendWarnings,
+    SumBy,
     UsageVersion,
     bill_usage,
+    sum_usages,
     warn_of_spending,
 )
 from sandyard.platform.notifications.model import NotificationType
@@ -168,3 +170,31 @@ def test_only_what_the_month_came_to_counts() -> None:
     reached, missed = (spending(each, month=date(2027, 2, 1)) for each in ("0.06", "0.07"))
     assert warn_of_spending(reached, notification_id="not-1", cause=cause(at)) is not None
     assert warn_of_spending(missed, notification_id="not-1", cause=cause(at)) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "seconds"),
+    [
+        ("day", {"2027-01-14": 12 * 3600, "2027-01-15": 13 * 3600}),
+        ("project", {"prj-1": 24 * 3600, "": 3600}),
+        ("sandbox", {"sbx-1": 24 * 3600, "sbx-2": 3600}),
+        ("service_type", {"sandbox_runtime": 24 * 3600, "storage": 3600}),
+    ],
+)
+def test_usages_are_summed_up_as_their_bills_would_be(by: SumBy, seconds: dict[str, int]) -> None:
+    storage = replace(
+        OPEN,
+        sandbox_id="sbx-2",
+        project_id=None,
+        service_type=ServiceType.STORAGE,
+        start_time=NOON - timedelta(hours=1),
+    )
+    sums = sum_usages([OPEN, storage], since=TODAY - DAY, until=NOON, by=by)
+    assert {key: each.seconds for key, each in sums.items()} == seconds
+    assert sum(each.amount for each in sums.values()) == Decimal("1.500000")
+
+
+def test_days_before_the_first_one_are_not_summed_up() -> None:
+    sums = sum_usages([OPEN], since=TODAY, until=NOON, by="day")
+    assert {key: each.seconds for key, each in sums.items()} == {"2027-01-15": 12 * 3600}
+    assert sum_usages([OPEN], since=TODAY + DAY, until=NOON, by="day") == {}

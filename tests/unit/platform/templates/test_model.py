@@ -10,6 +10,7 @@ from sandyard.platform.budgets import Budget, Noun
 from sandyard.platform.principal import Principal, Role
 from sandyard.platform.templates.errors import OfficialTemplateError, TemplateReadOnlyError
 from sandyard.platform.templates.model import (
+    BUILTIN,
     NewTemplate,
     Template,
     Visibility,
@@ -17,6 +18,7 @@ from sandyard.platform.templates.model import (
     create_template,
     delete_template,
     official_templates,
+    require_repository_url,
     update_template,
 )
 
@@ -105,3 +107,102 @@ def test_who_sees_and_changes_which(
 def test_an_update_to_what_is_there_changes_nothing() -> None:
     assert update_template(PRIVATE, {}, by=ANN, cause=LATER) is None
     assert update_template(PRIVATE, {"tags": ["a"]}, by=ANN, cause=LATER) is None
+
+
+LONGEST_HOST = "a" * 253
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/x.git",
+        "https://a/b",
+        "https://a/b/",
+        "https://a/b/c/d",
+        "https://Example.COM/A-b_c.d~e+f,g=h",
+        f"https://{LONGEST_HOST}/x",
+        "https://127.0.0.1/x",
+        "https://example.com:1/x",
+        "https://example.com:65535/x",
+        *(f"builtin:{name}" for name in BUILTIN),
+    ],
+)
+def test_a_plain_address_is_taken_as_it_is(url: str) -> None:
+    assert require_repository_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "https://",
+        "https:///x",
+        "https://example.com",
+        "https://example.com/",
+        "https://example.com//x",
+        "https://example.com/a//b",
+        "http://example.com/x",
+        "HTTPS://example.com/x",
+        "git://example.com/x",
+        "ssh://git@example.com/x",
+        "git@example.com:x.git",
+        "file:///etc",
+        "ext::sh -c id",
+        "https://user@example.com/x",
+        "https://user:pass@example.com/x",
+        "https://example.com/x?token=1",
+        "https://example.com/x#main",
+        "https://example.com/%2e",
+        "https://example.com/a b",
+        "https://example.com/x\n",
+        "\nhttps://example.com/x",
+        "https://exämple.com/x",
+        "https://example.com/ä",
+        "https://-example.com/x",
+        "https://example.com-/x",
+        f"https://{LONGEST_HOST}a/x",
+        "https://[::1]/x",
+        "https://example.com:/x",
+        "https://example.com:65536/x",
+        "https://example.com:123456/x",
+        "builtin:",
+        "builtin:none",
+        "builtin:static/",
+        "builtin:STATIC",
+        "Builtin:static",
+    ],
+)
+def test_any_other_is_refused_with_a_reason(url: str) -> None:
+    with pytest.raises(ValueError, match=r"must be|Port"):
+        require_repository_url(url)
+
+
+def test_what_ships_with_the_product_may_be_used() -> None:
+    official = official_templates()
+    assert [each.name for each in official] == list(BUILTIN)
+    for each in official:
+        assert require_repository_url(each.repository_url) == f"builtin:{each.name}"
+        assert each.is_official
+
+
+@pytest.mark.parametrize(
+    ("template", "principal", "may"),
+    [
+        (PRIVATE, ANN, True),
+        (PRIVATE, BOB, False),
+        (PRIVATE, ADMIN, False),
+        (PUBLIC, ANN, True),
+        (PUBLIC, BOB, False),
+        (PUBLIC, ADMIN, True),
+        (OFFICIAL, ANN, False),
+        (OFFICIAL, ADMIN, True),
+    ],
+)
+def test_its_owner_changes_it_and_admins_what_everyone_sees(
+    template: Template, principal: Principal, may: bool
+) -> None:
+    if may:
+        template.require_changeable_by(principal)
+        return
+    with pytest.raises(TemplateReadOnlyError):
+        template.require_changeable_by(principal)

@@ -7,7 +7,7 @@ import pytest
 
 from sandyard.settings import SettingsError, describe, load_settings, tokens
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
