@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events import Event
-from sandyard.kit.transitions import E, Transition, Tries
+from sandyard.kit.transitions import E, Transition, settle
 
 
 class BusyError(UnavailableError):
@@ -30,12 +30,10 @@ async def change(
     turn: asyncio.Lock,
 ) -> E:
     """The entity as it is then. Those who share the lock take turns."""
-    async with turn:
-        async for _ in Tries():
-            entity = await find()
-            transition = decide(entity)
-            if transition is None:
-                return entity
-            if await store.apply(transition):
-                return transition.result
-    raise BusyError
+    return await settle(
+        find,
+        lambda entity: None if entity is None else decide(entity),
+        store.apply,
+        turn=turn,
+        busy=BusyError,
+    )

@@ -2,10 +2,9 @@
 
 import asyncio
 import csv
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from sandyard.kit.clock import utc_time
 from sandyard.platform.sandboxes.errors import QuotaExceededError
 from sandyard.platform.sandboxes.model import Resources, Status
 from sandyard.platform.tables import billing_records, sandbox_usage
-from tests.clocks import ManualClock
 from tests.contract.platform.lives import (
     DAY,
     STORAGE,
@@ -26,24 +24,9 @@ from tests.contract.platform.lives import (
     rows_of,
 )
 from tests.contract.platform.test_isolation import key_of
-from tests.engines import SQL_ENGINES
 from tests.histories import assert_history
-from tests.platforms import Caller, MigratedEngines, PlatformApi, platform_api
+from tests.platforms import Caller, PlatformApi
 from tests.sandboxes import add_template
-
-
-@pytest.fixture(params=SQL_ENGINES)
-async def replicas(
-    request: pytest.FixtureRequest, migrated: MigratedEngines, tmp_path: Path, clock: ManualClock
-) -> AsyncIterator[Sequence[PlatformApi]]:
-    """The Platform twice on one engine; SQLite serves one process, so there it is the same."""
-    url = await migrated.copy(request.param, tmp_path)
-    async with platform_api(url, tmp_path, clock) as one:
-        if url is None:
-            yield one, one
-            return
-        async with platform_api(url, tmp_path, clock) as other:
-            yield one, other
 
 
 async def test_of_two_ends_at_once_one_is_recorded(replicas: Sequence[PlatformApi]) -> None:

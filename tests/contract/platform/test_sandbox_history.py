@@ -2,10 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -37,7 +36,6 @@ from sandyard.platform.sandboxes.run_model import (
     recycle_sandbox,
 )
 from sandyard.platform.tables import projects, sandbox_usage
-from tests.clocks import ManualClock
 from tests.contract.platform.lives import (
     AMPLE,
     DAY,
@@ -51,26 +49,11 @@ from tests.contract.platform.lives import (
     sandbox_store,
     template_of,
 )
-from tests.engines import SQL_ENGINES
 from tests.histories import assert_history
-from tests.platforms import MigratedEngines, PlatformApi, platform_api
+from tests.platforms import PlatformApi
 from tests.sandboxes import add_template
 
 REFUSED = (SandboxRecycledError, SandboxBusyError, QuotaExceededError)
-
-
-@pytest.fixture(params=SQL_ENGINES)
-async def replicas(
-    request: pytest.FixtureRequest, migrated: MigratedEngines, tmp_path: Path, clock: ManualClock
-) -> AsyncIterator[Sequence[PlatformApi]]:
-    """The Platform twice on one engine; SQLite serves one process, so there it is the same."""
-    url = await migrated.copy(request.param, tmp_path)
-    async with platform_api(url, tmp_path, clock) as one:
-        if url is None:
-            yield one, one
-            return
-        async with platform_api(url, tmp_path, clock) as other:
-            yield one, other
 
 
 class Racer:

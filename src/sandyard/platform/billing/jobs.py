@@ -10,7 +10,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.parallel import for_each
-from sandyard.kit.transitions import ATTEMPTS, Cause
+from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
 from sandyard.platform.sandboxes.ids import SandboxIds
@@ -78,7 +78,7 @@ class MakeBills:
 
     async def _count_one(self, sandbox: Sandbox, *, until: datetime, cause: Cause) -> bool:
         found: Sandbox | None = sandbox
-        for _ in range(ATTEMPTS):
+        async for _ in Tries():
             transitions = found and count_storage(
                 found, until=until, ids=self._ids.new(), prices=self._prices, cause=cause
             )
@@ -100,7 +100,7 @@ class MakeBills:
 
     async def _bill(self, usage: Usage, bills: Sequence[Bill], cause: Cause) -> int:
         """How many bills are new."""
-        for _ in range(ATTEMPTS):
+        async for _ in Tries():
             transitions = bill_usage(usage, bills, new_id=self._make_billing_id, cause=cause)
             if not transitions or await self._store.apply(*transitions):
                 return sum(each.before is None for each in transitions)
