@@ -62,6 +62,7 @@ class E2bDouble:
         self.in_flight: Counter[str] = Counter()
         """Calls now, by sandbox and by project."""
         self.most_in_flight: Counter[str] = Counter()
+        self._came = asyncio.Condition()
         self._api_key = api_key
         self._boxes: dict[str, Box] = {}
         self._runner = web.AppRunner(
@@ -75,6 +76,11 @@ class E2bDouble:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
+
+    async def called(self, operation: str, times: int = 1) -> None:
+        """Returns once that many calls of the operation have come."""
+        async with self._came:
+            await self._came.wait_for(lambda: self.calls[operation] >= times)
 
     def inject(self, kind: str, operation: str = "*", **details: Any) -> None:
         self.faults.append(Fault(kind, operation, **details))
@@ -139,7 +145,9 @@ class E2bDouble:
         if operation is None:
             return await handler(request)
         subjects = await self._subjects(request)
-        self.calls[operation] += 1
+        async with self._came:
+            self.calls[operation] += 1
+            self._came.notify_all()
         self.in_flight.update(subjects)
         for subject in subjects:
             most = max(self.most_in_flight[subject], self.in_flight[subject])

