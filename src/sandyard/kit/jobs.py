@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.errors import NotFoundError, UnavailableError
+from sandyard.kit.errors import UnavailableError
 
 Report = TypeVar("Report")
 logger = logging.getLogger(__name__)
@@ -53,12 +53,6 @@ class JobLostError(UnavailableError):
     """Another process took this job over while it ran. Its counts are in that process's log."""
 
     code = "JOB_LEASE_LOST"
-
-
-class UnknownJobError(NotFoundError):
-    """There is no job of this name."""
-
-    code = "JOB_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)

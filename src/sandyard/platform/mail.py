@@ -17,7 +17,6 @@ import stamina
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.ids import IdMaker
 
-SMTP_SCHEMES = ("smtp", "smtps", "smtp+starttls")
 _ATTEMPTS = 3
 _TIMEOUT_SEC = 5
 _POLICY = SMTP.clone(max_line_length=998)

@@ -116,7 +116,7 @@ def _parts(settings: "Settings", data_dir: Path, names: tuple[str, ...]) -> "lis
     there = [
         part
         for part in chosen
-        if not part.is_embedded(settings) or (data_dir / f"{part.name}.db").exists()
+        if not part.is_embedded(settings) or (data_dir / part.database_file).exists()
     ]
     if not there:
         raise click.ClickException(f"There are no events in {data_dir}. Choose another --data-dir.")

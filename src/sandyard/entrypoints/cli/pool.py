@@ -39,8 +39,9 @@ def set_provider(yes: bool, data_dir: Path) -> None:
     from sandyard.settings import SettingsError, load_settings
 
     settings = load_settings()
-    is_embedded = get_spec("broker").is_embedded(settings)
-    if is_embedded and not (data_dir / "broker.db").exists():
+    broker = get_spec("broker")
+    is_embedded = broker.is_embedded(settings)
+    if is_embedded and not (data_dir / broker.database_file).exists():
         raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
     with locked(data_dir) if is_embedded else nullcontext():
         click.echo(asyncio.run(_set_provider(settings, data_dir.resolve(), yes=yes)))
