@@ -109,7 +109,7 @@ class SqlTelemetryStore:
                 reading.hardware_id,
                 received_at,
                 reading.content_hash,
-                self._retention.marker_expires_at(reading.timestamp_ms, now=now),
+                self._retention.marker_expires_with_reading_at(reading.timestamp_ms, now=now),
             )
             for reading in in_order
         ]
