@@ -12,6 +12,9 @@ ActorKind = Literal["track", "account", "key", "operator", "job", "device", "sys
 State = Mapping[str, Any]
 """A subject's state in JSON values, by field."""
 
+SETTLED_MS = 60_000
+"""Nothing takes so long from the making of an event's id to its commit, and to an index."""
+
 
 class Effect(StrEnum):
     """What an event's data says of the subject's state."""

@@ -22,13 +22,9 @@ from sandyard.kit.event_items import (
     day_of,
     event_of,
 )
-from sandyard.kit.events import Effect, Event, EventQuery, LoggedEvent, Pruned
+from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.ids import first_event_id
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-
-SETTLED_MS = 60_000
-"""Nothing takes so long from the making of an event's id to the indexes: a call to the engine has
-a deadline of a few seconds."""
 
 _KEPT = "kept-"
 _KEPT_FOR = timedelta(days=30)
