@@ -123,6 +123,19 @@ def sandyard_serve(
         process.stdout.close()
 
 
+def verify(data_dir: Path, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """The exit code of `sandyard verify`, and what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sandyard", "verify", "--data-dir", str(data_dir)],
+        env=clean_environment(environment),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
 @contextmanager
 def csp_simulator(folder: Path, *arguments: str) -> Iterator[str]:
     """`sandyard csp-sim`; gives its URL."""

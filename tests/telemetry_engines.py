@@ -166,10 +166,12 @@ def table_prefix() -> str:
     return f"test-{uuid4().hex[:12]}-"
 
 
-def on_sql(database: Database, *, retention: Retention = RETENTION) -> Stores:
+def on_sql(
+    database: Database, *, retention: Retention = RETENTION, clock: Clock | None = None
+) -> Stores:
     return Stores(
-        SqlTelemetryStore(database, retention=retention),
-        SqlKeyStore(database),
+        SqlTelemetryStore(database, retention=retention, clock=clock),
+        SqlKeyStore(database, clock=clock),
         SqlEventLog(database, events, part="telemetry", subjects=SUBJECTS),
         database=database,
     )

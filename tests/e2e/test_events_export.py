@@ -30,13 +30,13 @@ def data_dir(tmp_path: Path) -> Path:
     async def fill() -> None:
         database = SqliteDatabase(tmp_path / "telemetry.db", schema="telemetry")
         await MIGRATIONS.upgrade(database)
-        stores = on_sql(database)
+        clock = ManualClock(THEN)
+        service = service_on(on_sql(database, clock=clock), clock)
         for number in range(DEVICES):
-            await service_on(stores, ManualClock(THEN)).register(
-                registration(hardware(number)), key_id="k"
-            )
-            later = service_on(stores, ManualClock(THEN + 86_400))
-            await later.rename_device(hardware(number), f"device {number}")
+            await service.register(registration(hardware(number)), key_id="k")
+        clock.advance(86_400)
+        for number in range(DEVICES):
+            await service.rename_device(hardware(number), f"device {number}")
         await database.close()
 
     asyncio.run(fill())

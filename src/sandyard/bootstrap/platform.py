@@ -215,7 +215,7 @@ def _shared(settings: Settings, data_dir: Path, clock: Clock) -> _Shared:
     requests = RequestRate(chosen.requests_per_account, settings.broker.rate_limit_storage_url)
     guard = AccessGuard(SqlCredentialLookup(database), logins, requests, clock=clock)
     runner = job_runner(settings, SqlJobLeases(database, tables.jobs), clock)
-    transitions = platform_transitions(database)
+    transitions = platform_transitions(database, clock)
     return _Shared(settings, database, transitions, clock, guard, logins, runner)
 
 

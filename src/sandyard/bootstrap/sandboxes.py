@@ -93,7 +93,7 @@ def build_sandboxes(
     runtime = local_runtime = open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
         runtime = open_e2b_runtime(settings, e2b, data_dir, node=node)
-    transitions = platform_transitions(database)
+    transitions = platform_transitions(database, clock)
     shared = _Shared(
         settings,
         database,

@@ -118,7 +118,7 @@ def build_telemetry(
 def open_stores(settings: Settings, data_dir: Path, *, clock: Clock) -> TelemetryStores:
     if settings.telemetry.telemetry_store == "dynamodb":
         return _open_on_dynamodb(settings, clock)
-    return _open_on_sql(settings, data_dir)
+    return _open_on_sql(settings, data_dir, clock)
 
 
 def _retention(settings: Settings) -> Retention:
@@ -144,13 +144,13 @@ def _open_on_dynamodb(settings: Settings, clock: Clock) -> TelemetryStores:
     return TelemetryStores("dynamodb", store, keys, log, leases)
 
 
-def _open_on_sql(settings: Settings, data_dir: Path) -> TelemetryStores:
+def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryStores:
     database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    store = SqlTelemetryStore(database, retention=_retention(settings))
+    store = SqlTelemetryStore(database, retention=_retention(settings), clock=clock)
     return TelemetryStores(
         database.name,
         store,
-        SqlKeyStore(database),
+        SqlKeyStore(database, clock=clock),
         SqlEventLog(database, tables.events, part="telemetry", subjects=tables.SUBJECTS),
         SqlJobLeases(database, tables.jobs),
         removal=store,
@@ -214,7 +214,7 @@ async def adopt_telemetry(settings: Settings) -> Sequence[str]:
     adopted_tables = open_telemetry_tables(settings)
     try:
         await adopted_tables.create()
-        adopted = await adopt(adopted_tables, at_ms=int(SystemClock().now() * 1000))
+        adopted = await adopt(adopted_tables, clock=SystemClock())
     finally:
         await adopted_tables.close()
     return [f"telemetry: {adopted} devices and keys adopted"]

@@ -57,20 +57,18 @@ class BulkDeletion:
     ) -> BulkReport:
         """Send those to deletion that match and did not change for so long. A row that changes
         meanwhile is left alone and counted as skipped."""
-        cause = self._cause(BULK_DELETE)
-        since = _hours_before(cause, older_than_hours)
+        since = self._hours_ago(older_than_hours)
         wanted = BulkFilter(status, name_prefix, track, since)
-        return await self._run(wanted, limits, cause)
+        return await self._run(wanted, limits, BULK_DELETE)
 
     async def delete_stale(self, *, grace_period_hours: float, limits: BulkLimits) -> BulkReport:
         """The same for those that the provider has not listed for so long. Quarantined ones wait
         for their operator."""
-        cause = self._cause(AUTO_DELETE_STALE)
-        since = _hours_before(cause, grace_period_hours)
+        since = self._hours_ago(grace_period_hours)
         wanted = BulkFilter(Status.STALE, unchanged_since=since, stale_reason=StaleReason.MISSING)
-        return await self._run(wanted, limits, cause)
+        return await self._run(wanted, limits, AUTO_DELETE_STALE)
 
-    async def _run(self, wanted: BulkFilter, limits: BulkLimits, cause: Cause) -> BulkReport:
+    async def _run(self, wanted: BulkFilter, limits: BulkLimits, reason: str) -> BulkReport:
         """Page by page, as far as the limits go. What has matched and changed is not in the
         listing any more, so the cursor stays right."""
         report = BulkReport(limits.dry_run, next_cursor=limits.cursor)
@@ -82,33 +80,31 @@ class BulkDeletion:
                 limit=min(_PAGE, limits.limit - report.matched),
                 cursor=report.next_cursor,
             )
-            await self._add([row for row in page.items if wanted.matches(row)], report, cause)
+            await self._add([row for row in page.items if wanted.matches(row)], report, reason)
             report.next_cursor = page.next_cursor
             if page.next_cursor is None or report.matched >= limits.limit:
                 break
-        self._log(report, cause)
+        _log(report, reason)
         return report
 
-    async def _add(self, rows: list[Sandbox], report: BulkReport, cause: Cause) -> None:
+    async def _add(self, rows: list[Sandbox], report: BulkReport, reason: str) -> None:
         report.matched += len(rows)
         if report.dry_run:
             report.sandbox_ids += [row.sandbox_id for row in rows]
             return
+        cause = Cause.by(actor("operator"), self._clock, reason=reason)
         applied = await self._store.apply([decide_bulk_delete(row, cause) for row in rows])
         done = [row.sandbox_id for row, was in zip(rows, applied, strict=True) if was]
         report.sandbox_ids += done
         report.deleted += len(done)
         report.skipped += len(rows) - len(done)
 
-    def _cause(self, reason: str) -> Cause:
-        return Cause(actor("operator"), int(self._clock.now() * 1000), reason)
-
-    def _log(self, report: BulkReport, cause: Cause) -> None:
-        logger.info(
-            cause.reason,
-            extra={"action": "bulk-delete", "matched": report.matched, "deleted": report.deleted},
-        )
+    def _hours_ago(self, hours: float) -> int:
+        return int(self._clock.now()) - round(hours * 3600)
 
 
-def _hours_before(cause: Cause, hours: float) -> int:
-    return cause.at_ms // 1000 - round(hours * 3600)
+def _log(report: BulkReport, reason: str) -> None:
+    logger.info(
+        reason,
+        extra={"action": "bulk-delete", "matched": report.matched, "deleted": report.deleted},
+    )

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from sandyard.broker.model import HeldLease, Lease, Sandbox, Status, Tombstone
 from sandyard.broker.ports import PoolStore
+from sandyard.kit.events import State
 from sandyard.kit.transitions import Entity
-from sandyard.kit.verification import Problem, verify_history
+from sandyard.kit.verification import Problem, verify_gone, verify_history
 
 _LOOKS = 3
 _BETWEEN_LOOKS_SEC = 0.2
@@ -52,8 +53,14 @@ async def verify(
         if message:
             report.problems.append(Problem(sandbox_id, message))
     history = await verify_history(_entities(store), store.find, store.events)
+    history.add(await verify_gone(store.find, store.events, may_be_gone=_is_tombstone))
     report.problems += history.problems
     return report
+
+
+def _is_tombstone(state: State) -> bool:
+    """A tombstone goes without an event when its time is over."""
+    return "deleted_at" in state
 
 
 async def _entities(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:

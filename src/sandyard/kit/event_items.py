@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo import Dynamo
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_tables import Definition, table_definition
@@ -22,7 +23,7 @@ def event_table_definition(name: str) -> Definition:
     return table_definition(
         name,
         ("subject", "sequence"),
-        {TIME_INDEX: ("bucket", "event_id"), ACTOR_INDEX: ("actor", "event_id")},
+        {TIME_INDEX: ("bucket", "event_id"), ACTOR_INDEX: ("actor_bucket", "event_id")},
         numbers=["sequence"],
     )
 
@@ -33,21 +34,29 @@ def job_key(job: str) -> Item:
 
 
 class EventItems:
-    """Events as actions of the transactions that they belong to."""
+    """Events as actions of the transactions that they belong to.
 
-    def __init__(self, engine: Dynamo, name: str) -> None:
+    Id and bucket are made with the action, which is sent at once: what has the time of its
+    decision, however old that is, would be behind those who read the log.
+    """
+
+    def __init__(self, engine: Dynamo, name: str, clock: Clock | None = None) -> None:
         self.table = Table(engine, name)
+        self._clock = clock or SystemClock()
         self._make_id = EventIds()
 
     def put_action(self, event: Event) -> dict[str, Any]:
         return self.table.put_action(self._item(event))
 
     def _item(self, event: Event) -> Item:
+        written_ms = max(event.at_ms, int(self._clock.now() * 1000))
+        bucket = f"{day_of(written_ms).isoformat()}#{shard_of(event.subject)}"
         return {
             "subject": event.subject,
             "sequence": event.sequence,
-            "event_id": self._make_id(event.at_ms),
-            "bucket": f"{day_of(event.at_ms).isoformat()}#{shard_of(event.subject)}",
+            "event_id": self._make_id(written_ms),
+            "bucket": bucket,
+            "actor_bucket": f"{event.actor}#{bucket}",
             "kind": event.kind,
             "actor": event.actor,
             "at_ms": event.at_ms,

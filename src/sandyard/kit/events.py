@@ -12,6 +12,9 @@ ActorKind = Literal["track", "account", "key", "operator", "job", "device", "sys
 State = Mapping[str, Any]
 """A subject's state in JSON values, by field."""
 
+SETTLED_MS = 60_000
+"""Nothing takes so long from the making of an event's id to its commit, and to an index."""
+
 
 class Effect(StrEnum):
     """What an event's data says of the subject's state."""
@@ -47,7 +50,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event in a part's log. Ids sort by time."""
+    """An event in a part's log. Ids sort by the time of writing, which is not before `at_ms`."""
 
     event_id: str
     part: str
@@ -56,8 +59,8 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events are listed; times are epoch milliseconds, from the first on and before the
-    second."""
+    """Which events are listed; times are of writing, in epoch milliseconds, from the first on and
+    before the second."""
 
     subject: str | None = None
     kind: str | None = None
@@ -93,8 +96,14 @@ class EventLog(EventListing, Protocol):
         """Each subject's events from its last full state on, in order, as last committed."""
         ...
 
+    def gone(self) -> AsyncIterator[Sequence[str]]:
+        """The subjects of all events that are not there, or not any more, in batches. For checks of
+        everything."""
+        ...
+
     def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
-        """All events of that time, the oldest first, in batches. For exports."""
+        """All events that were written in that time, the oldest first, in batches. For exports: an
+        event that is written later is not of a time that is a minute ago."""
         ...
 
     async def read_after(

@@ -2,11 +2,13 @@
 
 The key is (subject, sequence), so a subject's history is one query, as last written. `TimeIndex`
 has the events by time; a partition of it holds one day's events of one shard, so that neither
-writes nor queries all meet in one. `ActorIndex` has them by who acted. Both lag a moment behind.
+writes nor queries all meet in one. `ActorIndex` has the same for each actor. Both lag a moment
+behind.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -20,12 +22,9 @@ from sandyard.kit.event_items import (
     day_of,
     event_of,
 )
-from sandyard.kit.events import Effect, Event, EventQuery, LoggedEvent, Pruned
+from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.ids import first_event_id
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-
-SETTLED_MS = 60_000
-"""No write takes so long, from the reading of the clock to its commit and to the indexes."""
 
 _KEPT = "kept-"
 _KEPT_FOR = timedelta(days=30)
@@ -70,8 +69,6 @@ class DynamoEventLog:
         rest: int | str | None
         if query.subject is not None:
             found, rest = await self._page_by_subject(query, query.subject, position, limit)
-        elif query.actor is not None:
-            found, rest = await self._page_by_actor(query, _before(query, position), limit)
         else:
             found, rest = await self._page_by_time(query, _before(query, position), limit)
         return Page(
@@ -94,31 +91,6 @@ class DynamoEventLog:
         )
         return found[:limit], found[limit - 1]["sequence"] if len(found) > limit else None
 
-    async def _page_by_actor(
-        self, query: EventQuery, before: str, limit: int
-    ) -> tuple[list[Item], str | None]:
-        first = first_event_id(query.from_ms or 0)
-        if first >= before:
-            return [], None
-        found: list[Item] = []
-        start: Item | None = None
-        for _ in range(_MOST_READ // _PAGE):
-            items, start, _count = await self._table.query(
-                index=ACTOR_INDEX,
-                condition="#actor = :actor AND event_id BETWEEN :first AND :before",
-                values=_filter_values(query) | {"first": first, "before": before},
-                where=_filters(query, "kind"),
-                forward=False,
-                limit=_PAGE,
-                start=start,
-            )
-            found += [item for item in items if item["event_id"] < before]
-            if len(found) > limit:
-                return found[:limit], found[limit - 1]["event_id"]
-            if start is None:
-                return found, None
-        return found, start["event_id"] if start else None
-
     async def _up_to(self, number: int, **query: Any) -> list[Item]:
         found: list[Item] = []
         async for items in self._table.pages(**query, limit=max(number + 1, _LEAST_READ)):
@@ -136,10 +108,11 @@ class DynamoEventLog:
         if first >= before:
             return [], None
         last_ms = min(now_ms + SETTLED_MS, int(before[:12], 16) if before != _LAST else now_ms * 2)
+        buckets = _ALL if query.actor is None else _buckets_of(query.actor)
         found: list[Item] = []
         for day in _days(day_of(last_ms), day_of(from_ms)):
             items, read_to = await self._of_day(
-                day.isoformat(), first, before, limit=limit + 1, kind=query.kind, forward=False
+                buckets, day, first, before, limit=limit + 1, kind=query.kind, forward=False
             )
             found += items
             if len(found) > limit:
@@ -172,6 +145,15 @@ class DynamoEventLog:
                     return found[::-1]
         return found[::-1]
 
+    async def gone(self) -> AsyncIterator[Sequence[str]]:
+        last: str | None = None
+        async for items in self._table.scan():  # which has a subject's events together
+            found = dict.fromkeys(item["subject"] for item in items)
+            subjects = [each for each in found if each != last and not each.startswith("#")]
+            last = next(reversed(found), last)
+            alive = await self._alive(subjects) if subjects else set()
+            yield [each for each in subjects if each not in alive]
+
     async def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
         first, end = first_event_id(from_ms), first_event_id(to_ms)
         if first >= end:
@@ -180,7 +162,7 @@ class DynamoEventLog:
             after = first
             while True:
                 items, _ = await self._of_day(
-                    day.isoformat(), after, end, limit=_BATCH, kind=None, forward=True
+                    _ALL, day, after, end, limit=_BATCH, kind=None, forward=True
                 )
                 if items:
                     yield [self._logged(item) for item in items]
@@ -252,13 +234,21 @@ class DynamoEventLog:
         return removed
 
     async def _of_day(
-        self, day: str, first: str, before: str, *, limit: int, kind: str | None, forward: bool
+        self,
+        buckets: "_Buckets",
+        day: date,
+        first: str,
+        before: str,
+        *,
+        limit: int,
+        kind: str | None,
+        forward: bool,
     ) -> tuple[list[Item], str | None]:
         """Up to so many events between the two ids, from all shards in one order; and the id up to
         which the day was read, if that was not to its end."""
         shards = await asyncio.gather(
             *(
-                self._of_shard(f"{day}#{shard}", first, before, limit, kind, forward=forward)
+                self._of_shard(buckets, f"{day}#{shard}", first, before, limit, kind, forward)
                 for shard in range(SHARDS)
             )
         )
@@ -273,18 +263,26 @@ class DynamoEventLog:
         return found[:limit], read_to
 
     async def _of_shard(
-        self, bucket: str, first: str, before: str, limit: int, kind: str | None, *, forward: bool
+        self,
+        buckets: "_Buckets",
+        shard: str,
+        first: str,
+        before: str,
+        limit: int,
+        kind: str | None,
+        forward: bool,
     ) -> tuple[list[Item], str | None]:
         """Those that were found, and where reading ended because too few of too many matched; that
         happens only with a kind, and backwards."""
+        values = {"bucket": buckets.prefix + shard, "first": first, "before": before, "kind": kind}
         found: list[Item] = []
         start: Item | None = None
         while True:
             for _ in range(_MOST_READ // SHARDS // _PAGE):
                 items, start, _count = await self._table.query(
-                    index=TIME_INDEX,
-                    condition="#bucket = :bucket AND event_id BETWEEN :first AND :before",
-                    values={"bucket": bucket, "first": first, "before": before, "kind": kind},
+                    index=buckets.index,
+                    condition=f"{buckets.key} = :bucket AND event_id BETWEEN :first AND :before",
+                    values=values,
                     where=None if kind is None else "#kind = :kind",
                     forward=forward,
                     limit=_PAGE if kind is not None else limit + 2,
@@ -301,6 +299,22 @@ class DynamoEventLog:
 
 
 _BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """The partitions of an index, one for each day and shard."""
+
+    index: str
+    key: str
+    prefix: str
+
+
+_ALL = _Buckets(TIME_INDEX, "#bucket", "")
+
+
+def _buckets_of(actor: str) -> _Buckets:
+    return _Buckets(ACTOR_INDEX, "actor_bucket", f"{actor}#")
 
 
 def _position(query: EventQuery, position: list[Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
-from sandyard.kit.events import EventListing, EventLog, EventQuery, LoggedEvent
+from sandyard.kit.events import Effect, EventListing, EventLog, EventQuery, LoggedEvent
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
 from sandyard.kit.schemas import Cursor, Limit, PageAnswer, example
@@ -61,7 +61,10 @@ class EventAnswer(BaseModel):
     actor: str = Field(description="Such as track:demo, account:…, key:…, operator, job:expiry")
     at: datetime
     reason: str | None
-    effect: str = Field(description="full: data is the whole state; partial: what changed")
+    effect: Effect = Field(
+        description="full: data is the whole state; partial: what changed; removed: the subject is "
+        "gone; none: nothing changed"
+    )
     data: dict[str, Any]
 
     @classmethod

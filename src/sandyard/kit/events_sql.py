@@ -3,7 +3,7 @@
 `position` counts the events as they are inserted. The subject's row is locked while its event is
 inserted, so the positions of one subject's events are in the order of its changes. On PostgreSQL
 `xid` is the number of the transaction; a reader may pass an event once every transaction with a
-smaller number has ended.
+smaller number has ended. `event_id` is made as the event is inserted.
 """
 
 from collections import defaultdict
@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
+from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.events import Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.ids import EventIds, first_event_id, subject_key
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
@@ -59,19 +60,22 @@ def event_table(metadata: sa.MetaData) -> sa.Table:
 class EventWriter:
     """Appends events inside the caller's transaction."""
 
-    def __init__(self, table: sa.Table) -> None:
+    def __init__(self, table: sa.Table, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._make_id = EventIds()
         self._insert = BatchInsert(table, _COLUMNS)
 
     def write(self, connection: sa.Connection, events: Sequence[Event]) -> None:
+        """The last statements of a transaction: soon after it the events are committed."""
+        now_ms = int(self._clock.now() * 1000)
         for start in range(0, len(events), _BATCH):
             self._insert.execute(
-                connection, [self._row(each) for each in events[start : start + _BATCH]]
+                connection, [self._row(each, now_ms) for each in events[start : start + _BATCH]]
             )
 
-    def _row(self, event: Event) -> tuple[Any, ...]:
+    def _row(self, event: Event, now_ms: int) -> tuple[Any, ...]:
         return (
-            self._make_id(event.at_ms),
+            self._make_id(max(event.at_ms, now_ms)),
             event.subject,
             subject_key(event.subject),
             event.sequence,
@@ -143,6 +147,24 @@ class SqlEventLog:
             found[row.subject].append(_event(row))
         return found
 
+    async def gone(self) -> AsyncIterator[Sequence[str]]:
+        column = self._table.c
+        here = sa.tuple_(column.subject_key, column.subject)
+        last: tuple[int, str] = (-1, "")
+        while True:
+            statement = (
+                sa.select(column.subject_key, column.subject)
+                .distinct()
+                .where(here > last, sa.not_(self._is_alive()))
+                .order_by(column.subject_key, column.subject)
+                .limit(_BATCH)
+            )
+            rows = await self._rows(statement)
+            if not rows:
+                return
+            last = rows[-1].subject_key, rows[-1].subject
+            yield [row.subject for row in rows]
+
     async def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
         column = self._table.c
         last, end = first_event_id(from_ms), first_event_id(to_ms)
@@ -195,8 +217,11 @@ class SqlEventLog:
             later.c.position > column.position,
             later.c.effect == Effect.FULL,
         )
-        is_alive = sa.or_(*(sa.exists().where(each == column.subject) for each in self._subjects))
-        return sa.and_(column.effect != Effect.NONE, is_alive, sa.not_(superseded))
+        return sa.and_(column.effect != Effect.NONE, self._is_alive(), sa.not_(superseded))
+
+    def _is_alive(self) -> sa.ColumnElement[bool]:
+        subject = self._table.c.subject
+        return sa.or_(*(sa.exists().where(each == subject) for each in self._subjects))
 
     def _matching(self, query: EventQuery) -> list[sa.ColumnElement[bool]]:
         column = self._table.c

@@ -186,6 +186,8 @@ class PostgresDatabase:
                     "application_name": "sandyard",
                     "jit": "off",
                     "lock_timeout": f"{self._TIMEOUT_SEC}s",
+                    # what a process that hangs has written is not committed minutes later
+                    "idle_in_transaction_session_timeout": "30s",
                 },
             },
         )

@@ -1,11 +1,11 @@
-"""A check that a part's events lead to the states that its store holds, while traffic flows."""
+"""A check that a part's events and its store tell the same, while traffic flows."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from sandyard.kit.events import EventLog, State, fold
+from sandyard.kit.events import Event, EventLog, State, fold
 from sandyard.kit.transitions import Entity, json_value, state_fields, state_of, subject_of
 
 _LOOKS = 5
@@ -13,6 +13,8 @@ _BETWEEN_LOOKS_SEC = 0.2
 
 Find = Callable[[str], Awaitable[Entity | None]]
 """The entity with this subject id, as last written."""
+_Compare = Callable[[Entity | None, Sequence[Event]], list[str]]
+"""What is wrong with an entity and its events."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,6 +27,10 @@ class Problem:
 class HistoryReport:
     subjects: int = 0
     problems: list[Problem] = field(default_factory=list)
+
+    def add(self, other: "HistoryReport") -> None:
+        self.subjects += other.subjects
+        self.problems += other.problems
 
 
 async def verify_history(
@@ -44,37 +50,63 @@ async def verify_history(
         events = await log.state_events([subject_of(each) for each in entities])
         for entity in entities:
             subject = subject_of(entity)
-            if differences(entity, fold(events.get(subject, ()))):
-                message = await _confirm(subject, find, log)
-                if message:
-                    report.problems.append(Problem(subject, message))
+            if differences(entity, events.get(subject, ())):
+                report.problems += await _confirm(subject, find, log, _differences_if_there)
         report.subjects += len(entities)
         progress(report.subjects)
     return report
 
 
-def differences(entity: Entity, folded: State | None) -> list[str]:
+async def verify_gone(
+    find: Find, log: EventLog, *, may_be_gone: Callable[[State], bool] = lambda _: False
+) -> HistoryReport:
+    """The other way round: find those that are not there although their events lead to a state.
+    `may_be_gone` says of which states that is no problem."""
+
+    def compare(entity: Entity | None, events: Sequence[Event]) -> list[str]:
+        state = fold(events)
+        is_lost = entity is None and state is not None and not may_be_gone(state)
+        return ["it is not there"] if is_lost else []
+
+    report = HistoryReport()
+    async for subjects in log.gone():
+        events = await log.state_events(subjects)
+        for subject in subjects:
+            if compare(None, events.get(subject, ())):
+                report.problems += await _confirm(subject, find, log, compare)
+    return report
+
+
+def differences(entity: Entity, events: Sequence[Event]) -> list[str]:
     """The fields in which the entity is not what its events lead to. A field that is younger than
     the last full state has its default."""
+    folded = fold(events)
     if folded is None:
         return ["no events lead to it"]
-    state = state_of(entity)
     defaults = _defaults(type(entity))
-    return [name for name, value in state.items() if value != folded.get(name, defaults.get(name))]
+    wrong = [
+        name
+        for name, value in state_of(entity).items()
+        if value != folded.get(name, defaults.get(name))
+    ]
+    return wrong if entity.sequence == events[-1].sequence else [*wrong, "sequence"]
 
 
-async def _confirm(subject: str, find: Find, log: EventLog) -> str | None:
+def _differences_if_there(entity: Entity | None, events: Sequence[Event]) -> list[str]:
+    return [] if entity is None else differences(entity, events)
+
+
+async def _confirm(subject: str, find: Find, log: EventLog, compare: _Compare) -> list[Problem]:
     wrong: list[str] = []
     for look in range(_LOOKS):
         if look:
             await asyncio.sleep(_BETWEEN_LOOKS_SEC)
         entity = await find(subject)
-        if entity is None:
-            return None
-        wrong = differences(entity, fold((await log.state_events([subject])).get(subject, ())))
+        events = (await log.state_events([subject])).get(subject, ())
+        wrong = compare(entity, events)
         if not wrong:
-            return None
-    return f"is not what its events lead to: {', '.join(wrong)}"
+            return []
+    return [Problem(subject, f"is not what its events lead to: {', '.join(wrong)}")]
 
 
 def _defaults(kind: type) -> dict[str, Any]:

@@ -5,18 +5,16 @@ because credentials are looked up in the store each time, by one statement, and 
 """
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from starlette.requests import Request
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ForbiddenError, UnauthorizedError
 from sandyard.kit.http import SecurityScheme, find_credential, secured_by
-from sandyard.platform.api_keys.model import hash_api_key
+from sandyard.platform.credentials import CredentialLookup, hash_api_key
 from sandyard.platform.logins import Logins
-from sandyard.platform.principal import Principal, Role
+from sandyard.platform.principal import Principal
 from sandyard.platform.request_rate import RequestRate
 
 LOGIN = SecurityScheme(
@@ -46,38 +44,6 @@ class AdminsOnlyError(ForbiddenError):
     """Only admins may do this. Ask one of them."""
 
     code = "ADMINS_ONLY"
-
-
-@dataclass(frozen=True, slots=True)
-class AccountCredential:
-    """What an account may do at this moment."""
-
-    account_id: str
-    role: Role
-    is_active: bool
-    token_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeyCredential:
-    account: AccountCredential
-    key_id: str
-    is_active: bool
-    last_used_at: datetime | None
-
-
-class CredentialLookup(Protocol):
-    """Credentials as last written, never as they were a moment ago."""
-
-    async def find_account(self, account_id: str) -> AccountCredential | None: ...
-
-    async def find_key(self, key_hash: str) -> KeyCredential | None:
-        """The key and its account, in one statement; None if there is none, or it was deleted."""
-        ...
-
-    async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
-        """Note that the key was used at `now`, unless a use after the other time is noted."""
-        ...
 
 
 class AccessGuard:

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sandyard.kit.sql import Database
-from sandyard.platform.access import AccountCredential, KeyCredential
+from sandyard.platform.credentials import AccountCredential, KeyCredential
 from sandyard.platform.principal import Role
 from sandyard.platform.tables import api_keys, users
 

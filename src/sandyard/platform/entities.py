@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.events_sql import EventWriter, SqlEventLog
 from sandyard.kit.sql import Database
 from sandyard.kit.sql_transitions import EntityTable, FactReader, SqlTransitions
@@ -44,9 +45,9 @@ FACTS: Mapping[type, FactReader] = {
 }
 
 
-def platform_transitions(database: Database) -> SqlTransitions:
+def platform_transitions(database: Database, clock: Clock | None = None) -> SqlTransitions:
     """What changes any of the Platform's entities, together if they belong together."""
-    return SqlTransitions(database, ENTITY_TABLES, EventWriter(events), facts=FACTS)
+    return SqlTransitions(database, ENTITY_TABLES, EventWriter(events, clock), facts=FACTS)
 
 
 def platform_events(database: Database) -> SqlEventLog:

@@ -93,28 +93,32 @@ class EndPreviews:
     async def _remove_deleted(
         self, page: Sequence[Preview], job: str, report: EndReport
     ) -> AbstractSet[str]:
-        cause = Cause.by(actor("job", job), self._clock, reason="the project is deleted")
         deleted = await self._projects.deleted([each.project_id for each in page])
         for preview in page:
             if preview.project_id in deleted:
+                cause = self._cause(job, "the project is deleted")
                 await self._try(self._remove(preview, cause, report), preview, report)
         return deleted
 
     async def _end_deactivated(
         self, page: Sequence[Preview], deleted: AbstractSet[str], report: EndReport
     ) -> None:
-        cause = Cause.by(actor("job", "end-previews"), self._clock)
+        now = utc_time(self._clock.now())
         ended = await self._accounts.deactivated({each.account_id for each in page})
         for preview in page:
             if preview.project_id in deleted:
                 continue
             if preview.account_id in ended:
-                because = cause.because("the account is deactivated")
-                await self._try(self._end(preview, because, report), preview, report)
-            elif preview.attempt is not None and preview.attempt.is_over(cause.at):
-                because = cause.because("its attempt was over")
-                settling = self._settle(preview, preview.attempt, because, report)
+                cause = self._cause("end-previews", "the account is deactivated")
+                await self._try(self._end(preview, cause, report), preview, report)
+            elif preview.attempt is not None and preview.attempt.is_over(now):
+                cause = self._cause("end-previews", "its attempt was over")
+                settling = self._settle(preview, preview.attempt, cause, report)
                 await self._try(settling, preview, report)
+
+    def _cause(self, job: str, reason: str) -> Cause:
+        """Of one preview: for each of them a provider may be asked."""
+        return Cause.by(actor("job", job), self._clock, reason=reason)
 
     async def _try(
         self, work: Coroutine[Any, Any, None], preview: Preview, report: EndReport

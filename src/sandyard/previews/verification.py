@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from sandyard.kit.events import EventLog
-from sandyard.kit.verification import HistoryReport, verify_history
+from sandyard.kit.verification import HistoryReport, verify_gone, verify_history
 from sandyard.previews.model import Preview
 from sandyard.previews.ports import RemovablePreviews
 
@@ -18,8 +18,10 @@ class KnownPreviews(RemovablePreviews, Protocol):
 async def verify(
     store: KnownPreviews, log: EventLog, *, progress: Callable[[int], None] = lambda _: None
 ) -> HistoryReport:
-    """Fold the events of every preview and compare, while traffic flows."""
-    return await verify_history(_pages(store), store.find, log, progress=progress)
+    """Compare every preview with its events, while traffic flows."""
+    report = await verify_history(_pages(store), store.find, log, progress=progress)
+    report.add(await verify_gone(store.find, log))
+    return report
 
 
 async def _pages(store: KnownPreviews) -> AsyncIterator[Sequence[Preview]]:

@@ -145,8 +145,8 @@ def account_for(
 
 
 def marker_expires_at(now: int) -> int:
-    """Until when the id of a reading that came in now is remembered at least, in epoch seconds. On
-    DynamoDB that is all; then a duplicate is found by the reading's own key."""
+    """Until when the id of a reading that came in now is remembered at least, in epoch seconds. It
+    is enough where a later duplicate is found by the reading's own key, as on DynamoDB."""
     return now + _MARKER_SECONDS
 
 
@@ -164,9 +164,9 @@ class Retention:
         """Epoch seconds, for the engine that collects what has expired."""
         return timestamp_ms // 1000 + self.seconds
 
-    def marker_expires_at(self, timestamp_ms: int, *, now: int) -> int:
-        """On SQL a reading's id is remembered as long as the reading, so that it is never taken for
-        another's."""
+    def marker_expires_with_reading_at(self, timestamp_ms: int, *, now: int) -> int:
+        """The same where the marker alone tells a duplicate, as on SQL: it stays at least as long
+        as its reading."""
         return max(marker_expires_at(now), self.expires_at(timestamp_ms) + 1)
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from sandyard.kit.events import EventLog
-from sandyard.kit.verification import HistoryReport, verify_history
-from sandyard.telemetry.model import Device
+from sandyard.kit.verification import HistoryReport, verify_gone, verify_history
+from sandyard.telemetry.model import ApiKey, Device
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
 
 
@@ -15,13 +15,15 @@ async def verify(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> HistoryReport:
-    """Fold the events of every device and key and compare, while traffic flows."""
+    """Compare every device and key with its events, while traffic flows."""
 
     async def find_device(hardware_id: str) -> Device | None:
         return (await store.find_devices([hardware_id])).get(hardware_id)
 
-    devices = await verify_history(store.all_devices(), find_device, log, progress=progress)
-    of_keys = await verify_history(keys.all_keys(), keys.find_key, log)
-    return HistoryReport(
-        devices.subjects + of_keys.subjects, [*devices.problems, *of_keys.problems]
-    )
+    async def find(subject: str) -> Device | ApiKey | None:
+        return await find_device(subject) or await keys.find_key(subject)
+
+    report = await verify_history(store.all_devices(), find_device, log, progress=progress)
+    report.add(await verify_history(keys.all_keys(), keys.find_key, log))
+    report.add(await verify_gone(find, log))
+    return report

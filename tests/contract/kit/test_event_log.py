@@ -51,6 +51,8 @@ class Bench:
     write: Callable[[list[Event]], Awaitable[None]]
     set_alive: Callable[[set[str]], Awaitable[None]]
     clock: ManualClock
+    writer_clock: ManualClock
+    """Before all events, so that each is written at its own time, unless a test moves it."""
 
 
 @pytest.fixture(params=STORE_ENGINES)
@@ -69,12 +71,14 @@ async def bench(
     )
     name = f"Events-{uuid4().hex[:12]}"
     await create_table(engine, event_table_definition(name), ttl=None)
-    yield _on_dynamo(EventItems(engine, name), clock)
+    writer_clock = ManualClock(0)
+    yield _on_dynamo(EventItems(engine, name, writer_clock), clock, writer_clock)
     await engine.close()
 
 
 def _on_sql(database: Database, clock: ManualClock) -> Bench:
-    writer = EventWriter(events)
+    writer_clock = ManualClock(0)
+    writer = EventWriter(events, writer_clock)
 
     async def write(new: list[Event]) -> None:
         await database.write(lambda connection: writer.write(connection, new))
@@ -100,10 +104,10 @@ def _on_sql(database: Database, clock: ManualClock) -> Bench:
         await database.write(work)
 
     log = SqlEventLog(database, events, part="broker", subjects=[sandboxes.c.sandbox_id])
-    return Bench(log, write, set_alive, clock)
+    return Bench(log, write, set_alive, clock, writer_clock)
 
 
-def _on_dynamo(items: EventItems, clock: ManualClock) -> Bench:
+def _on_dynamo(items: EventItems, clock: ManualClock, writer_clock: ManualClock) -> Bench:
     living: set[str] = set()
 
     async def write(new: list[Event]) -> None:
@@ -122,7 +126,7 @@ def _on_dynamo(items: EventItems, clock: ManualClock) -> Bench:
     log = DynamoEventLog(
         items, part="broker", alive=alive, clock=clock, retention=timedelta(days=90)
     )
-    return Bench(log, write, set_alive, clock)
+    return Bench(log, write, set_alive, clock, writer_clock)
 
 
 async def all_pages(log: EventLog, query: EventQuery, *, limit: int = 3) -> list[LoggedEvent]:
@@ -135,6 +139,10 @@ async def all_pages(log: EventLog, query: EventQuery, *, limit: int = 3) -> list
         cursor = page.next_cursor
         if cursor is None:
             return found
+
+
+async def exported(log: EventLog, from_ms: int, to_ms: int) -> list[LoggedEvent]:
+    return [each async for batch in log.between(from_ms=from_ms, to_ms=to_ms) for each in batch]
 
 
 def numbers(found: list[LoggedEvent]) -> list[int]:
@@ -237,12 +245,26 @@ class TestReaders:
         self, bench: Bench
     ) -> None:
         await fill(bench)
-        found: list[LoggedEvent] = []
-        async for batch in bench.log.between(
-            from_ms=TODAY_MS + DAY_MS // 2, to_ms=TODAY_MS + 5 * DAY_MS
-        ):
-            found += batch
+        found = await exported(bench.log, TODAY_MS + DAY_MS // 2, TODAY_MS + 5 * DAY_MS)
         assert numbers(found) == list(range(1, 10))
+
+    async def test_what_was_decided_long_before_it_is_written_is_not_behind_those_who_have_read(
+        self, bench: Bench
+    ) -> None:
+        """As by a job that took its time from the clock once and then ran for an hour."""
+        await fill(bench)
+        bench.clock.advance(10 * 24 * 3600)
+        now_ms = int(bench.clock.now() * 1000)
+        position: str | None = None
+        seen, position = await bench.log.read_after(position, limit=100)
+        assert len(await exported(bench.log, TODAY_MS, now_ms)) == len(seen) == 12
+        bench.writer_clock.advance(bench.clock.now())
+        late = event("late", 99, at_ms=now_ms - 3600_000)
+        await bench.write([late])
+        bench.clock.advance(120)
+        found, _ = await bench.log.read_after(position, limit=100)
+        assert [each.event for each in found] == [late]
+        assert [each.event for each in await exported(bench.log, now_ms, now_ms + 1)] == [late]
 
     async def test_state_events_begin_with_the_last_full_state(self, bench: Bench) -> None:
         await bench.write([event("s1", 1, effect=Effect.FULL), event("s1", 2)])
@@ -253,6 +275,13 @@ class TestReaders:
             "s2": [1],
         }
         assert fold(found["s1"]) == {"size": 4, "name": "s1"}
+
+    async def test_a_check_gets_every_subject_that_is_gone_once(self, bench: Bench) -> None:
+        many = [f"s{n}" for n in range(1200)]
+        await bench.write([event(each, n) for each in many for n in (1, 2)])
+        await bench.set_alive({"s1", "s700", "new"})
+        found = [each async for batch in bench.log.gone() for each in batch]
+        assert sorted(found) == sorted({*many} - {"s1", "s700"})
 
     async def test_a_reader_gets_every_event_once_and_a_subject_s_in_order(
         self, bench: Bench

@@ -77,7 +77,7 @@ class Life:
     async def start(self, now: datetime, cpu: float = 1.0) -> None:
         if self.running or self.is_recycled:
             return
-        await self.resize(cpu, now)
+        assert await self.resize(cpu, now)
         assert await self.begin(AMPLE, now)
         self.running = (now, PRICES.of_running(cpu=cpu, memory_gb=1))
         run = Started(self.attempt, "http://127.0.0.1:1", now, now + self.may_run_for)
@@ -87,7 +87,8 @@ class Life:
         assert transitions is not None
         assert await self.store.apply(*transitions)
 
-    async def resize(self, cpu: float, now: datetime) -> None:
+    async def resize(self, cpu: float, now: datetime) -> bool:
+        """False if somebody else was faster."""
         before = await self.look()
         transition = update_sandbox(
             before,
@@ -96,7 +97,7 @@ class Life:
             project=await self.store.find_project(before.owner_account_id, before.project_id),
             cause=cause(now),
         )
-        assert transition is None or await self.store.apply(transition)
+        return transition is None or await self.store.apply(transition)
 
     async def begin(self, quota: Resources, now: datetime) -> bool:
         """Make it `starting`; False if it is active already."""

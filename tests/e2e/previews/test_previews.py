@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.e2b_double import API_KEY, e2b_double_process
 from tests.people import Person, signed_up
-from tests.servers import sandyard_serve
+from tests.servers import sandyard_serve, verify
 
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
@@ -82,6 +82,8 @@ def test_a_server_killed_between_the_providers_answer_and_the_record(tmp_path: P
             assert state["calls"]["create"] == 1
             status = ann.call("GET", f"/projects/{project}/sandbox/status")
             assert status["status"] == "running"
+            code, output = verify(data, environment)
+            assert code == 0, output
 
 
 def test_a_project_is_shown_on_this_machine(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from sandyard.entrypoints.server import free_port
 from sandyard.telemetry.fleet.board import Habits
 from sandyard.telemetry.fleet.simulation import Fleet, FleetPlan, open_fleet
-from tests.servers import ServerProcess, run_sandyard, sandyard_serve
+from tests.servers import ServerProcess, run_sandyard, sandyard_serve, verify
 
 TOKEN = {"TELEMETRY_ADMIN_TOKEN": "telemetry-token"}
 DEVICES, READINGS, RATE = 200, 40, 1000
@@ -249,6 +249,8 @@ def test_a_bad_fleet_over_a_server_killed_in_the_middle_leaves_nothing_missing_o
         [[markers]] = database.execute("SELECT count(*) FROM processed_batches")
     database.close()
     assert rows == markers == TOTAL
+    code, output_of_verify = verify(tmp_path / "data", environment)
+    assert code == 0, output_of_verify
 
 
 def _wait_for(server: ServerProcess, *, at_least: int) -> int:

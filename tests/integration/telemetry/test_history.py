@@ -158,8 +158,8 @@ async def test_items_from_before_the_log_are_adopted_once(dynamo_url: str, tmp_p
         await keys_on(stores).create(description=None)
         for name in ("devices", "keys"):
             await _forget_the_log(stores, name)
-        assert await adopt(stores.tables, at_ms=NOW * 1000) == 3
-        assert await adopt(stores.tables, at_ms=NOW * 1000) == 0
+        assert await adopt(stores.tables, clock=ManualClock(NOW)) == 3
+        assert await adopt(stores.tables, clock=ManualClock(NOW)) == 0
         report = await verify(stores.telemetry, stores.keys, stores.log)
         assert (report.subjects, report.problems) == (3, [])
 

@@ -127,3 +127,11 @@ class TestRetention:
 
     def test_a_marker_lives_thirty_days(self) -> None:
         assert marker_expires_at(1000) == 1000 + 30 * 86400
+
+    def test_a_marker_that_alone_tells_a_duplicate_outlives_its_reading(self) -> None:
+        month = 30 * 86400
+        of_old, of_new = (
+            Retention(month).marker_expires_with_reading_at(at_ms, now=1000)
+            for at_ms in (0, 1_000_000)
+        )
+        assert (of_old, of_new) == (1000 + month, 1000 + month + 1)

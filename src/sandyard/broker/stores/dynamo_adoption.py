@@ -46,8 +46,8 @@ async def adopt(pool: PoolTable, *, clock: Clock) -> AdoptionReport:
         rows += [sandbox_of(item) for item in items]
     for row in sorted(rows, key=lambda row: row.allocated_at, reverse=True):
         await _add_lease(pool, row, report)
-    cause = Cause(actor("system"), int(clock.now() * 1000))
     async for items in pool.table.scan():
+        cause = Cause.by(actor("system"), clock)
         await _add_baselines(
             pool, [item for item in items if "sequence" not in item], cause, report
         )

@@ -20,7 +20,6 @@ Examples:
   sandyard events export --from 2026-11-16T09:00:00+01:00 --part broker class.jsonl
   sandyard events export --from 2026-11-01 s3://audit/2026/11.jsonl
 """
-_SETTLED_SEC = 60
 
 
 class _Time(click.ParamType[datetime]):
@@ -64,11 +63,12 @@ def export(
     """
     from sandyard.entrypoints.cli.outputs import open_output
     from sandyard.kit.clock import SystemClock
+    from sandyard.kit.events import SETTLED_MS
     from sandyard.kit.log import configure_logging
     from sandyard.settings import load_settings
 
     configure_logging("ERROR", "text")
-    settled_ms = int((SystemClock().now() - _SETTLED_SEC) * 1000)
+    settled_ms = int(SystemClock().now() * 1000) - SETTLED_MS
     from_ms = _milliseconds(start)
     to_ms = min(_milliseconds(end), settled_ms) if end else settled_ms
     if from_ms >= to_ms:

@@ -25,9 +25,9 @@ Examples:
 def command(data_dir: Path) -> None:
     """Read all data, also while it is in use, and report what is inconsistent.
 
-    Every part: what its events lead to is what is stored. The Broker: no sandbox with two
-    owners, no track and key with two sandboxes, every allocation with its lease, no deleted
-    sandbox back. Exit code 1 if something is wrong.
+    Every part: what its events lead to is what is stored, and nothing is gone without an event.
+    The Broker: no sandbox with two owners, no track and key with two sandboxes, every allocation
+    with its lease, no deleted sandbox back. Exit code 1 if something is wrong.
     """
     from sandyard.kit.log import configure_logging
 

@@ -23,9 +23,9 @@ class RemoveExpiredSignups:
         self._clock = clock
 
     async def run(self) -> SignupReport:
-        cause = Cause.by(actor("job", "signups"), self._clock)
         report, stale = SignupReport(), 0
         while stale < ATTEMPTS:
+            cause = Cause.by(actor("job", "signups"), self._clock)
             expired = await self._signups.find_expired(now=cause.at, limit=_BATCH)
             decided = [each for each in (expire_signup(one, cause) for one in expired) if each]
             if not await self._signups.apply(*decided):

@@ -1,6 +1,5 @@
 """API keys, of which only a hash is kept, and what may change of one, without any I/O."""
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -8,6 +7,7 @@ from typing import ClassVar, TypedDict
 
 from sandyard.kit.transitions import DATA, SECRET, Cause, Transition, changed, created
 from sandyard.platform.api_keys.errors import KeyMakesNoKeysError
+from sandyard.platform.credentials import hash_api_key
 from sandyard.platform.notifications.model import Notice, NotificationType
 from sandyard.platform.principal import Principal
 from sandyard.platform.updates import updated
@@ -53,11 +53,6 @@ class AccountKey:
 class KeyFilter:
     search: str | None = None
     is_active: bool | None = None
-
-
-def hash_api_key(api_key: str) -> str:
-    """Enough for a key of 200 random bits, which no list of likely keys contains."""
-    return hashlib.sha256(api_key.encode()).hexdigest()
 
 
 def create_key(

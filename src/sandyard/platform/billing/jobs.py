@@ -55,24 +55,23 @@ class MakeBills:
 
     async def run(self) -> BillingReport:
         """Bill every usage up to its end, or, while it goes on, up to the last midnight."""
-        cause = Cause.by(ACTOR, self._clock)
-        report = BillingReport(storage_counted=await self._count_storage(cause))
+        report = BillingReport(storage_counted=await self._count_storage())
         after = 0
         while page := await self._store.unbilled(after=after, limit=_BATCH):
             after = page[-1][0]
-            report.bills += await self._bill_all([usage for _, usage in page], cause)
+            report.bills += await self._bill_all([usage for _, usage in page])
             report.usages += len(page)
-        report.spenders_notified = await self._warn_spenders(cause)
+        report.spenders_notified = await self._warn_spenders()
         return report
 
-    async def _count_storage(self, cause: Cause) -> int:
-        until = midnight(cause.at.date())
+    async def _count_storage(self) -> int:
+        until = midnight(self._cause().at.date())
         counted, after = 0, ""
         while page := await self._sandboxes.with_uncounted_storage(
             until, limit=_BATCH, after=after
         ):
             after = page[-1].sandbox_id
-            count = partial(self._count_one, until=until, cause=cause)
+            count = partial(self._count_one, until=until, cause=self._cause())
             counted += sum(await for_each(page, count, slots=asyncio.Semaphore(_AT_ONCE)))
         return counted
 
@@ -89,7 +88,8 @@ class MakeBills:
             found = await self._sandboxes.find(sandbox.sandbox_id)
         return False
 
-    async def _bill_all(self, usages: Sequence[Usage], cause: Cause) -> int:
+    async def _bill_all(self, usages: Sequence[Usage]) -> int:
+        cause = self._cause()
         bills = await self._store.bills_of([usage.usage_id for usage in usages])
         made = await for_each(
             usages,
@@ -108,11 +108,15 @@ class MakeBills:
             bills = (await self._store.bills_of([usage.usage_id])).get(usage.usage_id, ())
         return 0
 
-    async def _warn_spenders(self, cause: Cause) -> int:
-        warned = 0
+    async def _warn_spenders(self) -> int:
+        cause, warned = self._cause(), 0
         for spending in await self._store.spendings(cause.at.date().replace(day=1)):
             warning = warn_of_spending(
                 spending, notification_id=self._ids.notification(), cause=cause
             )
             warned += warning is not None and await self._store.apply(warning)
         return warned
+
+    def _cause(self) -> Cause:
+        """Of one batch: a run may take long."""
+        return Cause.by(ACTOR, self._clock)

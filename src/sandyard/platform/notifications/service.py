@@ -61,16 +61,16 @@ class Notifications:
 
     async def read_all(self, principal: Principal) -> int:
         """How many were unread. They are read in batches, each of them all or none."""
-        cause = Cause.by(principal.actor, self._clock)
         async with self._locks.of(principal.account_id):
             count = 0
-            while (read := await self._read_batch(principal.account_id, cause)) == _BATCH:
+            while (read := await self._read_batch(principal)) == _BATCH:
                 count += read
         return count + read
 
-    async def _read_batch(self, account_id: str, cause: Cause) -> int:
+    async def _read_batch(self, principal: Principal) -> int:
+        cause = Cause.by(principal.actor, self._clock)
         async for _ in Tries():
-            unread = await self._store.find_unread(account_id, limit=_BATCH)
+            unread = await self._store.find_unread(principal.account_id, limit=_BATCH)
             decided = [each for each in (mark_read(one, cause) for one in unread) if each]
             if await self._store.apply(*decided):
                 return len(unread)
@@ -88,9 +88,9 @@ class Notifications:
     async def broadcast(self, principal: Principal, notice: Notice) -> int:
         """Notify every active account; how many they are. They are notified in batches, each of
         them all or none: where a batch fails, those before it have their notifications."""
-        cause = Cause.by(principal.actor, self._clock)
         accounts = await self._store.active_accounts()
         for first in range(0, len(accounts), _BATCH):
+            cause = Cause.by(principal.actor, self._clock)
             made = [
                 create_notification(
                     notice, notification_id=resource_id("not"), account_id=account_id, cause=cause

@@ -178,12 +178,11 @@ class ExpireSnapshots:
     async def run(self) -> SnapshotReport:
         report = SnapshotReport()
         cause = Cause.by(SNAPSHOTS, self._clock)
-        after = ""
-        while page := await self._store.with_snapshot_until(
-            cause.at + self._warn_before, limit=_PAGE, after=after
-        ):
+        until, after = cause.at + self._warn_before, ""
+        while page := await self._store.with_snapshot_until(until, limit=_PAGE, after=after):
             after = page[-1].sandbox_id
             for sandbox in page:
+                cause = Cause.by(SNAPSHOTS, self._clock)
                 report.warned += await self._warn(sandbox, cause)
                 report.expired += await self._expire(sandbox, cause)
         report.unreferenced_removed = await self._remove_unreferenced(cause)

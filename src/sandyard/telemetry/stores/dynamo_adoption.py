@@ -3,28 +3,30 @@
 from collections.abc import Callable
 from typing import Any
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo import TransactionRefusedError
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item
+from sandyard.kit.events import actor
 from sandyard.kit.transitions import Cause, created, subject_of
 from sandyard.telemetry.stores.dynamo_items import device_of, key_of
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
 
-async def adopt(tables: TelemetryTables, *, at_ms: int) -> int:
+async def adopt(tables: TelemetryTables, *, clock: Clock) -> int:
     """Give each of them a sequence and a baseline event with its whole state; how many there were.
     Can be run twice, and while traffic flows."""
-    cause = Cause("system", at_ms)
-    return await _adopt(tables, tables.devices, device_of, cause) + await _adopt(
-        tables, tables.keys, key_of, cause
+    return await _adopt(tables, tables.devices, device_of, clock) + await _adopt(
+        tables, tables.keys, key_of, clock
     )
 
 
 async def _adopt(
-    tables: TelemetryTables, table: Table, entity_of: Callable[[Item], Any], cause: Cause
+    tables: TelemetryTables, table: Table, entity_of: Callable[[Item], Any], clock: Clock
 ) -> int:
     adopted = 0
     async for items in table.scan():
+        cause = Cause.by(actor("system"), clock)
         for entity in [entity_of(item) for item in items if "sequence" not in item]:
             [event] = created(entity, "baseline", cause).events
             numbered = table.update_action(

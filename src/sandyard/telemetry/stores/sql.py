@@ -15,7 +15,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from sandyard.kit.clock import rfc3339
+from sandyard.kit.clock import Clock, rfc3339
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.migrations import Migrations
@@ -82,10 +82,12 @@ _see = Prepared(
 
 
 class SqlTelemetryStore:
-    def __init__(self, database: Database, *, retention: Retention) -> None:
+    def __init__(
+        self, database: Database, *, retention: Retention, clock: Clock | None = None
+    ) -> None:
         self._database = database
         self._retention = retention
-        self._transitions = SqlTransitions(database, [DEVICES], EventWriter(events))
+        self._transitions = SqlTransitions(database, [DEVICES], EventWriter(events, clock))
         self._schema_checked = False
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
@@ -107,7 +109,7 @@ class SqlTelemetryStore:
                 reading.hardware_id,
                 received_at,
                 reading.content_hash,
-                self._retention.marker_expires_at(reading.timestamp_ms, now=now),
+                self._retention.marker_expires_with_reading_at(reading.timestamp_ms, now=now),
             )
             for reading in in_order
         ]

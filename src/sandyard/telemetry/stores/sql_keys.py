@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
@@ -20,9 +21,9 @@ _column = api_keys.c
 
 
 class SqlKeyStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, clock: Clock | None = None) -> None:
         self._database = database
-        self._transitions = SqlTransitions(database, [KEYS], EventWriter(events))
+        self._transitions = SqlTransitions(database, [KEYS], EventWriter(events, clock))
 
     async def apply(self, transition: Transition[ApiKey]) -> bool:
         return await self._transitions.apply(transition)

@@ -12,11 +12,11 @@ from sandyard.platform.api_keys.model import (
     activate_key,
     create_key,
     deactivate_key,
-    hash_api_key,
     new_key_notice,
     revoke_key,
     update_key,
 )
+from sandyard.platform.credentials import hash_api_key
 from sandyard.platform.principal import Principal, Role
 
 CAUSE = Cause("account:111111111111", 1_800_000_000_000)

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from sandyard.kit.clock import utc_time
+from sandyard.kit.events import Effect
 from sandyard.kit.transitions import Cause, Transition, state_of
 from sandyard.kit.verification import differences
 from sandyard.platform.sandboxes.model import (
@@ -73,6 +74,6 @@ def assert_told(transition: Transition[Any]) -> None:
     """The one event of the transition tells exactly what became different."""
     [event] = transition.events
     before = {} if transition.before is None else state_of(transition.before)
-    assert differences(transition.result, before | dict(event.data)) == []
-    assert event.sequence == transition.result.sequence
+    full = replace(event, effect=Effect.FULL, data=before | dict(event.data))
+    assert differences(transition.result, [full]) == []
     assert event.sequence == (0 if transition.before is None else transition.before.sequence) + 1

@@ -1,0 +1,45 @@
+"""What a login or an API key stands for at this moment, and where that is looked up."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sandyard.platform.principal import Role
+
+
+@dataclass(frozen=True, slots=True)
+class AccountCredential:
+    """What an account may do at this moment."""
+
+    account_id: str
+    role: Role
+    is_active: bool
+    token_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCredential:
+    account: AccountCredential
+    key_id: str
+    is_active: bool
+    last_used_at: datetime | None
+
+
+class CredentialLookup(Protocol):
+    """Credentials as last written, never as they were a moment ago."""
+
+    async def find_account(self, account_id: str) -> AccountCredential | None: ...
+
+    async def find_key(self, key_hash: str) -> KeyCredential | None:
+        """The key and its account, in one statement; None if there is none, or it was deleted."""
+        ...
+
+    async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
+        """Note that the key was used at `now`, unless a use after the other time is noted."""
+        ...
+
+
+def hash_api_key(api_key: str) -> str:
+    """Enough for a key of 200 random bits, which no list of likely keys contains."""
+    return hashlib.sha256(api_key.encode()).hexdigest()
