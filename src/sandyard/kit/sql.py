@@ -58,7 +58,7 @@ class Database(Protocol):
         ...
 
     async def check(self) -> None:
-        """Return if the engine answers reads and writes."""
+        """Return if the engine answers."""
         ...
 
     async def close(self) -> None: ...
@@ -135,7 +135,6 @@ class SqliteDatabase:
             return [_result_or_error(connection, work) for work in works]
 
     async def check(self) -> None:
-        await self.write(self._write_a_page)
         await self.read(_select_one)
         loop = asyncio.get_running_loop()
         try:
@@ -145,10 +144,6 @@ class SqliteDatabase:
         self._inode = self._inode or inode
         if inode != self._inode:
             raise UnavailableError(f"The database file {self._path} was replaced under us.")
-
-    def _write_a_page(self, connection: sa.Connection) -> None:
-        """What changes nothing is committed on a full disk too."""
-        connection.exec_driver_sql(f"PRAGMA {self._schema}.user_version = 1")
 
     async def close(self) -> None:
         await self._writes.drain()
