@@ -1,4 +1,4 @@
-"""A data dir without room, one that is read-only, and a read-only database: what callers and operators are told."""
+"""An engine that takes no writes: what callers and operators are told."""
 
 import subprocess
 import sys

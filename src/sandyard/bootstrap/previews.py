@@ -194,6 +194,7 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
             sandbox_url=e2b.e2b_sandbox_url,
             template=e2b.e2b_template,
             port=e2b.e2b_port,
+            backoff=platform.wired.e2b_backoff,
         )
     limits = Limits(
         cpu=1,

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 
 from sandyard.bootstrap.engines import e2b_key
 from sandyard.kit.clock import Clock
+from sandyard.kit.e2b_backoff import Backoff
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.node import node_name
@@ -58,6 +59,8 @@ class SandboxesWired:
     schedule: Sequence[Job[Any]]
     routers: Sequence[APIRouter]
     quotas: SandboxQuotas
+    e2b_backoff: Backoff
+    """Shared by all that call E2B with the one key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,10 @@ def build_sandboxes(
     prefix: str,
 ) -> SandboxesWired:
     node = node_name(data_dir)
+    e2b_backoff = Backoff()
     runtime = local_runtime = open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node)
+        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, backoff=e2b_backoff)
     transitions = platform_transitions(database)
     shared = _Shared(
         settings,
@@ -124,7 +128,9 @@ def build_sandboxes(
     )
     schedule = (*_node_jobs(shared, sandboxes, recorder, measurements), billing_job)
     quotas = SandboxQuotas(shared.store, _quota(settings))
-    return SandboxesWired(node, sandboxes, runtime, local_runtime, schedule, routers, quotas)
+    return SandboxesWired(
+        node, sandboxes, runtime, local_runtime, schedule, routers, quotas, e2b_backoff
+    )
 
 
 def _prices(settings: SandboxSettings) -> PriceList:
@@ -247,7 +253,7 @@ def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
 
 
 def open_e2b_runtime(
-    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str
+    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, backoff: Backoff
 ) -> Runtime:
     from sandyard.runtime.e2b.control import E2bControl
     from sandyard.runtime.e2b.runtime import E2bRuntime
@@ -258,6 +264,7 @@ def open_e2b_runtime(
         api_url=e2b.e2b_api_url,
         sandbox_url=e2b.e2b_sandbox_url,
         port=e2b.e2b_port,
+        backoff=backoff,
     )
     policy = E2bPolicy(
         node,
