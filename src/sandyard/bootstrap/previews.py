@@ -44,8 +44,8 @@ from sandyard.settings import PreviewSettings, Settings
 _MEMORY_BYTES = 256 * 2**20
 _PROCESSES = 32
 _REMOVAL_INTERVAL_SEC = 1800
-"""What a deleted project held is gone within the hour. The job looks at every preview there is;
-those that run are looked at far more often."""
+"""What a deleted project held is gone within the hour; previews that run are looked at far more
+often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ def _schedule(
     every = chosen.preview_sweep_interval_sec
     attempts = Attempts(store, provider, clock=clock, ttl=_policy(chosen).ttl)
     ending = EndPreviews(store, attempts, platform.projects, platform.administration, clock=clock)
-    removal = Job("deleted-projects", _REMOVAL_INTERVAL_SEC, ending.run_over_all)
+    removal = Job("deleted-projects", _REMOVAL_INTERVAL_SEC, ending.run_over_deleted)
     if not isinstance(provider, LocalPreviewProvider):
         return (Job("end-previews", every, ending.run_over_running), removal)
     node = platform.wired.node  # each ends what it holds

@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -59,6 +60,11 @@ class Database(Protocol):
 
     async def check(self) -> None:
         """Return if the engine answers."""
+        ...
+
+    async def erase_deleted(self) -> None:
+        """What was deleted can't be read from SQLite's files any more, unless a reader was in the
+        way: call it again later. PostgreSQL does so by itself in its own time."""
         ...
 
     async def close(self) -> None: ...
@@ -145,6 +151,19 @@ class SqliteDatabase:
         if inode != self._inode:
             raise UnavailableError(f"The database file {self._path} was replaced under us.")
 
+    async def erase_deleted(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._writer, self._truncate_wal)
+        except sqlite3.Error as error:
+            raise_unavailable(error, self.name)
+
+    def _truncate_wal(self) -> None:
+        """Outside of a transaction, as SQLite wants it. Pages in the file itself are overwritten
+        when they are deleted."""
+        with closing(self._write_engine.raw_connection()) as connection:
+            connection.cursor().execute(f"PRAGMA {self._schema}.wal_checkpoint(TRUNCATE)")
+
     async def close(self) -> None:
         await self._writes.drain()
         await self._reads.drain()
@@ -213,6 +232,9 @@ class PostgresDatabase:
 
     async def check(self) -> None:
         await self.read(_select_one)
+
+    async def erase_deleted(self) -> None:
+        pass
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -331,6 +353,7 @@ def _sqlite_engine(path: Path, schema: str, *, begin: str, readers: int) -> sa.E
         connection.execute(f"PRAGMA {schema}.synchronous=FULL")
         connection.execute(f"PRAGMA {schema}.cache_size=-65536")
         connection.execute(f"PRAGMA {schema}.wal_autocheckpoint=8000")
+        connection.execute(f"PRAGMA {schema}.secure_delete=ON")
         connection.execute(f"PRAGMA {schema}.mmap_size=268435456")
         connection.execute("PRAGMA foreign_keys=ON")
         if readers:
