@@ -81,6 +81,7 @@ def build_previews(
         store,
         provider,
         platform.projects,
+        platform.administration,
         clock=clock,
         policy=_policy(settings.previews),
     )
@@ -168,8 +169,9 @@ def _schedule(
     clock: Clock,
 ) -> Sequence[Job[Any]]:
     every = chosen.preview_sweep_interval_sec
-    attempts = Attempts(store, provider, clock=clock, ttl=_policy(chosen).ttl)
-    ending = EndPreviews(store, attempts, platform.projects, platform.administration, clock=clock)
+    accounts = platform.administration
+    attempts = Attempts(store, provider, accounts, clock=clock, ttl=_policy(chosen).ttl)
+    ending = EndPreviews(store, attempts, platform.projects, accounts, clock=clock)
     removal = Job("deleted-projects", _REMOVAL_INTERVAL_SEC, ending.run_over_deleted)
     if not isinstance(provider, LocalPreviewProvider):
         return (Job("end-previews", every, ending.run_over_running), removal)
