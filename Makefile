@@ -35,6 +35,7 @@ KEPT := $(shell cat $(VENV)/installed 2>/dev/null)
 CHOSEN := $(sort parquet $(subst $(COMMA), ,$(EXTRAS)) $(KEPT))
 install: $(VENV)/installed ## Make .venv with what `sandyard serve` needs (EXTRAS=e2b,aws,lambda)
 $(VENV)/installed: pyproject.toml uv.lock $(if $(filter-out $(KEPT),$(CHOSEN)),more) | $(UV)
+	@echo "Installing into $(VENV); this takes some seconds."
 	@$(UV) sync --quiet --frozen --no-dev --inexact $(addprefix --extra ,$(CHOSEN))
 	@$(RUN)/python -m compileall -q src
 	@echo $(CHOSEN) > $@

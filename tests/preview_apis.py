@@ -108,6 +108,7 @@ def another_replica(
         store or SqlPreviewStore(api.previews.database),
         provider,
         api.part.projects,
+        api.part.administration,
         clock=api.clock,
         policy=PreviewPolicy(
             ttl=timedelta(minutes=30), per_account=3, files=FileLimits(100, 10**6), wait_sec=0.5

@@ -1,6 +1,7 @@
 """`sandyard backup` under load and `sandyard restore` elsewhere: what was answered before holds."""
 
 import itertools
+import shlex
 import shutil
 import stat
 import threading
@@ -154,6 +155,7 @@ def test_every_part_is_backed_up_under_load_and_served_elsewhere(tmp_path: Path)
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         told = run("restore", str(file), "--data-dir", str(elsewhere), folder=tmp_path)
         assert (elsewhere / "node").read_text() in told
+        assert told.endswith(f"next: sandyard serve --data-dir {shlex.quote(str(elsewhere))}\n")
 
         with sandyard_serve(elsewhere, environment=ENVIRONMENT) as other:
             for track, sandbox_id in leases.items():

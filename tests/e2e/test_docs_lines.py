@@ -59,6 +59,7 @@ def test_the_platforms_five_minutes_and_a_preview_after_them(server: ServerProce
     done = paste(server, platform, previews)
     assert (done.returncode, "no " in done.stderr) == (0, False), done
     assert "<h1>" in done.stdout.partition("</html>")[0], done
+    assert "}{" not in done.stdout, "each answer begins a line"
     assert '"status":"stopped"' in done.stdout, done
     assert '"filesCount":1' in done.stdout, done
     assert '"status":"running"' in done.stdout, done

@@ -1,26 +1,40 @@
-"""A data dir without room, and one that is read-only: what callers and operators are told."""
+"""An engine that takes no writes: what callers and operators are told."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import asyncpg
 import httpx
 import pytest
 
 from sandyard.entrypoints.server import free_port
 from tests.disks import small_disk
-from tests.servers import run_sandyard, sandyard_serve
+from tests.engines import create_database
+from tests.servers import clean_environment, run_sandyard, sandyard_serve
+
+WAIT_SEC = 30
+
+
+def wait_for_readyz(url: str, status: int, telling: str = "") -> httpx.Response:
+    deadline = time.monotonic() + WAIT_SEC
+    while True:
+        answer = httpx.get(f"{url}/readyz")
+        if answer.status_code == status and telling in answer.text:
+            return answer
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.1)
 
 
 def test_a_full_disk_is_told_by_readyz_and_recovers_by_itself(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path, megabytes=16) as disk,
-        sandyard_serve(disk.path / "data", environment={"PARTS": "broker"}) as server,
+        sandyard_serve(disk.path, environment={"PARTS": "broker"}) as server,
     ):
         httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin).raise_for_status()
         disk.fill()
-        ready = httpx.get(f"{server.url}/readyz")
-        assert ready.status_code == 503
-        told = ready.json()["error"]
+        told = wait_for_readyz(server.url, 503).json()["error"]
         assert "the broker's sqlite engine" in told["message"]
         assert "its disk is full" in told["message"]
         assert told["details"] == {"engine": "sqlite", "part": "broker"}
@@ -30,20 +44,57 @@ def test_a_full_disk_is_told_by_readyz_and_recovers_by_itself(tmp_path: Path) ->
         assert "its disk is full" in refused.json()["error"]["message"]
         assert httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin).is_success
         disk.free()
-        deadline = time.monotonic() + 30
-        while httpx.get(f"{server.url}/readyz").status_code != 200:
-            assert time.monotonic() < deadline
+        wait_for_readyz(server.url, 200)
         assert httpx.post(f"{server.url}/v1/allocate", headers=headers).status_code == 201
 
 
-@pytest.mark.parametrize("name", ["data", "new"])
-def test_a_read_only_data_dir_is_told_in_one_line(tmp_path: Path, name: str) -> None:
+async def test_a_read_only_postgresql_is_told_by_readyz_and_recovers_by_itself(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    database_url = await create_database(postgres_url)
+    environment = {"DATABASE_URL": database_url, "PARTS": "telemetry"}
+    upgrade = [sys.executable, "-m", "sandyard", "db", "upgrade"]
+    subprocess.run(upgrade, env=clean_environment(environment), check=True, capture_output=True)
+    with sandyard_serve(tmp_path / "data", environment=environment) as server:
+        await set_read_only(database_url, "on")
+        told = wait_for_readyz(server.url, 503, "it is read-only").json()["error"]
+        assert "the telemetry's postgresql engine" in told["message"]
+        await set_read_only(database_url, "off")
+        wait_for_readyz(server.url, 200)
+
+
+async def set_read_only(database_url: str, value: str) -> None:
+    """For connections that are made from now on; there are no others then."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        name = await connection.fetchval("SELECT current_database()")
+        await connection.execute("SET default_transaction_read_only = off")
+        await connection.execute(
+            f'ALTER DATABASE "{name}" SET default_transaction_read_only = {value}'
+        )
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = $1 AND pid <> pg_backend_pid()",
+            name,
+        )
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(("name", "workers"), [("data", None), ("new", None), ("data", "2")])
+async def test_a_read_only_data_dir_is_told_in_one_line(
+    tmp_path: Path, postgres_url: str, name: str, workers: str | None
+) -> None:
+    shared = {"DATABASE_URL": postgres_url, "CSP_BASE_URL": "http://127.0.0.1:9"}
     with small_disk(tmp_path, megabytes=1) as disk:
         (disk.path / "data").mkdir()
         disk.make_read_only()
         data, log = disk.path / name, tmp_path / "log"
         process = run_sandyard(
-            "serve", "--data-dir", str(data), "--port", str(free_port()), log=log
+            *("serve", "--data-dir", str(data), "--port", str(free_port())),
+            *(("--workers", workers) if workers else ()),
+            environment=shared if workers else {},
+            log=log,
         )
         assert process.wait(60) == 1
         assert process.stdout is not None

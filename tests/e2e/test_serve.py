@@ -155,6 +155,16 @@ def test_metrics_port_is_a_listener_of_its_own(tmp_path: Path) -> None:
         assert httpx.get(f"http://127.0.0.1:{port}/v1/admin/stats").status_code == 404
 
 
+def test_beyond_loopback_metrics_need_a_token(tmp_path: Path) -> None:
+    environment = {"METRICS_TOKEN": "scraper", "PARTS": "telemetry"}
+    arguments = ("--host", "0.0.0.0")  # noqa: S104 - what is tested; asked over loopback alone
+    with sandyard_serve(tmp_path / "data", environment=environment, arguments=arguments) as server:
+        refused = httpx.get(f"{server.url}/metrics")
+        assert (refused.status_code, "readings_total" in refused.text) == (401, False)
+        allowed = httpx.get(f"{server.url}/metrics", headers={"Authorization": "Bearer scraper"})
+        assert (allowed.status_code, "readings_total" in allowed.text) == (200, True)
+
+
 def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Path) -> None:
     with csp_simulator(tmp_path, "--count", "5") as provider:
         environment = {"CSP_BASE_URL": provider, "CSP_TIMEOUT_READ_SEC": "30", "DRAIN_SEC": "6"}

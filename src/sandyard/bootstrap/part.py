@@ -53,6 +53,10 @@ class Part(Protocol):
         """Return if the engine answers and is fit for use; else raise UnavailableError."""
         ...
 
+    async def check_writes(self) -> None:
+        """Return if the engine takes writes; else raise UnavailableError."""
+        ...
+
     async def gauges(self) -> Gauges:
         """What `/metrics` shows of the part, read now."""
         ...
@@ -82,6 +86,10 @@ class WiredPart(ABC):
 
     @abstractmethod
     async def check(self) -> None: ...
+
+    async def check_writes(self) -> None:
+        if self.runner is not None:
+            await self.runner.check_writes()
 
     async def gauges(self) -> Gauges:
         return {}

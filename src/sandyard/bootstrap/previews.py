@@ -45,8 +45,8 @@ from sandyard.settings import PreviewSettings, Settings
 _MEMORY_BYTES = 256 * 2**20
 _PROCESSES = 32
 _REMOVAL_INTERVAL_SEC = 1800
-"""What a deleted project held is gone within the hour. The job looks at every preview there is;
-those that run are looked at far more often."""
+"""What a deleted project held is gone within the hour; previews that run are looked at far more
+often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +82,7 @@ def build_previews(
         store,
         provider,
         platform.projects,
+        platform.administration,
         clock=clock,
         policy=_policy(settings.previews),
     )
@@ -169,9 +170,10 @@ def _schedule(
     clock: Clock,
 ) -> Sequence[Job[Any]]:
     every = chosen.preview_sweep_interval_sec
-    attempts = Attempts(store, provider, clock=clock, ttl=_policy(chosen).ttl)
-    ending = EndPreviews(store, attempts, platform.projects, platform.administration, clock=clock)
-    removal = specs.DELETED_PROJECTS.job(_REMOVAL_INTERVAL_SEC, ending.run_over_all)
+    accounts = platform.administration
+    attempts = Attempts(store, provider, accounts, clock=clock, ttl=_policy(chosen).ttl)
+    ending = EndPreviews(store, attempts, platform.projects, accounts, clock=clock)
+    removal = specs.DELETED_PROJECTS.job(_REMOVAL_INTERVAL_SEC, ending.run_over_deleted)
     if not isinstance(provider, LocalPreviewProvider):
         return (specs.END_PREVIEWS.job(every, ending.run_over_running), removal)
     node = platform.wired.node  # each ends what it holds
@@ -195,6 +197,7 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
             sandbox_url=e2b.e2b_sandbox_url,
             template=e2b.e2b_template,
             port=e2b.e2b_port,
+            backoff=platform.wired.e2b_backoff,
         )
     limits = Limits(
         cpu=1,

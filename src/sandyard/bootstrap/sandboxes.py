@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from sandyard.bootstrap.engines import e2b_key
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit.clock import Clock
+from sandyard.kit.e2b_backoff import Backoff
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.node import node_name
@@ -60,6 +61,8 @@ class SandboxesWired:
     schedule: Sequence[Job[Any]]
     routers: Sequence[APIRouter]
     quotas: SandboxQuotas
+    e2b_backoff: Backoff
+    """Shared by all that call E2B with the one key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,10 @@ def build_sandboxes(
     prefix: str,
 ) -> SandboxesWired:
     node = node_name(data_dir)
+    e2b_backoff = Backoff()
     runtime = local_runtime = open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node)
+        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, backoff=e2b_backoff)
     transitions = platform_transitions(database, clock)
     shared = _Shared(
         settings,
@@ -127,7 +131,7 @@ def build_sandboxes(
     schedule = (*_node_jobs(shared, sandboxes, recorder, measurements), billing_job)
     quotas = SandboxQuotas(shared.store, _quota(settings))
     return SandboxesWired(
-        node, sandboxes, recorder, runtime, local_runtime, schedule, routers, quotas
+        node, sandboxes, recorder, runtime, local_runtime, schedule, routers, quotas, e2b_backoff
     )
 
 
@@ -251,7 +255,7 @@ def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
 
 
 def open_e2b_runtime(
-    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str
+    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, backoff: Backoff
 ) -> Runtime:
     from sandyard.runtime.e2b.control import E2bControl
     from sandyard.runtime.e2b.runtime import E2bRuntime
@@ -262,6 +266,7 @@ def open_e2b_runtime(
         api_url=e2b.e2b_api_url,
         sandbox_url=e2b.e2b_sandbox_url,
         port=e2b.e2b_port,
+        backoff=backoff,
     )
     policy = E2bPolicy(
         node,

@@ -231,6 +231,7 @@ async def _require_ready(part: Part) -> None:
     try:
         async with asyncio.timeout(_CHECK_SEC):
             await part.check()
+            await part.check_writes()
     except (UnavailableError, TimeoutError) as error:
         raise UnavailableError(
             f"Not ready: the {part.name}'s {part.engine} engine. "

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from sandyard.bootstrap.registry import embedded_parts, selected_parts
-from sandyard.entrypoints.data_dir import with_secrets
+from sandyard.entrypoints.data_dir import require_writable, with_secrets
 from sandyard.entrypoints.serve import ServeOptions, tell_missing
 from sandyard.entrypoints.server import require_free_port
 from sandyard.kit.errors import UnavailableError
@@ -33,6 +33,7 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
     reasons = [part.one_process(settings) for part in selected_parts(settings)]
     if any(reasons):
         raise SettingsError("\n".join(filter(None, reasons)))
+    require_writable(options.data_dir)
     with_secrets(settings, options.data_dir)
     asyncio.run(_check_settings(settings, options.data_dir))
     require_free_port(options.host, options.port)

@@ -24,9 +24,9 @@ class BackingOffError(Exception):
 
 
 class Backoff:
-    """Shared by all calls with one key. After a 429 or 5xx none is sent before the time that E2B
-    named, at most a minute; where it named none, before a pause that doubles with each refusal and
-    is partly chance, so that servers do not come back at once together."""
+    """Shared by all calls of E2B's control API with one key. After a 429 or 5xx none is sent before
+    the time that E2B named, at most a minute; where it named none, before a pause that doubles with
+    each refusal and is partly chance, so that servers do not come back at once together."""
 
     def __init__(
         self,

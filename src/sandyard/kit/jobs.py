@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 _SAFE_SHARE = 0.8
 """The share of a lease's time after which its holder, unable to renew, stops of its own accord."""
+_WRITE_CHECK_SEC = 2.0
+"""How long an engine that took a write is trusted to take the next."""
 
 
 class JobLeases(Protocol):
@@ -46,6 +48,10 @@ class JobLeases(Protocol):
 
     async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
         """When each of the jobs last came to its end."""
+        ...
+
+    async def touch(self, *, now: float) -> None:
+        """Write an entry that no job has; returns when that is durable."""
         ...
 
 
@@ -85,6 +91,7 @@ class JobRunner:
         self._clock = clock
         self._holder = holder
         self._lease_sec = lease_sec
+        self._written_at = float("-inf")
         self._turns: dict[str, asyncio.Lock] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
 
@@ -111,6 +118,13 @@ class JobRunner:
             if not await self._acquire(job, asked_at, unless_started_after=asked_at - interval):
                 return None
             return await self._run_held(job, asked_at)
+
+    async def check_writes(self) -> None:
+        """Return if the engine takes writes; raise UnavailableError if it does not."""
+        now = self._clock.now()
+        if not 0 <= now - self._written_at < _WRITE_CHECK_SEC:
+            await self._leases.touch(now=now)
+            self._written_at = now
 
     async def stop(self) -> None:
         """Break off the runs that `run` started; each gives its lease up."""

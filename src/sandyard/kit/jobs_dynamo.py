@@ -6,6 +6,8 @@ from sandyard.kit.dynamo import ConditionFailedError
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item
 
+_NO_JOB = "write-check"
+
 
 class DynamoJobLeases:
     """`key` gives the key of a job's item, where the table has another than the pool's."""
@@ -76,6 +78,9 @@ class DynamoJobLeases:
             for item in items
             if key.items() <= item.items() and "finished_at" in item
         }
+
+    async def touch(self, *, now: float) -> None:
+        await self._table.update(self._key(_NO_JOB), "SET finished_at = :now", {"now": now})
 
 
 def _key(job: str) -> Item:

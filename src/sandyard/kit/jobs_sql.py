@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database, insert_or_ignore
+from sandyard.kit.sql import Database, insert_or_ignore, upsert
+
+_NO_JOB = "write-check"
 
 
 def job_table(metadata: sa.MetaData) -> sa.Table:
@@ -80,6 +82,15 @@ class SqlJobLeases:
         )
         rows = await self._database.read(lambda connection: connection.execute(statement).all())
         return {row.job: row.finished_at for row in rows}
+
+    async def touch(self, *, now: float) -> None:
+        def work(connection: sa.Connection) -> None:
+            insert = upsert(connection, self._table).values(job=_NO_JOB, finished_at=now)
+            connection.execute(
+                insert.on_conflict_do_update(index_elements=["job"], set_={"finished_at": now})
+            )
+
+        await self._database.write(work)
 
     async def forget_holders(self) -> None:
         """Free every job. Only for a process that has the whole engine to itself."""

@@ -16,8 +16,9 @@ class ElsewhereError(UnavailableError):
     code = "ON_ANOTHER_NODE"
 
     def __init__(self, node: str) -> None:
+        """Without `retry_after`: here the answer stays the same, however long one waits."""
         words = " ".join((type(self).__doc__ or "").split())
-        super().__init__(f"{words} The node is {node}.", details={"node": node})
+        super().__init__(f"{words} The node is {node}.", retry_after=None, details={"node": node})
 
 
 def require_here(

@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -58,7 +59,12 @@ class Database(Protocol):
         ...
 
     async def check(self) -> None:
-        """Return if the engine answers reads and writes."""
+        """Return if the engine answers."""
+        ...
+
+    async def erase_deleted(self) -> None:
+        """What was deleted can't be read from SQLite's files any more, unless a reader was in the
+        way: call it again later. PostgreSQL does so by itself in its own time."""
         ...
 
     async def close(self) -> None: ...
@@ -135,7 +141,6 @@ class SqliteDatabase:
             return [_result_or_error(connection, work) for work in works]
 
     async def check(self) -> None:
-        await self.write(self._write_a_page)
         await self.read(_select_one)
         loop = asyncio.get_running_loop()
         try:
@@ -146,9 +151,18 @@ class SqliteDatabase:
         if inode != self._inode:
             raise UnavailableError(f"The database file {self._path} was replaced under us.")
 
-    def _write_a_page(self, connection: sa.Connection) -> None:
-        """What changes nothing is committed on a full disk too."""
-        connection.exec_driver_sql(f"PRAGMA {self._schema}.user_version = 1")
+    async def erase_deleted(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._writer, self._truncate_wal)
+        except sqlite3.Error as error:
+            raise_unavailable(error, self.name)
+
+    def _truncate_wal(self) -> None:
+        """Outside of a transaction, as SQLite wants it. Pages in the file itself are overwritten
+        when they are deleted."""
+        with closing(self._write_engine.raw_connection()) as connection:
+            connection.cursor().execute(f"PRAGMA {self._schema}.wal_checkpoint(TRUNCATE)")
 
     async def close(self) -> None:
         await self._writes.drain()
@@ -220,6 +234,9 @@ class PostgresDatabase:
 
     async def check(self) -> None:
         await self.read(_select_one)
+
+    async def erase_deleted(self) -> None:
+        pass
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -338,6 +355,7 @@ def _sqlite_engine(path: Path, schema: str, *, begin: str, readers: int) -> sa.E
         connection.execute(f"PRAGMA {schema}.synchronous=FULL")
         connection.execute(f"PRAGMA {schema}.cache_size=-65536")
         connection.execute(f"PRAGMA {schema}.wal_autocheckpoint=8000")
+        connection.execute(f"PRAGMA {schema}.secure_delete=ON")
         connection.execute(f"PRAGMA {schema}.mmap_size=268435456")
         connection.execute("PRAGMA foreign_keys=ON")
         if readers:

@@ -51,6 +51,7 @@ projects = sa.Table(
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("deleted_at", UtcTime),
+    sa.Column("cleared_at", UtcTime),
 )
 
 templates = sa.Table(

@@ -17,7 +17,7 @@ from sandyard.previews.model import (
     record_sandbox,
     to_milliseconds,
 )
-from sandyard.previews.ports import PreviewStore
+from sandyard.previews.ports import AccountLookup, PreviewStore
 from sandyard.previews.providers.errors import PreviewElsewhereError
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
 
@@ -30,10 +30,17 @@ class Attempts:
     node has, until it has surely ended there."""
 
     def __init__(
-        self, store: PreviewStore, provider: PreviewProvider, *, clock: Clock, ttl: timedelta
+        self,
+        store: PreviewStore,
+        provider: PreviewProvider,
+        accounts: AccountLookup,
+        *,
+        clock: Clock,
+        ttl: timedelta,
     ) -> None:
         self._store = store
         self._provider = provider
+        self._accounts = accounts
         self._clock = clock
         self._ttl = ttl
         self._locks = KeyedLocks()
@@ -69,14 +76,16 @@ class Attempts:
         return True
 
     async def record(self, preview: Preview, info: SandboxInfo, cause: Cause) -> bool:
-        """False if its attempt stands no more."""
+        """False if its attempt stands no more, or the account was deactivated meanwhile."""
+        if await self._accounts.deactivated([preview.account_id]):
+            return False
         checked_at = self._now()
         return await self.change(
             preview, lambda it: record_sandbox(it, info, checked_at=checked_at, cause=cause)
         )
 
     async def kill_unless_recorded(self, project_id: str, sandbox: PreviewSandbox) -> None:
-        """For a sandbox whose attempt stands no more: another may have recorded it, or made one."""
+        """For a sandbox that was not recorded: another may have recorded it, or made one."""
         current = await self._store.find(project_id)
         if current is None or not current.has_sandbox(sandbox.sandbox_id):
             await self._provider.kill(sandbox.sandbox_id)

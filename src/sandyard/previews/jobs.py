@@ -16,8 +16,8 @@ from sandyard.previews.erasure import erase_files
 from sandyard.previews.model import Attempt, Preview, end, may_be_running, remove
 from sandyard.previews.ports import (
     AccountLookup,
+    DeletedProjects,
     KnownAttempts,
-    ProjectLookup,
     RemovablePreviews,
 )
 from sandyard.previews.providers.errors import PreviewElsewhereError
@@ -57,7 +57,7 @@ class EndPreviews:
         self,
         store: RemovablePreviews,
         attempts: Attempts,
-        projects: ProjectLookup,
+        projects: DeletedProjects,
         accounts: AccountLookup,
         *,
         clock: Clock,
@@ -81,13 +81,17 @@ class EndPreviews:
             page, place = await self._store.page_of_running(now, after=place, limit=_PAGE)
         return report
 
-    async def run_over_all(self) -> EndReport:
+    async def run_over_deleted(self) -> EndReport:
         """Remove what is kept of deleted projects, with their files."""
         report = EndReport()
         after = ""
-        while page := await self._store.page(after=after, limit=_PAGE):
+        while project_ids := await self._projects.uncleared(after=after, limit=_PAGE):
+            page = await self._store.find_all(project_ids)
             await self._remove_deleted(page, "deleted-projects", report)
-            after = page[-1].project_id
+            kept = {each.project_id for each in await self._store.find_all(project_ids)}
+            await self._projects.clear(set(project_ids) - kept)
+            after = project_ids[-1]
+        await self._store.erase_deleted()
         return report
 
     async def _remove_deleted(

@@ -42,6 +42,17 @@ class ProjectLookup(Protocol):
         ...
 
 
+class DeletedProjects(ProjectLookup, Protocol):
+    async def uncleared(self, *, after: str, limit: int) -> Sequence[str]:
+        """The next deleted projects that are not cleared yet, in the order of their ids; no other
+        is read."""
+        ...
+
+    async def clear(self, project_ids: Collection[str]) -> None:
+        """Nothing is kept of these any more."""
+        ...
+
+
 class AccountLookup(Protocol):
     async def deactivated(self, account_ids: Collection[str]) -> AbstractSet[str]:
         """Those that are deactivated; one that never was is not among them."""
@@ -99,8 +110,13 @@ class KnownAttempts(Protocol):
 
 
 class RemovablePreviews(Protocol):
-    async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
-        """The next ones in the order of their project ids."""
+    async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
+        """Those of the projects that there are."""
+        ...
+
+    async def erase_deleted(self) -> None:
+        """What was deleted can't be read from the engine's files any more, as far as the engine
+        lets this be asked for."""
         ...
 
     async def page_of_running(

@@ -34,7 +34,7 @@ from sandyard.previews.model import (
     shorten_attempt,
     to_milliseconds,
 )
-from sandyard.previews.ports import PreviewStore, Project, ProjectLookup
+from sandyard.previews.ports import AccountLookup, PreviewStore, Project, ProjectLookup
 from sandyard.previews.providers.errors import (
     ProviderTimeoutError,
     ProviderTroubleError,
@@ -55,7 +55,7 @@ from sandyard.previews.status_model import (
 
 _SETTLES_IN = timedelta(seconds=30)
 """How long after a broken-off create a sandbox of it may still turn up at the provider."""
-_ANSWER_WITHIN_SEC = 0.8
+ANSWER_WITHIN_SEC = 0.8
 _SYSTEM = "system"
 """The actor of what the provider told."""
 
@@ -91,6 +91,7 @@ class Previews:
         store: PreviewStore,
         provider: PreviewProvider,
         projects: ProjectLookup,
+        accounts: AccountLookup,
         *,
         clock: Clock,
         policy: PreviewPolicy,
@@ -101,7 +102,7 @@ class Previews:
         self._clock = clock
         self._policy = policy
         self._budgets = FileBudgets(store, projects, policy.file_bytes_per_account)
-        self._attempts = Attempts(store, provider, clock=clock, ttl=policy.ttl)
+        self._attempts = Attempts(store, provider, accounts, clock=clock, ttl=policy.ttl)
         self._locks = KeyedLocks()
         self._checks: set[asyncio.Task[_Checked]] = set()
         self._syncs: SingleFlight[Synced] = SingleFlight()
@@ -180,7 +181,7 @@ class Previews:
         self._checks.add(check)
         check.add_done_callback(self._checked)
         if known.is_stale:
-            await asyncio.wait({check}, timeout=_ANSWER_WITHIN_SEC)
+            await asyncio.wait({check}, timeout=ANSWER_WITHIN_SEC)
             if not check.done():
                 return known, preview
         return await asyncio.shield(check)
@@ -288,7 +289,7 @@ class Previews:
         info = info_of(made, attempt, files_version=version)
         if await self._attempts.record(begun, info, self._cause(actor)):
             return Synced(seen.project_id, info, len(written), version, was_made=True)
-        await self._attempts.kill_unless_recorded(seen.project_id, made)  # we took too long
+        await self._attempts.kill_unless_recorded(seen.project_id, made)
         return None
 
     async def quota(self, account_id: str) -> Quota:

@@ -6,12 +6,15 @@ from typing import Protocol
 from sandyard.kit.events import EventLog
 from sandyard.kit.verification import HistoryReport, verify_gone, verify_history
 from sandyard.previews.model import Preview
-from sandyard.previews.ports import RemovablePreviews
 
 _PAGE = 500
 
 
-class KnownPreviews(RemovablePreviews, Protocol):
+class KnownPreviews(Protocol):
+    async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
+        """The next ones in the order of their project ids."""
+        ...
+
     async def find(self, project_id: str) -> Preview | None: ...
 
 

@@ -29,5 +29,5 @@ class PreviewSettings(Section):
         "new", description="Read `sandbox_info`, or the columns that it replaces."
     )
     preview_sweep_interval_sec: Seconds = Field(
-        60, description="Interval of the jobs `end-previews` and `previews`."
+        30, description="Interval of the jobs `end-previews` and `previews`."
     )

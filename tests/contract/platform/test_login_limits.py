@@ -47,6 +47,7 @@ async def attempt(
         headers={"X-Forwarded-For": f"10.9.9.9, {address}"},
     )
     if answer.status_code == 429:
+        assert answer.json()["error"]["message"].startswith("Too many logins failed.")
         assert 1 <= answer.json()["error"]["retry_after"] <= 60
         assert answer.headers["Retry-After"]
     return IN if answer.status_code == 200 else code_of(answer)
@@ -71,6 +72,17 @@ async def test_failures_of_a_name_from_an_address_are_counted_together(
         assert await attempt(api, name.upper(), STRANGER) == TOO_MANY
     first.clock.advance(60)
     assert await attempt(last, name, STRANGER) == INVALID
+
+
+async def test_failures_of_a_name_do_not_tell_whose_address_it_is(
+    replicas: list[PlatformApi],
+) -> None:
+    [api, *_] = replicas
+    ann = await api.account("Ann")
+    for _ in range(3):
+        await attempt(api, "Ann", STRANGER)
+    assert await attempt(api, "Ann", STRANGER) == TOO_MANY
+    assert await attempt(api, ann.email, STRANGER) == INVALID
 
 
 async def test_a_strangers_failures_do_not_stop_the_owner(replicas: list[PlatformApi]) -> None:

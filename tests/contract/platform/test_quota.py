@@ -40,6 +40,9 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "templates_kept": (0, 1000),
         "sandboxes_kept": (3, 1000),
     }
+    text = (await api.call("GET", "/me/quota", ann)).text
+    for counted in ('"in_use":2,"limit":5}', f'"in_use":{2**53 - 1},', '"in_use":3,"limit":1000}'):
+        assert counted in text, "no count has a decimal point"
     assert await quotas(api, bob) == unused
     for each in boxes:
         await each.end(now)

@@ -7,8 +7,10 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.previews.jobs import EndReport
-from tests.platforms import code_of
+from tests.platforms import code_of, counted_statements
 from tests.preview_apis import PreviewApi
+
+SECRET = "what-nobody-may-read-any-more"
 
 
 async def test_half_a_character_is_no_text(api: PreviewApi) -> None:
@@ -110,6 +112,19 @@ async def test_the_files_of_a_deleted_project_are_removed(api: PreviewApi) -> No
     count = sa.text("SELECT project_id FROM previews.project_files")
     rows = await api.previews.database.read(lambda connection: connection.execute(count).all())
     assert [row.project_id for row in rows] == [kept]
+    with counted_statements() as statements:
+        assert await api.previews.runner.run(jobs["deleted-projects"]) == EndReport()
+    assert not [each for each in statements if "previews.previews" in each], "nobody's are read"
+
+
+async def test_what_a_deleted_project_held_is_in_no_file_of_the_data_dir(api: PreviewApi) -> None:
+    caller = await api.account()
+    deleted = await api.project(caller, small=SECRET, large=SECRET * 1000)
+    assert (await api.call("DELETE", f"/projects/{deleted}", caller)).status_code == 204
+    [job] = [job for job in api.previews.schedule if job.name == "deleted-projects"]
+    await api.previews.runner.run(job)
+    files = [each for each in api.data_dir.rglob("*") if each.is_file()]
+    assert not [each.name for each in files if SECRET.encode() in each.read_bytes()]
 
 
 async def test_of_many_change_sets_at_once_each_makes_a_version(api: PreviewApi) -> None:

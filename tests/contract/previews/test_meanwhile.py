@@ -1,6 +1,7 @@
 """What happens between two steps of a use case does not get lost."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 
 import pytest
 
@@ -18,16 +19,26 @@ Meanwhile = Callable[[], Awaitable[object]]
 
 
 class SlowProvider(E2bProvider):
-    """Something happens between its finding an attempt and its saying so."""
+    """Something happens between its making a sandbox, or finding an attempt, and its saying so."""
 
     meanwhile: Meanwhile | None = None
 
+    async def create(
+        self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
+    ) -> PreviewSandbox:
+        made = await super().create(project_id=project_id, attempt=attempt, files=files, ttl=ttl)
+        await self._do_meanwhile()
+        return made
+
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         found = await super().find_attempt(project_id=project_id, attempt=attempt)
+        await self._do_meanwhile()
+        return found
+
+    async def _do_meanwhile(self) -> None:
         if (meanwhile := self.meanwhile) is not None:
             self.meanwhile = None
             await meanwhile()
-        return found
 
 
 class SlowStore(SqlPreviewStore):
@@ -45,6 +56,19 @@ class SlowStore(SqlPreviewStore):
 @pytest.fixture
 def provider(double: E2bDouble) -> SlowProvider:
     return SlowProvider(API_KEY, api_url=double.url, sandbox_url=double.url, timeouts=QUICK)
+
+
+async def test_an_account_that_is_deactivated_during_a_sync_gets_no_sandbox(
+    api: PreviewApi, double: E2bDouble, provider: SlowProvider
+) -> None:
+    admin, caller = await api.admin(), await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    provider.meanwhile = lambda: api.post(f"/admin/users/{caller.account_id}/deactivate", admin)
+    previews = another_replica(api, provider)
+    with pytest.raises(PreviewBusyError):
+        await previews.sync(project, account_id=caller.account_id, actor="account:1")
+    assert double.calls["create"] == 1
+    assert double.boxes == []
 
 
 async def test_a_project_that_is_archived_during_a_sync_gets_no_sandbox(

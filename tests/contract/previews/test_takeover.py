@@ -14,6 +14,8 @@ from sandyard.kit.migrations import Migrations
 from sandyard.kit.sql import Database, open_database
 from sandyard.kit.sql_types import UtcTime
 from sandyard.kit.transitions import Cause
+from sandyard.platform.entities import platform_transitions
+from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.schema import MIGRATIONS as PLATFORM
 from sandyard.previews.model import Attempt, Preview, SandboxInfo, abandon_attempt, iso
 from sandyard.previews.stores.sql import MIGRATIONS as PREVIEWS
@@ -49,6 +51,7 @@ FILES = [
     (RUNNING, "index.html", b"hello \x00\xff", False, 1),
     (RUNNING, "gone.css", b"", True, 2),
     (ONLY_FILES, "b.txt", "ä".encode(), False, 1),
+    (DELETED, "secret.txt", b"what-nobody-may-read-any-more", False, 1),
 ]
 EXPECTED = {
     RUNNING: Preview(RUNNING, OWNER, MADE, INFO, None, 2, CHECKED, sequence=8),
@@ -155,6 +158,22 @@ async def test_everything_is_there_whichever_is_upgraded_first(
         assert files == [("index.html", b"hello \x00\xff", 1)]
         assert await store.changes_since(RUNNING, 1) == ({}, ["gone.css"], 2)
         assert [f.content for f in await store.files(ONLY_FILES)] == ["ä".encode()]
+
+
+async def test_the_files_of_deleted_projects_are_removed_where_they_were_too(
+    engines: Engines,
+) -> None:
+    await at_version_0_1_0(engines)
+    for migrations in (PLATFORM, PREVIEWS):
+        await engines.upgrade(migrations)
+    async with engines.open("platform") as database:
+        store = SqlProjectStore(database, platform_transitions(database))
+        assert await store.uncleared_projects(after="", limit=9) == [DELETED]
+        await store.clear_projects([DELETED], at=LATER)
+        assert await store.uncleared_projects(after="", limit=9) == []
+        statement = sa.select(PROJECT_FILES.c.project_id).distinct()
+        left = await database.read(lambda c: c.execute(statement).scalars().all())
+        assert set(left) == {RUNNING, ONLY_FILES}
 
 
 @pytest.mark.parametrize("is_finished", [False, True])

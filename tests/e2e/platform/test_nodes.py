@@ -38,7 +38,7 @@ async def nodes(postgres_url: str, tmp_path: Path) -> Nodes:
     settings = {
         "DATABASE_URL": url,
         "DATABASE_POOL_SIZE": "4",
-        "PARTS": "platform",
+        "PARTS": "platform,previews",
         "QUOTA_SANDBOXES": "1",
         "ENDS_INTERVAL_SEC": "0.5",
         "RECONCILE_INTERVAL_SEC": "1",
@@ -61,18 +61,39 @@ def kill_for_good(server: ServerProcess) -> None:
         process.wait(10)
 
 
-def start(person: Person, sandbox_id: str) -> None:
-    url = person.call("POST", f"/sandboxes/{sandbox_id}/start")["preview_url"]
+def start(person: Person, sandbox_id: str) -> str:
+    url: str = person.call("POST", f"/sandboxes/{sandbox_id}/start")["preview_url"]
     assert httpx.get(url).status_code == 200
+    return url
+
+
+def write_file(server: ServerProcess, sandbox_id: str, text: str) -> None:
+    """As the program that runs of it there would."""
+    held = server.data_dir / "runtime/held/sandbox" / sandbox_id
+    [workspace] = held.glob("*/workspace")
+    (workspace / "public/mine.txt").write_text(text)
+
+
+def new_preview(person: Person) -> str:
+    """Its project; the preview runs where the person is."""
+    project: str = person.call("POST", "/projects", {"name": "site"}, expect=201)["project_id"]
+    files = {"files": [{"path": "index.html", "content": "hello"}]}
+    person.call("PUT", f"/projects/{project}/files", files)
+    person.call("POST", f"/projects/{project}/sync")
+    return project
+
+
+def previews_on(server: ServerProcess) -> list[Path]:
+    return list((server.data_dir / "runtime/held").glob("preview/*/*"))
 
 
 def look(person: Person, sandbox_id: str) -> Any:
     return person.call("GET", f"/sandboxes/{sandbox_id}")
 
 
-def is_elsewhere(person: Person, path: str, node: str) -> None:
-    error = person.call("POST", f"/sandboxes/{path}", expect=503)["error"]
-    assert (error["code"], error["details"]) == ("SANDBOX_ELSEWHERE", {"node": node})
+def is_elsewhere(person: Person, path: str, node: str, *, code: str = "SANDBOX_ELSEWHERE") -> None:
+    error = person.call("POST", path, expect=503)["error"]
+    assert (error["code"], error["details"]) == (code, {"node": node})
     assert node in error["message"]
 
 
@@ -95,24 +116,30 @@ def test_what_a_dead_node_held_ends_costs_no_more_and_is_not_lost(nodes: Nodes) 
             kept, new = new_sandbox(ann, "kept"), new_sandbox(ann, "new")
             lost = new_sandbox(ann, "lost", max_running_seconds=LONGEST_SEC)
             start(ann, kept)
+            write_file(one, kept, "kept")
             stopped = ann.call("POST", f"/sandboxes/{kept}/stop")
-            is_elsewhere(elsewhere, f"{kept}/start", node_of(one))
+            is_elsewhere(elsewhere, f"/sandboxes/{kept}/start", node_of(one))
+            sync = f"/projects/{new_preview(ann)}/sync"
+            is_elsewhere(elsewhere, sync, node_of(one), code="PREVIEW_ELSEWHERE")
+            assert (len(previews_on(one)), previews_on(other)) == (1, [])
             start(ann, lost)
+            write_file(one, lost, "lost")
             full = elsewhere.call("POST", f"/sandboxes/{new}/start", expect=409)
             assert full["error"]["code"] == "QUOTA_EXCEEDED"
             kill_for_good(one)
         node = node_of(one)
-        is_elsewhere(elsewhere, f"{lost}/stop", node)
+        is_elsewhere(elsewhere, f"/sandboxes/{lost}/stop", node)
         ended = ends_at_its_deadline(elsewhere, lost, node)
         start(elsewhere, new)
         elsewhere.call("POST", f"/sandboxes/{new}/stop")
         for sandbox_id in (kept, lost):
-            is_elsewhere(elsewhere, f"{sandbox_id}/start", node)
+            is_elsewhere(elsewhere, f"/sandboxes/{sandbox_id}/start", node)
         assert (look(elsewhere, kept), look(elsewhere, lost)) == (stopped, ended)
         with nodes.serve("one") as again:
             ann.url = again.url
             until(lambda: look(ann, lost)["snapshot_bytes"])
             assert look(ann, lost)["cost"] == ended["cost"]
-            for sandbox_id in (kept, lost):
-                start(ann, sandbox_id)
+            for sandbox_id, text in ((kept, "kept"), (lost, "lost")):
+                url = start(ann, sandbox_id)
+                assert httpx.get(f"{url}/mine.txt").text == text
                 ann.call("POST", f"/sandboxes/{sandbox_id}/stop")

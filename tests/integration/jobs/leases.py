@@ -69,6 +69,7 @@ class Leases:
         self._look = look
         self.release = real.release
         self.finished = real.finished
+        self.touch = real.touch
 
     @classmethod
     def like(cls, leases: "Leases") -> Self:

@@ -44,6 +44,13 @@ class TestLeases:
         for job in ("sync", "cleanup", "expiry"):
             assert await leases.acquire(job, holder="a", now=100, held_until=160)
 
+    async def test_a_touch_is_written_again_and_is_no_job(self, leases: Leases) -> None:
+        await leases.take("a", now=100, held_until=160)
+        for now in (100.0, 200.0):
+            await leases.touch(now=now)
+            assert await leases.finished([NAME, "write-check"]) == {"write-check": now}
+        assert (await leases.row()).holder == "a"
+
     async def test_the_holder_alone_renews(self, leases: Leases) -> None:
         assert not await leases.renew(NAME, holder="a", held_until=500)
         await leases.take("a", now=100, held_until=160)

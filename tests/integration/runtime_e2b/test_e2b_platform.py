@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from pydantic import SecretStr
 
 from sandyard.bootstrap.previews import open_provider
+from sandyard.kit.errors import UnavailableError
+from sandyard.previews.providers.errors import ProviderRateLimitedError
 from sandyard.settings import SettingsError
 from tests.clocks import RunningClock
 from tests.e2b_double import API_KEY
@@ -23,16 +26,19 @@ from tests.sandboxes import act, add_sandbox, add_template, look
 AT_E2B = {"sandbox_runtime": "e2b"}
 
 
-@pytest.fixture
-async def api(double: E2bMachines, tmp_path: Path) -> AsyncIterator[PlatformApi]:
-    (tmp_path / "data").mkdir()
-    e2b = {
+def e2b_at(double: E2bMachines) -> dict[str, Any]:
+    return {
         "e2b_api_key": SecretStr(API_KEY),
         "e2b_api_url": double.url,
         "e2b_sandbox_url": double.url,
     }
+
+
+@pytest.fixture
+async def api(double: E2bMachines, tmp_path: Path) -> AsyncIterator[PlatformApi]:
+    (tmp_path / "data").mkdir()
     async with platform_api(
-        None, tmp_path / "data", RunningClock(), sandboxes=AT_E2B, e2b=e2b
+        None, tmp_path / "data", RunningClock(), sandboxes=AT_E2B, e2b=e2b_at(double)
     ) as api:
         yield api
 
@@ -144,6 +150,24 @@ async def test_previews_stay_where_they_were_set_to(api: PlatformApi, tmp_path: 
         assert made.preview_url.startswith("http://127.0.0.1:")
     finally:
         await provider.kill(made.sandbox_id)
+
+
+async def test_after_a_refusal_neither_sandboxes_nor_previews_ask_e2b(
+    api: PlatformApi, double: E2bMachines
+) -> None:
+    settings = platform_settings(None, e2b=e2b_at(double))
+    at_e2b = settings.previews.model_copy(update={"preview_provider": "e2b"})
+    provider = open_provider(replace(settings, previews=at_e2b), api.part)
+    double.inject("rate_limited", "list", times=1, retry_after=17)
+    with pytest.raises(UnavailableError):
+        await api.part.wired.runtime.check()
+    double.reset_counts()
+    with pytest.raises(UnavailableError):
+        await api.part.wired.runtime.check()
+    with pytest.raises(ProviderRateLimitedError) as refused:
+        await provider.find_attempt(project_id="prj-a", attempt="1")
+    assert refused.value.retry_after in (16, 17)
+    assert not double.calls
 
 
 async def test_without_a_key_it_does_not_begin(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`sandyard restore`."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -37,3 +38,4 @@ def command(file: Path, data_dir: Path, same_node: bool) -> None:
     for line in summary(restored.manifest):
         click.echo(line)
     click.echo(f"{place}: restored as of {about['made_at']}, node {restored.node}")
+    click.echo(f"next: sandyard serve --data-dir {shlex.quote(str(place))}")

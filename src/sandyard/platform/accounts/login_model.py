@@ -2,7 +2,8 @@
 
 Failures are counted for each pair of login and network, so that a stranger's never stop the owner
 elsewhere. All failures of one network, and of one login from anywhere, have limits too; these do
-not hold where the account has logged in before.
+not hold where the account has logged in before. A login counts as it was typed: counted by account,
+the refusal of a name would tell which address it has.
 """
 
 import hashlib
@@ -86,7 +87,10 @@ def admit_attempt(
         if failures.count >= limits.of(each).amount
     ]
     if waits:
-        raise RateLimitedError(retry_after=math.ceil(max(waits).total_seconds()))
+        raise RateLimitedError(
+            "Too many logins failed. Wait `retry_after` seconds.",
+            retry_after=math.ceil(max(waits).total_seconds()),
+        )
     begun = {each: Failures(0, now + limits.of(each).window) for each in counters}
     return {each: _with(failures, 1) for each, failures in (begun | there).items()}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from sandyard.kit.events import Event
@@ -34,6 +35,15 @@ class ProjectStore(Protocol):
 
     async def deleted_projects(self, project_ids: Collection[str]) -> AbstractSet[str]:
         """Those that were deleted, of whatever account; one that never was is not among them."""
+        ...
+
+    async def uncleared_projects(self, *, after: str, limit: int) -> Sequence[str]:
+        """The next deleted projects of which other parts may keep something, in the order of their
+        ids; no other row is read."""
+        ...
+
+    async def clear_projects(self, project_ids: Collection[str], *, at: datetime) -> None:
+        """Other parts keep nothing of these any more, and neither do version 0.1.0's tables."""
         ...
 
     async def read_budget(self, about: Budget) -> Budget: ...

@@ -1,10 +1,10 @@
 """The use cases of projects. Each reads the clock once."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
-from sandyard.kit.clock import Clock
+from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
@@ -93,6 +93,16 @@ class Projects:
     async def deleted(self, project_ids: Collection[str]) -> AbstractSet[str]:
         """Those that were deleted, of whatever account; one that never was is not among them."""
         return await self._store.deleted_projects(project_ids) if project_ids else frozenset()
+
+    async def uncleared(self, *, after: str, limit: int) -> Sequence[str]:
+        """The next deleted projects of which other parts may keep something, in the order of their
+        ids; no other is read."""
+        return await self._store.uncleared_projects(after=after, limit=limit)
+
+    async def clear(self, project_ids: Collection[str]) -> None:
+        """Other parts keep nothing of these deleted projects any more."""
+        if project_ids:
+            await self._store.clear_projects(project_ids, at=utc_time(self._clock.now()))
 
     async def update(
         self, principal: Principal, project_id: str, changes: ProjectChanges

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 PROJECTS = EntityTable(Project, projects)
 _project = projects.c
+_UNCLEARED = sa.and_(_project.deleted_at.is_not(None), _project.cleared_at.is_(None))
+_OLD_FILES = sa.table("project_files", sa.column("project_id", sa.String), schema=projects.schema)
+"""Where version 0.1.0 kept the files of projects."""
 _ORDER = {
     ProjectSort.NEWEST: (_project.created_at, True),
     ProjectSort.OLDEST: (_project.created_at, False),
@@ -84,6 +88,30 @@ class SqlProjectStore:
         )
         rows = await self._database.read(lambda connection: connection.execute(statement).all())
         return {row.project_id for row in rows}
+
+    async def uncleared_projects(self, *, after: str, limit: int) -> Sequence[str]:
+        statement = (
+            sa.select(_project.project_id)
+            .where(_UNCLEARED, _project.project_id > after)
+            .order_by(_project.project_id)
+            .limit(limit)
+        )
+        return await self._database.read(lambda c: c.execute(statement).scalars().all())
+
+    async def clear_projects(self, project_ids: Collection[str], *, at: datetime) -> None:
+        cleared = (
+            projects.update()
+            .where(_UNCLEARED, _project.project_id.in_(project_ids))
+            .values(cleared_at=at)
+        )
+        old_files = sa.delete(_OLD_FILES).where(_OLD_FILES.c.project_id.in_(project_ids))
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(cleared)
+            connection.execute(old_files)
+
+        await self._database.write(work)
+        await self._database.erase_deleted()
 
     async def page_of_projects(
         self,

@@ -7,6 +7,6 @@ from dataclasses import dataclass
 class ResourceQuota:
     resource: str
     """Its name says the unit, unless it is counted."""
-    in_use: float
-    limit: float | None
+    in_use: int | float
+    limit: int | float | None
     """None if there is none."""

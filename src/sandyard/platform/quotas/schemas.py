@@ -15,8 +15,8 @@ class ResourceQuotaAnswer(BaseModel):
         " `snapshot_bytes` of kept files, `projects_kept`, `templates_kept` and `sandboxes_kept`,"
         " running or not, `file_bytes` of projects, …"
     )
-    in_use: float
-    limit: float | None = Field(description="Null if there is none")
+    in_use: int | float
+    limit: int | float | None = Field(description="Null if there is none")
 
 
 class QuotasAnswer(BaseModel):

@@ -77,7 +77,7 @@ class NeverStartedError(ConflictError):
 
 
 class SandboxElsewhereError(ElsewhereError):
-    """Another node runs this sandbox or has its files. Ask the server there; nothing was
-    changed."""
+    """Another node runs this sandbox or has its files. Ask the server there; if it is gone for
+    good, an admin calls `POST /api/v1/admin/sandboxes/{id}/end`. Nothing was changed."""
 
     code = "SANDBOX_ELSEWHERE"

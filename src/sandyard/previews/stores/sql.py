@@ -1,6 +1,6 @@
 """Previews on SQLite or PostgreSQL."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,6 +52,16 @@ class SqlPreviewStore:
             return None if row is None else columns.table.preview(row)
 
         return await self._with_columns(self._database.read, work)
+
+    async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
+        def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:
+            rows = connection.execute(columns.select.where(_preview.project_id.in_(project_ids)))
+            return [columns.table.preview(row) for row in rows]
+
+        return await self._with_columns(self._database.read, work)
+
+    async def erase_deleted(self) -> None:
+        await self._database.erase_deleted()
 
     async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
         def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:

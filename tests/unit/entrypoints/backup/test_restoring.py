@@ -100,6 +100,22 @@ def test_a_new_node_takes_over_everything_but_what_runs(data: Path, tmp_path: Pa
     assert (tmp_path / "new" / "node").read_text() == restored.node != "n1"
 
 
+def test_a_restore_tells_how_far_it_is(data: Path, tmp_path: Path) -> None:
+    file = back_up(data)
+    told: dict[tuple[str, int | None], list[int]] = {}
+
+    @contextmanager
+    def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        yield told.setdefault((what, total), []).append
+
+    restore_backup(file, tmp_path / "new", same_node=False, counting=counting)
+    size = file.stat().st_size
+    assert list(told) == [("check", size), ("restore", size)]
+    for done in told.values():
+        assert done == sorted(done)
+        assert done[-1] == size
+
+
 def test_the_same_node_also_takes_over_what_runs(data: Path, tmp_path: Path) -> None:
     restored = restore(back_up(data), tmp_path / "new", same_node=True)
     assert restored.node == "n1"
