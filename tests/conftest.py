@@ -1,5 +1,6 @@
 """Fixtures that every kind of test shares."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from tests.engines import (
     postgres_folder,
     postgres_server,
 )
+
+# A run in the background of a shell ignores SIGINT, and so would the servers that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile(

@@ -110,7 +110,9 @@ def test_an_interrupted_fleet_takes_its_key_away_too(
     telemetry: ServerProcess, tmp_path: Path
 ) -> None:
     before = acknowledged(telemetry)
-    fleet = start("--url", telemetry.url, "--rate", "50", tmp_path=tmp_path)
+    fleet = start(
+        *("--url", telemetry.url, "--rate", "50", "--readings", "100000"), tmp_path=tmp_path
+    )
     _wait_for(telemetry, at_least=before + 1)
     assert len(_active_keys(telemetry)) == 1
     fleet.send_signal(signal.SIGINT)
