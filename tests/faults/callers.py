@@ -6,38 +6,68 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 import orjson
 
 from tests.faults.cluster import ADMIN_TOKEN, TRACK_TOKEN, Replica
-from tests.faults.history import Attempt, History
+from tests.faults.history import EXTENSION_MINUTES, Attempt, History
 
-_PATIENCE_SEC = 12.0
+_PATIENCE_SEC = 60.0
+"""For one operation with all its tries, also on a busy machine."""
 _TRY_SEC = 10.0
 _WEIGHTS = {
-    "fresh": 32,
+    "fresh": 26,
     "race": 6,
-    "repeat": 24,
+    "wait": 6,
+    "queue": 8,
+    "leave": 1,
+    "repeat": 22,
     "mark": 14,
+    "extend": 10,
+    "replace": 7,
+    "member": 6,
+    "waiting member": 3,
+    "reserve": 4,
+    "cancel": 1,
     "stranger": 2,
-    "get": 10,
-    "quarantine": 4,
-    "restore": 4,
+    "get": 8,
+    "quarantine": 3,
+    "restore": 3,
+    "hold": 2,
     "release": 3,
 }
-_JOBS = ("expire", "cleanup", "expire", "cleanup", "sync")
+COURSE = "course-"
+"""How the tracks begin that reservations are for."""
+RESERVED_SEC = 15
+_JOBS = ("expire", "sync", "cleanup", "sync")
+_WAIT_SEC = 3
+_POLLS = 6
+"""So often a track asks for its ticket before it gives up."""
 _PATHS = {
     "mark": "/v1/sandboxes/{}/mark-for-deletion",
+    "extend": "/v1/sandboxes/{}/extend",
+    "replace": "/v1/sandboxes/{}/replace",
     "get": "/v1/sandboxes/{}",
+    "reserve": "/v1/admin/reservations",
+    "cancel": "/v1/admin/reservations/{}",
     "quarantine": "/v1/admin/sandboxes/{}/quarantine",
     "restore": "/v1/admin/sandboxes/{}/restore",
     "release": "/v1/admin/sandboxes/{}/release",
+    "hold": "/v1/admin/sandboxes/{}/hold",
     "allocate": "/v1/allocate",
+    "wait": "/v1/allocate",
+    "queue": "/v1/queue",
+    "leave": "/v1/queue",
     "cleanup": "/v1/admin/cleanup",
     "expire": "/v1/admin/expire",
     "sync": "/v1/admin/sync",
 }
+
+
+_OPERATOR = ("reserve", "cancel", "restore", "quarantine", "hold")
+_METHODS = {"get": "GET", "leave": "DELETE", "cancel": "DELETE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +78,12 @@ class Operation:
     track: str = ""
     key: str = ""
     sandbox_id: str = ""
+    """Or the reservation's id, where it is about one."""
+    urgency: int | None = None
+
+    @property
+    def method(self) -> str:
+        return _METHODS.get(self.kind, "POST")
 
     @property
     def path(self) -> str:
@@ -56,9 +92,25 @@ class Operation:
     @property
     def headers(self) -> dict[str, str]:
         if not self.track:
-            return {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+            key = {"Idempotency-Key": self.key} if self.key else {}
+            return {"Authorization": f"Bearer {ADMIN_TOKEN}"} | key
         headers = {"Authorization": f"Bearer {TRACK_TOKEN}", "X-Track-ID": self.track}
+        if self.kind == "wait":
+            headers["Prefer"] = f"wait={_WAIT_SEC}"
+        if self.urgency is not None:
+            headers["Priority"] = f"u={self.urgency}"
         return headers | ({"Idempotency-Key": self.key} if self.key else {})
+
+    @property
+    def body(self) -> dict[str, Any] | None:
+        match self.kind:
+            case "extend":
+                return {"minutes": EXTENSION_MINUTES}
+            case "replace" | "hold":
+                return {"reason": "it does not answer"}
+            case "reserve":
+                return {"count": 2, "track_prefix": COURSE, "to": int(time.time()) + RESERVED_SEC}
+        return None
 
 
 @dataclass(slots=True)
@@ -73,6 +125,7 @@ class Callers:
     unanswered: int = 0
     leases: list[tuple[str, str, str]] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
+    reservations: list[str] = field(default_factory=list)
 
     async def run(self, operations: int, *, at_once: int = 20) -> None:
         timeout = aiohttp.ClientTimeout(total=_TRY_SEC)
@@ -105,25 +158,57 @@ class Callers:
 
     def _operations(self, choice: str, rng: random.Random, new_track: str) -> list[Operation]:
         key = rng.choice(["key-a", "key-b", new_track])
-        track, old_key, sandbox_id = self._known_lease(rng) or (new_track, key, "")
+        lease = self._known_lease(rng)
+        if lease and (about := self._about(choice, lease, rng, new_track)):
+            return about
+        if choice in _OPERATOR:
+            return self._of_operator(choice, rng, new_track)
         match choice:
-            case "fresh":
-                return [Operation("allocate", new_track, key)]
             case "race":
                 return [Operation("allocate", new_track, key)] * 3
-            case "repeat":
-                return [Operation("allocate", track, old_key)]
-            case "mark" | "get" if sandbox_id:
-                return [Operation(choice, track, sandbox_id=sandbox_id)]
-            case "stranger" if sandbox_id:
-                return [Operation("mark", "stranger", sandbox_id=sandbox_id)]
-            case "release" if sandbox_id:
-                return [Operation("release", sandbox_id=sandbox_id)]
-            case "quarantine":
-                return [Operation("quarantine", sandbox_id=rng.choice(self.sandbox_ids))]
+            case "wait" | "queue":
+                return [Operation(choice, new_track, key, urgency=rng.choice([None, 1]))]
+            case "waiting member":
+                return [Operation("wait", f"{COURSE}{new_track}", key)]
+            case "member":
+                return [Operation("allocate", f"{COURSE}{new_track}", key)]
+            case "leave":
+                return [Operation("queue", new_track, key), Operation("leave", new_track, key)]
+        return [Operation("allocate", new_track, key)]
+
+    def _of_operator(self, choice: str, rng: random.Random, new_key: str) -> list[Operation]:
+        match choice:
+            case "reserve":
+                return [Operation("reserve", key=new_key)]
+            case "cancel" if self.reservations:
+                return [Operation("cancel", sandbox_id=rng.choice(self.reservations))]
             case "restore" if self.quarantined:
                 return [Operation("restore", sandbox_id=rng.choice(self.quarantined))]
-        return [Operation("allocate", new_track, key)]
+            case "quarantine" | "hold":
+                return [Operation(choice, sandbox_id=rng.choice(self.sandbox_ids))]
+        return []
+
+    def _about(
+        self, choice: str, lease: tuple[str, str, str], rng: random.Random, new_key: str
+    ) -> list[Operation]:
+        """What is done with a lease that is known; nothing if the choice is about others."""
+        track, key, sandbox_id = lease
+        match choice:
+            case "repeat":
+                return [Operation("allocate", track, key)]
+            case "mark" | "get":
+                return [Operation(choice, track, sandbox_id=sandbox_id)]
+            case "extend" if rng.random() < 0.5:  # one that has little time left to add
+                return [Operation("extend", track, f"{new_key}-{n}", sandbox_id) for n in "ab"]
+            case "extend":
+                return [Operation("extend", track, new_key, sandbox_id)] * rng.choice([1, 2])
+            case "replace":
+                return [Operation("replace", track, key, sandbox_id)] * rng.choice([1, 2])
+            case "stranger":
+                return [Operation("mark", "stranger", sandbox_id=sandbox_id)]
+            case "release":
+                return [Operation("release", sandbox_id=sandbox_id)]
+        return []
 
     def _known_lease(self, rng: random.Random) -> tuple[str, str, str] | None:
         """One of the latest mostly: those are live."""
@@ -135,24 +220,29 @@ class Callers:
         self, http: aiohttp.ClientSession, operation: Operation, rng: random.Random
     ) -> None:
         deadline = time.monotonic() + _PATIENCE_SEC
+        polls = 0
         while time.monotonic() < deadline:
             attempt = await self._try(http, operation, rng.choice(self.replicas))
             self.history.add(attempt)
             if attempt.status is not None and attempt.status < 500:
                 self._learn(attempt)
-                return
+                polls += 1
+                if attempt.status != 202 or polls == _POLLS:
+                    return
+                await asyncio.sleep(0.5)
             await asyncio.sleep(rng.uniform(0.05, 0.3))
         self.unanswered += 1
 
     async def _try(
         self, http: aiohttp.ClientSession, operation: Operation, replica: Replica
     ) -> Attempt:
-        method = "GET" if operation.kind == "get" else "POST"
         status, body, sent_at = None, b"{}", time.time()
         try:
             url = replica.url + operation.path
-            async with http.request(method, url, headers=operation.headers) as answer:
-                body = await answer.read()
+            async with http.request(
+                operation.method, url, headers=operation.headers, json=operation.body
+            ) as answer:
+                body = await answer.read() or b"{}"
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError):
             body = b"{}"
@@ -172,3 +262,5 @@ class Callers:
             self.leases.append((attempt.track, attempt.key, attempt.body["sandbox_id"]))
         elif attempt.kind == "quarantine" and attempt.status == 200:
             self.quarantined.append(attempt.sandbox_id)
+        elif attempt.kind == "reserve" and attempt.status == 201:
+            self.reservations.append(attempt.body["reservation_id"])

@@ -9,6 +9,10 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.errors import UnavailableError
 from tests.pools import NOW
 
+AT_ONCE = 90
+"""Few enough that each claim keeps its deadline on a busy machine: one that does not counts its
+candidate as lost."""
+
 
 async def claim_until_answered(store: DynamoPoolStore, track: str) -> Claimed | None:
     """As a caller does, who asks again when a busy machine did not answer in time."""
@@ -18,12 +22,16 @@ async def claim_until_answered(store: DynamoPoolStore, track: str) -> Claimed | 
 
 
 async def claim_all(
-    stores: Sequence[DynamoPoolStore], tracks: int, *, prefix: str = "t"
+    stores: Sequence[DynamoPoolStore], tracks: int, *, prefix: str = "t", at_once: int = AT_ONCE
 ) -> list[Claimed | None]:
-    """So many tracks at once, spread over the stores."""
-    return await asyncio.gather(
-        *(claim_until_answered(stores[n % len(stores)], f"{prefix}{n}") for n in range(tracks))
-    )
+    """So many tracks, spread over the stores, a bounded number of them at a time."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def claim(number: int) -> Claimed | None:
+        async with slots:
+            return await claim_until_answered(stores[number % len(stores)], f"{prefix}{number}")
+
+    return await asyncio.gather(*map(claim, range(tracks)))
 
 
 def sandboxes(claims: list[Claimed | None]) -> set[str]:

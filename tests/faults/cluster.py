@@ -1,4 +1,4 @@
-"""Replicas of the server on one table, behind the fault proxy, that are killed and come back."""
+"""Replicas of the server on one engine, and the fault proxy of DynamoDB, that come and go."""
 
 import asyncio
 import os
@@ -14,22 +14,29 @@ from typing import Any
 import httpx
 
 from sandyard.entrypoints.server import free_port
-from tests.engines import AWS_ENVIRONMENT
 from tests.servers import run_sandyard, wait_until_ready
 
 LAB_SEC = 9
+LEASE_MAX_SEC = 90
 TRACK_TOKEN = "track-token"
 ADMIN_TOKEN = "admin-token"
 
 _SETTINGS = {
-    "POOL_STORE": "dynamodb",
+    "PARTS": "broker",
     "BROKER_API_TOKEN": TRACK_TOKEN,
     "BROKER_ADMIN_TOKEN": ADMIN_TOKEN,
     "CSP_API_TOKEN": "none",
     "LAB_DURATION_HOURS": str(LAB_SEC / 3600),
+    "LEASE_MAX_HOURS": str(LEASE_MAX_SEC / 3600),
     "GRACE_PERIOD_MINUTES": "0.02",
     "CLEANUP_INTERVAL_SEC": "4",
     "AUTO_EXPIRY_INTERVAL_SEC": "4",
+    "QUEUE_INTERVAL_SEC": "1",
+    "QUEUE_TICKET_TTL_SEC": "5",
+    "PROBE_INTERVAL_SEC": "2",
+    "PROBE_THRESHOLD": "1",
+    "RESERVATIONS_INTERVAL_SEC": "1",
+    "POOL_MAX_TOTAL": "100000",
     "JOB_LEASE_SEC": "3",
     "DELETION_BACKOFF_BASE_SEC": "1",
     "LOG_LEVEL": "WARNING",
@@ -49,9 +56,13 @@ class Replica:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def data_dir(self) -> Path:
+        return self.folder / str(self.port)
+
     async def start(self) -> None:
         self.process = run_sandyard(
-            *("serve", "--port", str(self.port), "--data-dir", str(self.folder / str(self.port))),
+            *("serve", "--port", str(self.port), "--data-dir", str(self.data_dir)),
             environment=self.environment,
             log=self.folder / f"replica-{self.port}.log",
         )
@@ -122,16 +133,10 @@ async def proxy_process(engine_url: str, *, seed: int) -> AsyncIterator[Proxy]:
 
 @asynccontextmanager
 async def replicas(
-    count: int, *, folder: Path, engine_url: str, table: str, provider_url: str
+    count: int, *, folder: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[list[Replica]]:
     """So many of them, all ready; whatever became of them, none is left at the end."""
-    environment = _SETTINGS | AWS_ENVIRONMENT
-    environment |= {
-        "DDB_ENDPOINT_URL": engine_url,
-        "DDB_TABLE_NAME": table,
-        "CSP_BASE_URL": provider_url,
-    }
-    all_of_them = [Replica(folder, environment) for _ in range(count)]
+    all_of_them = [Replica(folder, {**_SETTINGS, **environment}) for _ in range(count)]
     try:
         await asyncio.gather(*(each.start() for each in all_of_them))
         yield all_of_them

@@ -1,18 +1,22 @@
-"""What callers sent and were answered, and whether it can be true beside what the table holds."""
+"""What callers sent and were answered, and whether it can be true beside what the pool holds."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from sandyard.broker.model import Status
-from sandyard.kit.dynamo_values import Item
+from sandyard.broker.model import Sandbox, Status
+from tests.faults.stock import Stock
 
-ENDING = ("mark", "release")
+ASKING = ("allocate", "wait", "queue")
+ENDING = ("mark", "release", "replace", "hold")
+EXTENSION_MINUTES = 1
+"""By how much each call extends a lease."""
 INDEX_LAG_SEC = 10
 """A row that is older than this is in every index; so is what happened to it before."""
 
@@ -39,7 +43,7 @@ class Attempt:
 
     @property
     def is_lease(self) -> bool:
-        return self.kind == "allocate" and self.status in (200, 201)
+        return self.kind in (*ASKING, "replace") and self.status in (200, 201)
 
 
 @dataclass(slots=True)
@@ -66,22 +70,30 @@ class _Told:
     ends_from: float
     """The earliest instant at which it may have ended."""
     times_new: int = 0
+    ends: set[int] = field(default_factory=set)
+    """Every end that was told of it."""
+
+    @property
+    def expires_at(self) -> int:
+        """The latest end that was told: until then it is live, unless it was ended."""
+        return max(self.ends)
 
 
 def check(
     history: History,
-    table: Sequence[Item],
+    stock: Stock,
     *,
     listed: Collection[str] | None = None,
     read_at: float = 0,
+    longest_sec: float = inf,
 ) -> list[str]:
     """Everything that cannot be, in sentences; `listed` are the provider's own ids at the end.
 
-    `read_at` is when the table was read, if that was long after the last answer: leases end
-    meanwhile.
+    `read_at` is when the pool was read, if that was long after the last answer: leases end
+    meanwhile. `longest_sec` is how long a lease may last.
     """
-    stock = _Stock(table)
     told, problems = _leases(history)
+    problems += _wrong_ends(history, told, longest_sec)
     problems += _two_live(told)
     problems += _lost(told, stock, history, read_at)
     problems += _inconsistent(stock)
@@ -91,41 +103,48 @@ def check(
     return problems
 
 
-class _Stock:
-    """The table, sorted by kind of item."""
-
-    def __init__(self, table: Sequence[Item]) -> None:
-        self.rows = {i["sandbox_id"]: i for i in table if i["PK"].startswith("SBX#")}
-        self.gone = {i["sandbox_id"]: i for i in table if i["PK"].startswith("GONE#")}
-        self.leases = {i["PK"]: i for i in table if i["PK"].startswith("LEASE#")}
-
-
 def _leases(history: History) -> tuple[dict[str, _Told], list[str]]:
     told: dict[str, _Told] = {}
     problems: list[str] = []
-    for answer in history.of("allocate"):
+    for answer in history.of(*ASKING, "replace"):
         if not answer.is_lease:
             continue
         owner, body = (answer.track, answer.key), answer.body
         sandbox_id = body["sandbox_id"]
-        known = told.setdefault(
-            sandbox_id, _Told(owner, body, answer.answered_at, body["expires_at"])
-        )
+        known = told.setdefault(sandbox_id, _Told(owner, body, answer.answered_at, 0))
         known.known_from = min(known.known_from, answer.answered_at)
         known.times_new += answer.status == 201
+        known.ends.add(body["expires_at"])
         if known.owner != owner:
             problems.append(f"two owners of {sandbox_id}: {known.owner} and {owner}")
-        elif known.body != body:
+        elif known.body | {"expires_at": 0} != body | {"expires_at": 0}:
             problems.append(f"two answers for {owner}: {known.body} and {body}")
     problems += [
         f"called new {lease.times_new} times: {sandbox_id} of {lease.owner}"
         for sandbox_id, lease in told.items()
         if lease.times_new > 1
     ]
+    for extended in history.of("extend"):
+        if extended.status == 200 and (lease := told.get(extended.sandbox_id)):
+            lease.ends.add(extended.body["expires_at"])
+    for lease in told.values():
+        lease.ends_from = lease.expires_at
     for end in history.of(*ENDING):
         if lease := told.get(end.sandbox_id):
             lease.ends_from = min(lease.ends_from, end.sent_at)
     return told, problems
+
+
+def _wrong_ends(history: History, told: dict[str, _Told], longest_sec: float) -> Iterator[str]:
+    keys: dict[str, set[str]] = defaultdict(set)
+    for extended in history.of("extend"):
+        keys[extended.sandbox_id].add(extended.key)
+    for sandbox_id, lease in told.items():
+        added = max(lease.ends) - min(lease.ends)
+        if added > 60 * EXTENSION_MINUTES * len(keys[sandbox_id]):
+            yield f"extended more often than asked: {sandbox_id} of {lease.owner}"
+        if added and lease.expires_at - lease.body["allocated_at"] > longest_sec:
+            yield f"extended past its bound: {sandbox_id} of {lease.owner}"
 
 
 def _two_live(told: dict[str, _Told]) -> Iterator[str]:
@@ -139,70 +158,107 @@ def _two_live(told: dict[str, _Told]) -> Iterator[str]:
                 yield f"two live sandboxes of {owner}: {one} and {other}"
 
 
-def _lost(told: dict[str, _Told], stock: _Stock, history: History, read_at: float) -> Iterator[str]:
+def _lost(told: dict[str, _Told], stock: Stock, history: History, read_at: float) -> Iterator[str]:
     given_up = {end.sandbox_id for end in history.of(*ENDING) if end.status == 200}
     ended = {end.sandbox_id for end in history.of(*ENDING)}
     last = max((attempt.answered_at for attempt in history.attempts), default=0.0)
     last = max(last, read_at)
     for sandbox_id, lease in told.items():
-        may_be_over = sandbox_id in ended or last >= lease.body["expires_at"] - 1
-        row, gone = stock.rows.get(sandbox_id), stock.gone.get(sandbox_id)
+        may_be_over = sandbox_id in ended or last >= lease.expires_at - 1
+        row = stock.rows.get(sandbox_id)
+        left = row or stock.gone.get(sandbox_id)
         what = f"{sandbox_id} of {lease.owner}"
-        if row is None and gone is None:
+        if left is None:
             yield f"lost: {what} has neither row nor tombstone"
-        elif row is None or row["status"] in _GIVEN_UP:
-            owner = gone.get("owner") if row is None and gone else (row or {})["allocated_to_track"]
-            if owner != lease.owner[0]:
-                yield f"lost: {what} was given up as a sandbox of {owner}"
+        elif row is None or row.status in _GIVEN_UP:
+            if left.allocated_to_track != lease.owner[0]:
+                yield f"lost: {what} was given up as a sandbox of {left.allocated_to_track}"
             if not may_be_over:
                 yield f"lost: {what} was given up though nobody asked for it"
-        elif row["status"] != Status.ALLOCATED:
-            yield f"lost: {what} is {row['status']}"
+        elif row.status is Status.HELD:
+            yield from _wrongly_held(row, lease, history)
+        elif row.status is not Status.ALLOCATED:
+            yield f"lost: {what} is {row.status}"
         elif sandbox_id in given_up:
             yield f"lost: the end of {what} was answered, and it is still allocated"
-        elif (row["allocated_to_track"], row["idempotency_key"]) != lease.owner:
-            yield f"two owners of {sandbox_id}: {lease.owner}, and in the table another"
-        elif row["allocated_at"] != lease.body["allocated_at"]:
-            yield f"two answers for {lease.owner}: the row of {sandbox_id} has another time"
+        else:
+            yield from _disagreeing(row, lease)
 
 
-def _inconsistent(stock: _Stock) -> Iterator[str]:
-    owners: dict[str, str] = {}
+def _wrongly_held(row: Sandbox, lease: _Told, history: History) -> Iterator[str]:
+    what = f"{row.sandbox_id} of {lease.owner}"
+    asked_for = {each.sandbox_id for each in history.of("replace", "hold")}
+    if row.sandbox_id not in asked_for:
+        yield f"lost: {what} is held though nobody asked for another"
+    elif row.allocated_to_track != lease.owner[0]:
+        yield f"lost: {what} is held as a sandbox of {row.allocated_to_track}"
+
+
+def _disagreeing(row: Sandbox, lease: _Told) -> Iterator[str]:
+    if (row.allocated_to_track, row.idempotency_key) != lease.owner:
+        yield f"two owners of {row.sandbox_id}: {lease.owner}, and in the pool another"
+    elif row.allocated_at != lease.body["allocated_at"]:
+        yield f"two answers for {lease.owner}: the row of {row.sandbox_id} has another time"
+
+
+def _inconsistent(stock: Stock) -> Iterator[str]:
+    owners: dict[tuple[str | None, str | None], str] = {}
+    holders = stock.tickets.keys() | stock.reservations.keys()
     for sandbox_id, row in stock.rows.items():
-        if row["status"] == Status.ALLOCATED:
-            place = f"LEASE#{row['allocated_to_track']}#{row['idempotency_key']}"
-            if place in owners:
-                yield f"two live sandboxes of {place}: {owners[place]} and {sandbox_id}"
-            owners[place] = sandbox_id
-            if stock.leases.get(place, {}).get("sandbox_id") != sandbox_id:
+        if row.status is Status.ALLOCATED:
+            owner = (row.allocated_to_track, row.idempotency_key)
+            if owner in owners:
+                yield f"two live sandboxes of {owner}: {owners[owner]} and {sandbox_id}"
+            owners[owner] = sandbox_id
+            if stock.leases.get(owner) != sandbox_id:
                 yield f"allocated without a lease: {sandbox_id}"
-    for place, lease in stock.leases.items():
-        if owners.get(place) != lease["sandbox_id"]:
-            yield f"a lease without its allocated row: {place}"
+        if row.status is Status.RESERVED and row.reserved_for not in holders:
+            yield f"kept for nobody: {sandbox_id}"
+    for owner, sandbox_id in stock.leases.items():
+        if owners.get(owner) != sandbox_id:
+            yield f"a lease without its allocated row: {owner}"
 
 
-def _back_from_the_dead(stock: _Stock, listed: Collection[str] | None) -> Iterator[str]:
+def _back_from_the_dead(stock: Stock, listed: Collection[str] | None) -> Iterator[str]:
     for sandbox_id, row in stock.rows.items():
-        in_use = row["status"] in (Status.AVAILABLE, Status.ALLOCATED)
+        in_use = row.status in (Status.AVAILABLE, Status.ALLOCATED)
         if sandbox_id in stock.gone:
-            yield f"back after its deletion: {sandbox_id} is {row['status']}"
-        elif listed is not None and in_use and row["external_id"] not in listed:
+            yield f"back after its deletion: {sandbox_id} is {row.status}"
+        elif listed is not None and in_use and row.external_id not in listed:
             yield f"back after its deletion: the provider has no {sandbox_id}"
 
 
-def _false_exhaustion(history: History, stock: _Stock) -> Iterator[str]:
-    """A row that is free at the end, and was no operator's, was free ever since it was made."""
+def _false_exhaustion(history: History, stock: Stock) -> Iterator[str]:
+    """A row that is free at the end, and was no operator's, was free since it last changed."""
     touched = {attempt.sandbox_id for attempt in history.of("quarantine", "restore")}
     always_free = [
-        row["created_at"] + INDEX_LAG_SEC
+        row.updated_at + INDEX_LAG_SEC
         for sandbox_id, row in stock.rows.items()
-        if row["status"] == Status.AVAILABLE and sandbox_id not in touched
+        if row.status is Status.AVAILABLE and sandbox_id not in touched
     ]
     for answer in history.of("allocate"):
         if answer.code == "NO_SANDBOXES_AVAILABLE":
             free = sum(since < answer.sent_at for since in always_free)
+            free += _kept_for(answer, stock)
             if free:
                 yield f"called empty while {free} were free: to {answer.track}"
+
+
+def _kept_for(answer: Attempt, stock: Stock) -> int:
+    """How many were kept for a reservation of this track all the time, and still are."""
+    own = {
+        reservation_id
+        for reservation_id, each in stock.reservations.items()
+        if each.admits(answer.track, None)
+        and each.starts_at <= answer.sent_at
+        and answer.answered_at < each.ends_at
+        and each.cancelled_at is None
+    }
+    return sum(
+        row.updated_at + INDEX_LAG_SEC < answer.sent_at
+        for row in stock.rows.values()
+        if row.status is Status.RESERVED and row.reserved_for in own
+    )
 
 
 def _wrong_answers(history: History, told: dict[str, _Told]) -> Iterator[str]:
@@ -210,7 +266,7 @@ def _wrong_answers(history: History, told: dict[str, _Told]) -> Iterator[str]:
         if answer.status is not None and (answer.status == 500 or answer.status in (400, 401)):
             yield f"answered {answer.status} {answer.code} to {answer.kind}"
         lease = told.get(answer.sandbox_id)
-        if lease is None or answer.kind not in ("mark", "get"):
+        if lease is None or answer.kind not in ("mark", "get", "extend"):
             continue
         what = f"{answer.kind} of {answer.sandbox_id} by {answer.track}"
         if answer.track != lease.owner[0]:
@@ -225,7 +281,7 @@ def _denied(answer: Attempt, lease: _Told) -> bool:
         return False
     match answer.status:
         case 403:
-            is_over = answer.answered_at >= lease.body["expires_at"]
+            is_over = answer.answered_at >= min(lease.ends)
             return not (answer.code == "ALLOCATION_EXPIRED" and is_over)
         case 404:
             return answer.kind == "mark" or answer.answered_at < lease.ends_from

@@ -16,6 +16,8 @@ WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"}
 
 _Key = tuple[str, ...]
 _COMPARISON = re.compile(r"\s*([\w#]+)\s*(<=|>=|=|<|>)\s*(:\w+)\s*\Z")
+_BETWEEN = re.compile(r"([\w#]+)\s+BETWEEN\s+(:\w+)\s+AND\s+(:\w+)", re.IGNORECASE)
+_EQUALS = re.compile(r"\s*([\w#]+)\s*=\s*(:\w+)\s*\Z")
 _BEGINS_WITH = re.compile(r"\s*begins_with\(\s*([\w#]+)\s*,\s*(:\w+)\s*\)\s*\Z")
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda left, right: left == right,
@@ -161,7 +163,8 @@ class _Condition:
         self.names: dict[str, str] = {}
         self.values: dict[str, Any] = {}
         self._comparisons: list[tuple[str, Callable[[Any, Any], bool], Any]] = []
-        for part in re.split(r"\s+AND\s+", text, flags=re.IGNORECASE):
+        comparisons = _BETWEEN.sub(r"\1 >= \2 AND \1 <= \3", text)
+        for part in re.split(r"\s+AND\s+", comparisons, flags=re.IGNORECASE):
             match = _COMPARISON.match(part)
             if match is None:
                 raise NotUnderstoodError(part)
@@ -201,19 +204,24 @@ def _page(items: list[Wire], payload: Mapping[str, Any], keys: tuple[str, ...]) 
     limit = payload.get("Limit")
     read = items if limit is None else items[:limit]
     shown = read
-    if where := payload.get("FilterExpression"):
-        match = _BEGINS_WITH.match(where)
-        if match is None:
-            raise NotUnderstoodError(where)
-        name = _attribute(match[1], payload)
-        prefix = _value(payload["ExpressionAttributeValues"][match[2]])
-        shown = [item for item in read if _value(item.get(name, {"S": ""})).startswith(prefix)]
+    for where in filter(None, payload.get("FilterExpression", "").split(" AND ")):
+        shown = [item for item in shown if _passes(item, where, payload)]
     answer: Wire = {"Count": len(shown), "ScannedCount": len(read)}
     if payload.get("Select") != "COUNT":
         answer["Items"] = shown
     if read and len(read) == limit:
         answer["LastEvaluatedKey"] = {name: read[-1][name] for name in dict.fromkeys(keys)}
     return answer
+
+
+def _passes(item: Wire, where: str, payload: Mapping[str, Any]) -> bool:
+    begins, equals = _BEGINS_WITH.match(where), _EQUALS.match(where)
+    match = begins or equals
+    if match is None:
+        raise NotUnderstoodError(where)
+    found = _value(item.get(_attribute(match[1], payload), {"S": ""}))
+    wanted = _value(payload["ExpressionAttributeValues"][match[2]])
+    return bool(found.startswith(wanted) if begins else found == wanted)
 
 
 def _first(entry: tuple[tuple[Any, ...], Wire]) -> tuple[Any, ...]:

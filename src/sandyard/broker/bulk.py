@@ -1,7 +1,10 @@
-"""Operators' deletions of many sandboxes at once."""
+"""Operators' changes of many sandboxes at once."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from sandyard.broker.bulk_model import (
     AUTO_DELETE_STALE,
@@ -9,11 +12,13 @@ from sandyard.broker.bulk_model import (
     BulkFilter,
     decide_bulk_delete,
 )
-from sandyard.broker.model import Sandbox, StaleReason, Status
+from sandyard.broker.hold_model import decide_hold
+from sandyard.broker.model import Action, Sandbox, StaleReason, Status, decide_action
+from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
+from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +27,17 @@ _PAGE = 100
 _MOST_READ = 10_000
 
 
+class Decide(Protocol):
+    def __call__(self, row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+        """How this row changes."""
+        ...
+
+
 @dataclass(slots=True)
 class BulkReport:
     dry_run: bool
     matched: int = 0
-    deleted: int = 0
+    changed: int = 0
     skipped: int = 0
     sandbox_ids: list[str] = field(default_factory=list)
     next_cursor: str | None = None
@@ -41,9 +52,10 @@ class BulkLimits:
     dry_run: bool = False
 
 
-class BulkDeletion:
+class BulkChanges:
     def __init__(self, store: PoolStore, *, clock: Clock) -> None:
         self._store = store
+        self._offers = Offers(store, clock=clock)
         self._clock = clock
 
     async def delete(
@@ -59,44 +71,81 @@ class BulkDeletion:
         meanwhile is left alone and counted as skipped."""
         since = self._hours_ago(older_than_hours)
         wanted = BulkFilter(status, name_prefix, track, since)
-        return await self._run(wanted, limits, BULK_DELETE)
+        return await self._run(wanted, limits, decide_bulk_delete, BULK_DELETE)
+
+    async def change(
+        self,
+        wanted: BulkFilter,
+        *,
+        limits: BulkLimits,
+        reason: str,
+        hold_until: int | None = None,
+    ) -> BulkReport:
+        """Quarantine those that match, or hold them until then."""
+
+        def decide(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+            if hold_until is None:
+                return decide_action(row, Action.QUARANTINE, cause)
+            return decide_hold(row, hold_until, cause)
+
+        return await self._run(wanted, limits, decide, reason)
 
     async def delete_stale(self, *, grace_period_hours: float, limits: BulkLimits) -> BulkReport:
         """The same for those that the provider has not listed for so long. Quarantined ones wait
         for their operator."""
         since = self._hours_ago(grace_period_hours)
         wanted = BulkFilter(Status.STALE, unchanged_since=since, stale_reason=StaleReason.MISSING)
-        return await self._run(wanted, limits, AUTO_DELETE_STALE)
+        return await self._run(wanted, limits, decide_bulk_delete, AUTO_DELETE_STALE)
 
-    async def _run(self, wanted: BulkFilter, limits: BulkLimits, reason: str) -> BulkReport:
+    async def _run(
+        self, wanted: BulkFilter, limits: BulkLimits, decide: Decide, reason: str
+    ) -> BulkReport:
         """Page by page, as far as the limits go. What has matched and changed is not in the
         listing any more, so the cursor stays right."""
         report = BulkReport(limits.dry_run, next_cursor=limits.cursor)
-        for _ in range(_MOST_READ // _PAGE):
-            page = await self._store.page(
-                status=wanted.status,
-                track=wanted.track,
-                name_prefix=wanted.name_prefix,
-                limit=min(_PAGE, limits.limit - report.matched),
-                cursor=report.next_cursor,
-            )
-            await self._add([row for row in page.items if wanted.matches(row)], report, reason)
-            report.next_cursor = page.next_cursor
-            if page.next_cursor is None or report.matched >= limits.limit:
-                break
+        cause = Cause.by(actor("operator"), self._clock, reason=reason)
+        for prefix in wanted.prefixes:
+            await self._run_prefix(prefix, wanted, limits, report, partial(decide, cause=cause))
         _log(report, reason)
         return report
 
-    async def _add(self, rows: list[Sandbox], report: BulkReport, reason: str) -> None:
+    async def _run_prefix(
+        self,
+        prefix: str,
+        wanted: BulkFilter,
+        limits: BulkLimits,
+        report: BulkReport,
+        decide: Callable[[Sandbox], Transition[Sandbox]],
+    ) -> None:
+        for _ in range(_MOST_READ // _PAGE):
+            if report.matched >= limits.limit:
+                return
+            page = await self._store.page(
+                status=wanted.status,
+                track=wanted.track,
+                name_prefix=prefix,
+                limit=min(_PAGE, limits.limit - report.matched),
+                cursor=report.next_cursor,
+            )
+            await self._add([row for row in page.items if wanted.matches(row)], report, decide)
+            report.next_cursor = page.next_cursor
+            if page.next_cursor is None:
+                return
+
+    async def _add(
+        self,
+        rows: list[Sandbox],
+        report: BulkReport,
+        decide: Callable[[Sandbox], Transition[Sandbox]],
+    ) -> None:
         report.matched += len(rows)
         if report.dry_run:
             report.sandbox_ids += [row.sandbox_id for row in rows]
             return
-        cause = Cause.by(actor("operator"), self._clock, reason=reason)
-        applied = await self._store.apply([decide_bulk_delete(row, cause) for row in rows])
+        applied = await self._offers.apply([decide(row) for row in rows])
         done = [row.sandbox_id for row, was in zip(rows, applied, strict=True) if was]
         report.sandbox_ids += done
-        report.deleted += len(done)
+        report.changed += len(done)
         report.skipped += len(rows) - len(done)
 
     def _hours_ago(self, hours: float) -> int:
@@ -106,5 +155,5 @@ class BulkDeletion:
 def _log(report: BulkReport, reason: str) -> None:
     logger.info(
         reason,
-        extra={"action": "bulk-delete", "matched": report.matched, "deleted": report.deleted},
+        extra={"action": "bulk", "matched": report.matched, "changed": report.changed},
     )

@@ -1,4 +1,4 @@
-"""Deleting many sandboxes at once: which ones, and how each changes. No I/O."""
+"""Changing many sandboxes at once: which ones, and how each changes. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,13 +28,23 @@ class BulkFilter:
     unchanged_since: int | None = None
     """Nothing of it changed after this time."""
     stale_reason: StaleReason | None = None
+    names: frozenset[str] | None = None
+    """Only these."""
 
     def matches(self, row: Sandbox) -> bool:
         return (
             row.status is self.status
             and (self.unchanged_since is None or row.updated_at <= self.unchanged_since)
             and self.stale_reason in (None, row.stale_reason)
+            and (self.names is None or row.name in self.names)
         )
+
+    @property
+    def prefixes(self) -> list[str]:
+        """How the names begin that are looked for."""
+        if self.names is None:
+            return [self.name_prefix]
+        return sorted(each for each in self.names if each.startswith(self.name_prefix))
 
 
 def decide_bulk_delete(row: Sandbox, cause: Cause) -> Transition[Sandbox]:

@@ -25,6 +25,12 @@ class SandboxNotFoundError(NotFoundError):
     code = "SANDBOX_NOT_FOUND"
 
 
+class TicketNotFoundError(NotFoundError):
+    """This track and key are not in the queue."""
+
+    code = "TICKET_NOT_FOUND"
+
+
 class NotSandboxOwnerError(ForbiddenError):
     """This sandbox is not allocated to your track. Use the id that your own `allocate` answered."""
 
@@ -35,6 +41,46 @@ class AllocationExpiredError(ForbiddenError):
     """The lab's time is over; the sandbox is reclaimed without your help. Allocate a new one."""
 
     code = "ALLOCATION_EXPIRED"
+
+
+class ReservationNotFoundError(NotFoundError):
+    """There is no reservation with this id. List them with their times to find it."""
+
+    code = "RESERVATION_NOT_FOUND"
+
+
+class OverbookedError(ConflictError):
+    """The pool is too small for this reservation beside the others of that time. Ask for at most
+    the details' `possible`, choose another time, or raise POOL_MAX_TOTAL."""
+
+    code = "OVERBOOKED"
+
+    def __init__(self, *, possible: int) -> None:
+        super().__init__(details={"possible": possible})
+
+
+class ReservationExistsError(ConflictError):
+    """Another reservation was made with this `Idempotency-Key`. Send a new key, or the same body
+    as then."""
+
+    code = "RESERVATION_EXISTS"
+
+
+class InvalidReservationError(InvalidError):
+    """Send a `to` that is later than `from` and than now, at most 366 days after `from`, and
+    either `track_prefix` or `client`."""
+
+    code = "INVALID_RESERVATION"
+
+
+class LeaseTooLongError(ConflictError):
+    """The lease would be longer than LEASE_MAX_HOURS allows. Ask for at most the details'
+    `possible_minutes`."""
+
+    code = "LEASE_TOO_LONG"
+
+    def __init__(self, *, possible_minutes: int) -> None:
+        super().__init__(details={"possible_minutes": possible_minutes})
 
 
 class TransitionNotAllowedError(ConflictError):
@@ -48,6 +94,12 @@ class TransitionNotAllowedError(ConflictError):
             f"Cannot {action} a sandbox that is {status}: it must be {allowed}.",
             details={"status": status, "allowed_from": list(allowed_from)},
         )
+
+
+class AlreadyLeasedError(ConflictError):
+    """A track has had this sandbox, and none is leased twice. Release it instead: it is deleted."""
+
+    code = "ALREADY_LEASED"
 
 
 class RowBusyError(UnavailableError):
@@ -80,8 +132,130 @@ class InvalidTrackNameError(InvalidError):
     code = "INVALID_TRACK_NAME"
 
 
+class InvalidLabMinutesError(InvalidError):
+    """Send `X-Lab-Minutes` at most once, as a whole number from 1 to 60 x LEASE_MAX_HOURS."""
+
+    code = "INVALID_LAB_MINUTES"
+
+
+class InvalidPreferError(InvalidError):
+    """Send `Prefer: wait=60` at most once, with whole seconds."""
+
+    code = "INVALID_PREFER"
+
+
+class InvalidPriorityError(InvalidError):
+    """Send `Priority: u=3` at most once, with an urgency from 0, which is served first, to 7."""
+
+    code = "INVALID_PRIORITY"
+
+
 class TrackRateLimitedError(RateLimitedError):
     """This track asks too often. Wait `retry_after` seconds; a lease it has stays its own."""
+
+
+class WebhookNotFoundError(NotFoundError):
+    """There is no such webhook. `GET …/admin/webhooks` lists them."""
+
+    code = "WEBHOOK_NOT_FOUND"
+
+
+class EventNotFoundError(NotFoundError):
+    """There is no such event, or not any more. Use an `event_id` that a listing shows."""
+
+    code = "EVENT_NOT_FOUND"
+
+
+class WebhookAddressError(InvalidError):
+    """The webhook's host is on a private address, where nothing is sent. Use a public address, or
+    allow its network in WEBHOOK_ALLOWED_NETWORKS."""
+
+    code = "WEBHOOK_ADDRESS_REFUSED"
+
+
+class WebhooksOffError(ConflictError):
+    """Webhooks are switched off here. Add `webhooks` to EVENT_SINKS."""
+
+    code = "WEBHOOKS_OFF"
+
+
+class WebhookBusyError(UnavailableError):
+    """The webhook is being changed by others. Try again."""
+
+    code = "WEBHOOK_BUSY"
+
+
+class SinkError(UnavailableError):
+    """A sink did not take an event. It is sent again later."""
+
+    code = "SINK_UNAVAILABLE"
+
+
+class ClientExistsError(ConflictError):
+    """There is a client of this name. Choose another name, or add a token to that one."""
+
+    code = "CLIENT_EXISTS"
+
+
+class ClientNotFoundError(NotFoundError):
+    """There is no such client. `sandyard clients list` shows them."""
+
+    code = "CLIENT_NOT_FOUND"
+
+
+class ClientTokenNotFoundError(NotFoundError):
+    """The client has no such token. `sandyard clients list` shows the ids of its tokens."""
+
+    code = "CLIENT_TOKEN_NOT_FOUND"
+
+
+class TooManyClientTokensError(ConflictError):
+    """The client has ten tokens already. Revoke one that is not used any more."""
+
+    code = "TOO_MANY_CLIENT_TOKENS"
+
+
+class ClientBusyError(UnavailableError):
+    """The client is being changed by others. Try again."""
+
+    code = "CLIENT_BUSY"
+
+
+class InsufficientScopeError(ForbiddenError):
+    """The token is valid and lacks the scope of this call. Use one that has it."""
+
+    code = "INSUFFICIENT_SCOPE"
+
+
+class TrackNotAllowedError(ForbiddenError):
+    """The token is for tracks with another prefix. Send a track id that begins with it."""
+
+    code = "TRACK_NOT_ALLOWED"
+
+
+class AddressNotAllowedError(ForbiddenError):
+    """Calls of operators are not taken from this address. Add its network to IP_ALLOWLIST."""
+
+    code = "ADDRESS_NOT_ALLOWED"
+
+
+class ClientRateLimitedError(TrackRateLimitedError):
+    """This client asks too often. Wait `retry_after` seconds; leases it has stay its own."""
+
+    code = "CLIENT_RATE_LIMIT_EXCEEDED"
+
+
+class ClientLeaseLimitError(ExhaustedError):
+    """This client has as many leases as it may have. Give one up, or try again later."""
+
+    code = "CLIENT_LEASE_LIMIT"
+
+
+class IssuerUnavailableError(UnavailableError):
+    """The keys that access tokens are checked with can't be fetched from AUTH_JWKS_URL. Try again
+    shortly."""
+
+    code = "AUTH_ISSUER_UNAVAILABLE"
 
 
 class ProviderUnavailableError(UnavailableError):
@@ -94,6 +268,18 @@ class CircuitOpenError(ProviderUnavailableError):
     """The provider failed too often and is left alone for a while; then it is tried again."""
 
     code = "PROVIDER_CIRCUIT_OPEN"
+
+
+class JobNotFoundError(NotFoundError):
+    """The Broker has no such job. `GET /v1/admin/jobs` lists them."""
+
+    code = "JOB_NOT_FOUND"
+
+
+class CreationNotSupportedError(ConflictError):
+    """The provider's API can't create sandboxes. Create them there; `sync` adds them."""
+
+    code = "CREATION_NOT_SUPPORTED"
 
 
 class ProviderMismatchError(ConflictError):

@@ -4,26 +4,34 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from sandyard.broker.deletion_model import DeletionPolicy, decide_deleted, decide_failed_deletion
 from sandyard.broker.errors import CircuitOpenError, ProviderUnavailableError
+from sandyard.broker.history import SampleReport
+from sandyard.broker.holds import HoldReport
+from sandyard.broker.listing_model import (
+    decide_discovery,
+    decide_listing,
+    is_confirmed,
+    loses_too_many,
+)
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import (
-    DeletionPolicy,
+    FREE,
     Listed,
     Sandbox,
     Status,
-    decide_deleted,
-    decide_discovery,
     decide_expiry,
-    decide_failed_deletion,
-    decide_listing,
-    loses_too_many,
+    decide_unreserved,
     tombstone_end,
 )
+from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore, Provider
+from sandyard.broker.queue import QueueReport
+from sandyard.broker.reservations import ReservationReport
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
@@ -69,22 +77,32 @@ class ExpiryReport:
 class _Comparison:
     """The pool's rows beside the provider's list."""
 
-    unknown: dict[str, Listed]
+    listed: Mapping[str, Listed]
     cause: Cause
+    known: set[str] = field(default_factory=set)
     available: int = 0
     missing: list["_Compared"] = field(default_factory=list)
     back: list["_Compared"] = field(default_factory=list)
+    reserved: list[Sandbox] = field(default_factory=list)
     renamed: list["_Compared"] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
 
     def add(self, row: Sandbox) -> None:
-        listed = self.unknown.pop(row.sandbox_id, None)
-        self.available += row.status is Status.AVAILABLE
+        listed = self.listed.get(row.sandbox_id)
+        self.known.add(row.sandbox_id)
+        self.available += row.status in FREE
+        if row.status is Status.RESERVED and row.reservation_id is not None:
+            self.reserved.append(row)
         decided = decide_listing(row, listed, cause=self.cause)
         if decided is not None:
             self._changes(row, decided.result).append((row, listed))
-        elif listed is not None and row.status in (Status.AVAILABLE, Status.STALE):
+        elif is_confirmed(row, listed):
             self.confirmed.append(row.sandbox_id)
+
+    @property
+    def unknown(self) -> Mapping[str, Listed]:
+        """What the list has and the pool does not."""
+        return {each: self.listed[each] for each in self.listed.keys() - self.known}
 
     def _changes(self, before: Sandbox, after: Sandbox) -> list["_Compared"]:
         if before.status is after.status:
@@ -93,7 +111,7 @@ class _Comparison:
 
 
 _Compared = tuple[Sandbox, Listed | None]
-"""A row and its place in the list, if it has one."""
+"""A row and what the list says of it, if anything."""
 
 
 class Sync:
@@ -109,6 +127,7 @@ class Sync:
         lab_duration_hours: float,
     ) -> None:
         self._store = store
+        self._offers = Offers(store, clock=clock)
         self._provider = provider
         self._clock = clock
         self._metrics = metrics
@@ -129,19 +148,35 @@ class Sync:
     async def _run(self, *, force: bool) -> SyncReport:
         listed = await self._provider.list_sandboxes()
         cause = _cause("sync", self._clock)
-        unknown = {ids.sandbox_id(entry.external_id): entry for entry in listed}
-        comparison = _Comparison(unknown, cause)
-        report = SyncReport(listed=len(comparison.unknown))
+        by_id = {ids.sandbox_id(entry.external_id): entry for entry in listed}
+        comparison = _Comparison(by_id, cause)
+        report = SyncReport(listed=len(by_id))
         async for rows in self._store.everything():
             for row in rows:
                 comparison.add(row)
         await self._apply(comparison, report, force=force)
+        await self._return_orphans(comparison.reserved)
         return report
+
+    async def _return_orphans(self, reserved: Sequence[Sandbox]) -> None:
+        """Let go what is kept for a reservation that has ended: a lagging index may have hidden it
+        from its end."""
+        if not reserved:
+            return
+        is_open = {each.reservation_id for each in await self._store.open_reservations()}
+        cause = _cause("sync", self._clock).because("its reservation has ended")
+        orphans = [
+            row
+            for row in reserved
+            if row.reserved_for == row.reservation_id and row.reservation_id not in is_open
+        ]
+        await self._offers.apply([decide_unreserved(row, cause) for row in orphans])
 
     async def _apply(self, comparison: _Comparison, report: SyncReport, *, force: bool) -> None:
         store, now = self._store, comparison.cause.at_ms // 1000
-        tombstoned = await store.tombstoned(list(comparison.unknown))
-        new = [each for key, each in comparison.unknown.items() if key not in tombstoned]
+        unknown = comparison.unknown
+        tombstoned = await store.tombstoned(list(unknown))
+        new = [each for key, each in unknown.items() if key not in tombstoned]
         report.added = await self._change(new, self._discover)
         report.restored = await self._change(comparison.back, _decide_compared)
         report.renamed = await self._change(comparison.renamed, _decide_compared)
@@ -171,7 +206,7 @@ class Sync:
         for start in range(0, len(subjects), _BATCH):
             cause = _cause("sync", self._clock)
             decided = [decide(each, cause=cause) for each in subjects[start : start + _BATCH]]
-            changed += sum(await self._store.apply([each for each in decided if each is not None]))
+            changed += sum(await self._offers.apply([each for each in decided if each is not None]))
         return changed
 
     def _discover(self, listed: Listed, *, cause: Cause) -> Transition[Sandbox]:
@@ -310,7 +345,32 @@ class BrokerJobs:
     sync_job: Job[SyncReport]
     cleanup_job: Job[CleanupReport]
     expiry_job: Job[ExpiryReport]
+    queue_job: Job[QueueReport]
+    reservations_job: Job[ReservationReport]
+    holds_job: Job[HoldReport]
+    probe_job: Job[Any]
+    pool_job: Job[Any]
+    deliver_job: Job[Any]
+    client_leases_job: Job[Any]
+    history_job: Job[SampleReport]
     events_job: Job[PruneReport]
+
+    @property
+    def all(self) -> Sequence[Job[Any]]:
+        return (
+            self.sync_job,
+            self.cleanup_job,
+            self.expiry_job,
+            self.queue_job,
+            self.reservations_job,
+            self.holds_job,
+            self.probe_job,
+            self.pool_job,
+            self.deliver_job,
+            self.client_leases_job,
+            self.history_job,
+            self.events_job,
+        )
 
     async def sync(self, *, force: bool = False) -> SyncReport:
         return await self.runner.run(self.sync_job.forced() if force else self.sync_job)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from sandyard.broker.model import Status
+from sandyard.kit.metrics import Gauges, Labelled
 
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5)
 _DURATIONS = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300)
@@ -22,6 +23,9 @@ class BrokerMetrics:
         self.deletion_marked = counter(
             "deletion_marked_total", "Calls to mark-for-deletion", "outcome"
         )
+        self.extended = counter("extend_total", "Calls to extend a lease", "outcome")
+        self.replaced = counter("replace_total", "Calls to replace a sandbox", "outcome")
+        self.holds_overdue = counter("holds_overdue_total", "Holds whose time ended unnoticed")
         self.sync = counter("sync_total", "Runs of sync", "outcome")
         self.cleanup = counter("cleanup_total", "Attempts to delete at the provider", "outcome")
         self.expiry = counter("expiry_total", "Allocations ended because their track forgot them")
@@ -34,6 +38,9 @@ class BrokerMetrics:
         self.tombstones_listed = counter(
             "tombstones_listed_total", "Deleted sandboxes that the provider still lists"
         )
+        self.delivery = counter(
+            "event_delivery_total", "Tries to deliver an event to a sink", "sink", "outcome"
+        )
         self.allocation_latency = histogram(
             "allocation_latency_seconds", "Time to lease a sandbox", _LATENCIES
         )
@@ -45,6 +52,10 @@ class BrokerMetrics:
             outcome: self.allocate.labels(outcome)
             for outcome in ("created", "repeated", "exhausted", "rate_limited", "unavailable")
         }
+        for outcome in ("extended", "repeated", "refused", "unavailable"):
+            self.extended.labels(outcome)
+        for outcome in ("replaced", "repeated", "refused", "unavailable"):
+            self.replaced.labels(outcome)
         for outcome in ("deleted", "retried", "failed"):
             self.cleanup.labels(outcome)
         for outcome in ("succeeded", "failed", "held_back"):
@@ -52,10 +63,14 @@ class BrokerMetrics:
         for outcome in ("marked", "repeated", "refused", "unavailable"):
             self.deletion_marked.labels(outcome)
 
+    def count_delivery(self, sink: str, outcome: str) -> None:
+        """Webhooks are counted together: there may be many, and they come and go."""
+        self.delivery.labels("webhook" if sink.startswith("whk-") else sink, outcome).inc()
 
-def pool_gauges(counts: Mapping[Status, int]) -> dict[str, tuple[str, float]]:
+
+def pool_gauges(counts: Mapping[Status, int]) -> Gauges:
     """A gauge for each known state, zero or not, and their sum."""
-    gauges: dict[str, tuple[str, float]] = {
+    gauges: dict[str, tuple[str, float | Labelled]] = {
         f"pool_{status}": (f"Sandboxes that are {status}", counts[status]) for status in Status
     }
     gauges["pool_total"] = ("Sandboxes in the pool", sum(counts.values()))

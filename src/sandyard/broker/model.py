@@ -10,11 +10,11 @@ from typing import ClassVar, Self
 
 from sandyard.broker.errors import (
     AllocationExpiredError,
+    AlreadyLeasedError,
     NotSandboxOwnerError,
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.kit import ids
 from sandyard.kit.events import actor
 from sandyard.kit.transitions import (
     DATA,
@@ -22,8 +22,6 @@ from sandyard.kit.transitions import (
     Transition,
     changed,
     changed_in,
-    created,
-    replaced,
 )
 
 TOMBSTONE_SECONDS = 7 * 24 * 3600
@@ -38,9 +36,13 @@ SUPERSEDED = "superseded by a new lease of the same key"
 
 class Status(StrEnum):
     AVAILABLE = "available"
+    RESERVED = "reserved"
+    """Free, and reserved for whoever `reserved_for` names."""
     ALLOCATED = "allocated"
     PENDING_DELETION = "pending_deletion"
     STALE = "stale"
+    HELD = "held"
+    """Kept for somebody to look at: neither leased nor deleted."""
     DELETION_FAILED = "deletion_failed"
 
 
@@ -58,10 +60,15 @@ class Action(StrEnum):
     RETRY_DELETION = "retry-deletion"
 
 
+FREE = (Status.AVAILABLE, Status.RESERVED)
+"""The states of a sandbox that can be leased."""
+UNUSED = (*FREE, Status.STALE)
+"""The states of a sandbox that nobody has and that is not to be deleted."""
+
 _ALLOWED_FROM: Mapping[Action, Collection[Status]] = {
-    Action.QUARANTINE: (Status.AVAILABLE,),
-    Action.RESTORE: (Status.STALE,),
-    Action.RELEASE: (Status.ALLOCATED, Status.STALE),
+    Action.QUARANTINE: FREE,
+    Action.RESTORE: (Status.STALE, Status.HELD),
+    Action.RELEASE: (Status.ALLOCATED, Status.STALE, Status.HELD),
     Action.RETRY_DELETION: (Status.DELETION_FAILED,),
 }
 
@@ -105,6 +112,12 @@ class Claim:
     track_name: str | None = None
     at_ms: int | None = None
     """`now` to the millisecond, as events have it."""
+    lease_sec: int | None = None
+    """How long the lease lasts; None: as long as the sandbox's lab."""
+    client: str | None = None
+    """The named client that calls, if it is one."""
+    reservations: tuple[str, ...] = ()
+    """Those that the track belongs to: what is kept for them is leased before what is free."""
 
     @property
     def lease_key(self) -> tuple[str, str]:
@@ -143,34 +156,41 @@ class Sandbox:
     next_attempt_at: int | None = None
     last_synced: int | None = field(default=None, metadata=DATA)
     stale_reason: StaleReason | None = None
+    ends_at: int | None = None
+    """The end of its lease; None before it is leased, and for a lease from before ends were
+    stored, which lasts as long as its lab."""
+    extension_keys: str | None = None
+    """The keys of the last calls that extended the lease, with spaces in between."""
+    reserved_for: str | None = None
+    """Who alone may lease it while it is `reserved`: the id of a ticket or of a reservation."""
+    reservation_id: str | None = None
+    """The reservation that it counts for; it stays when the sandbox is leased."""
+    status_reason: str | None = None
+    """Why it is quarantined or held."""
+    held_until: int | None = None
+    """By when somebody wants to have looked at it."""
+    hold_reminded_at: int | None = None
+    replaced_by: str | None = None
+    """The sandbox that its track got instead."""
+    probe_failures: int = 0
+    """How many probes in a row have failed; a quarantine by them is ended by one that passes."""
     sequence: int = 0
-
-    @classmethod
-    def discovered(cls, listed: "Listed", *, lab_duration_hours: float, now: int) -> Self:
-        """A sandbox that the provider has and the pool does not know yet."""
-        return cls(
-            sandbox_id=ids.sandbox_id(listed.external_id),
-            name=listed.name,
-            external_id=listed.external_id,
-            status=Status.AVAILABLE,
-            lab_duration_hours=lab_duration_hours,
-            created_at=now,
-            updated_at=now,
-            last_synced=now,
-        )
 
     @property
     def expires_at(self) -> int | None:
-        """The end of its lab, by its own duration; None while nobody has it."""
-        if not self.allocated_at:
-            return None
-        return self.allocated_at + lab_seconds(self.lab_duration_hours)
+        """The end of its lease, or of the last one; None if nobody ever had it."""
+        return self._end if self.allocated_at else None
 
     @property
     def lease(self) -> Lease:
         """What its track was told; only an allocated sandbox has one."""
-        end = self.allocated_at + lab_seconds(self.lab_duration_hours)
-        return Lease(self.sandbox_id, self.name, self.external_id, self.allocated_at, end)
+        return Lease(self.sandbox_id, self.name, self.external_id, self.allocated_at, self._end)
+
+    @property
+    def _end(self) -> int:
+        if self.ends_at is not None:
+            return self.ends_at
+        return self.allocated_at + lab_seconds(self.lab_duration_hours)
 
     def is_leased_to(self, track_id: str, key: str) -> bool:
         owner = (self.allocated_to_track, self.idempotency_key)
@@ -182,17 +202,36 @@ class Sandbox:
             self,
             status=Status.PENDING_DELETION,
             stale_reason=None,
+            status_reason=None,
+            held_until=None,
+            hold_reminded_at=None,
             deletion_requested_at=self.deletion_requested_at or now,
             deletion_retry_count=0,
             next_attempt_at=now,
             updated_at=now,
         )
 
-    def made_stale(self, reason: StaleReason, now: int) -> Self:
-        return replace(self, status=Status.STALE, stale_reason=reason, updated_at=now)
+    def made_stale(self, reason: StaleReason, now: int, *, why: str | None = None) -> Self:
+        unused = self._unused(Status.STALE, now)
+        return replace(unused, stale_reason=reason, status_reason=why)
 
     def made_available(self, now: int) -> Self:
-        return replace(self, status=Status.AVAILABLE, stale_reason=None, updated_at=now)
+        return self._unused(Status.AVAILABLE, now)
+
+    def _unused(self, status: Status, now: int) -> Self:
+        """In this state, for nobody and for no reason."""
+        return replace(
+            self,
+            status=status,
+            stale_reason=None,
+            reserved_for=None,
+            reservation_id=None,
+            status_reason=None,
+            held_until=None,
+            hold_reminded_at=None,
+            probe_failures=0,
+            updated_at=now,
+        )
 
     def listed_as(self, name: str, now: int) -> Self:
         return replace(self, name=name, last_synced=now, updated_at=now)
@@ -236,13 +275,6 @@ class Listed:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionPolicy:
-    max_attempts: int
-    backoff_base_sec: float
-    backoff_max_sec: float
-
-
 def lab_seconds(hours: float) -> int:
     return round(hours * 3600)
 
@@ -252,32 +284,39 @@ def tombstone_end(now: int) -> int:
     return now + TOMBSTONE_SECONDS
 
 
-def loses_too_many(missing: int, *, of: int) -> bool:
-    """More than half of the free sandboxes and more than five: the list is probably broken."""
-    return missing > 5 and missing * 2 > of
-
-
-def decide_discovery(
-    listed: Listed, *, lab_duration_hours: float, cause: Cause
-) -> Transition[Sandbox]:
-    """The sandbox joins the pool. Its id may have been in the pool before, so its sequence begins
-    at the time."""
-    now = _seconds(cause)
-    found = Sandbox.discovered(listed, lab_duration_hours=lab_duration_hours, now=now)
-    return created(found, "sandbox.discovered", cause, first=now)
-
-
 def decide_claim(free: Sandbox, claim: Claim) -> Transition[Sandbox]:
     """Lease a free sandbox."""
+    length = claim.lease_sec or lab_seconds(free.lab_duration_hours)
     lease = {
         "status": Status.ALLOCATED,
         "allocated_to_track": claim.track_id,
         "idempotency_key": claim.key,
         "track_name": claim.track_name,
         "allocated_at": claim.now,
+        "ends_at": claim.now + length,
+        "reserved_for": None,
         "updated_at": claim.now,
     }
     return changed_in(free, lease, "lease.created", claim.cause)
+
+
+def decide_reserved(
+    free: Sandbox, holder: str, cause: Cause, *, reservation_id: str | None = None
+) -> Transition[Sandbox]:
+    """Keep a free sandbox for one who waits, or for a reservation's tracks."""
+    after = replace(
+        free,
+        status=Status.RESERVED,
+        reserved_for=holder,
+        reservation_id=reservation_id,
+        updated_at=seconds_of(cause),
+    )
+    return changed(free, after, "sandbox.reserved", cause)
+
+
+def decide_unreserved(kept: Sandbox, cause: Cause) -> Transition[Sandbox]:
+    """It is kept for nobody any more: anybody may lease it."""
+    return changed(kept, kept.made_available(seconds_of(cause)), "sandbox.unreserved", cause)
 
 
 def decide_superseded(row: Sandbox, claim: Claim) -> Transition[Sandbox] | None:
@@ -291,7 +330,7 @@ def decide_mark(
     row: Sandbox | Tombstone | None, *, track_id: str, cause: Cause
 ) -> Transition[Sandbox] | None:
     """How the row changes when `track_id` gives it up; None when that was done before."""
-    now = _seconds(cause)
+    now = seconds_of(cause)
     if isinstance(row, Tombstone):
         if not _owned_tombstone(row, track_id, now):
             raise SandboxNotFoundError
@@ -308,7 +347,7 @@ def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
     """The row, if `track_id` has it or had it last."""
     if row is None or isinstance(row, Tombstone):
         raise SandboxNotFoundError
-    if row.allocated_to_track != track_id or row.status in (Status.AVAILABLE, Status.STALE):
+    if row.allocated_to_track != track_id or row.status in UNUSED:
         raise NotSandboxOwnerError
     return row
 
@@ -318,11 +357,13 @@ def decide_action(row: Sandbox | None, action: Action, cause: Cause) -> Transiti
         raise SandboxNotFoundError
     if row.status not in _ALLOWED_FROM[action]:
         raise TransitionNotAllowedError(action, row.status, _ALLOWED_FROM[action])
-    now = _seconds(cause)
+    now = seconds_of(cause)
     match action:
         case Action.QUARANTINE:
-            after = row.made_stale(StaleReason.QUARANTINED, now)
+            after = row.made_stale(StaleReason.QUARANTINED, now, why=cause.reason)
             return changed(row, after, "sandbox.quarantined", cause)
+        case Action.RESTORE if row.allocated_at:
+            raise AlreadyLeasedError
         case Action.RESTORE:
             return changed(row, row.made_available(now), "sandbox.restored", cause)
         case Action.RELEASE if row.status is Status.ALLOCATED:
@@ -341,59 +382,18 @@ def is_overdue(sandbox: Sandbox, *, grace_sec: int, now: int) -> bool:
 
 def decide_expiry(row: Sandbox, *, grace_sec: int, cause: Cause) -> Transition[Sandbox] | None:
     """The end of a lease that its track has forgotten; None if it is not due."""
-    if not is_overdue(row, grace_sec=grace_sec, now=_seconds(cause)):
+    if not is_overdue(row, grace_sec=grace_sec, now=seconds_of(cause)):
         return None
     return _end_lease(row, cause.because(EXPIRED))
 
 
-def decide_listing(
-    row: Sandbox, listed: Listed | None, *, cause: Cause
-) -> Transition[Sandbox] | None:
-    """What the provider's list changes: a free sandbox is missing, one that was is back, or one
-    that nobody has leased has another name. What a track was told of its sandbox stays."""
-    now = _seconds(cause)
-    if listed is None:
-        if row.status is not Status.AVAILABLE:
-            return None
-        after = row.made_stale(StaleReason.MISSING, now)
-        return changed(row, after, "sandbox.missing", cause)
-    if row.status not in (Status.AVAILABLE, Status.STALE) or row.allocated_at:
-        return None
-    if row.stale_reason is StaleReason.MISSING:
-        after = row.made_available(now).listed_as(listed.name, now)
-        reason = cause.because("the provider lists it again")
-        return changed(row, after, "sandbox.restored", reason)
-    if row.name == listed.name:
-        return None
-    return changed(row, row.listed_as(listed.name, now), "sandbox.renamed", cause)
-
-
-def decide_failed_deletion(
-    row: Sandbox, policy: DeletionPolicy, *, jitter: float, cause: Cause
-) -> Transition[Sandbox]:
-    """Retry after twice the last delay, less up to half of it at random; or fail for good."""
-    now, count = _seconds(cause), row.deletion_retry_count + 1
-    failed = replace(row, deletion_retry_count=count, updated_at=now)
-    if count >= policy.max_attempts:
-        after = replace(failed, status=Status.DELETION_FAILED, next_attempt_at=None)
-        return changed(row, after, "deletion.failed", cause)
-    longest = min(policy.backoff_base_sec * 2 ** (count - 1), policy.backoff_max_sec)
-    wait = max(1, round(longest * (1 - jitter / 2)))
-    return changed(row, replace(failed, next_attempt_at=now + wait), "deletion.retried", cause)
-
-
-def decide_deleted(row: Sandbox, cause: Cause) -> Transition[Sandbox | Tombstone]:
-    """The provider has deleted it: a tombstone takes its place."""
-    return replaced(row, Tombstone.of(row, _seconds(cause)), "sandbox.deleted", cause)
-
-
 def _end_lease(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
-    return changed(row, row.sent_to_deletion(_seconds(cause)), "lease.ended", cause)
+    return changed(row, row.sent_to_deletion(seconds_of(cause)), "lease.ended", cause)
 
 
 def _owned_tombstone(tombstone: Tombstone, track_id: str, now: int) -> bool:
     return tombstone.allocated_to_track == track_id and now < tombstone.kept_until
 
 
-def _seconds(cause: Cause) -> int:
+def seconds_of(cause: Cause) -> int:
     return cause.at_ms // 1000

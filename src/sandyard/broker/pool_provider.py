@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
+from sandyard.broker.errors import RowBusyError
 from sandyard.broker.model import Sandbox
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.provider_model import (
-    require_change,
-    require_first_provider,
+    ProviderBinding,
+    decide_first_provider,
+    decide_provider_change,
     require_same_provider,
 )
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, Transition, Tries
 
 T = TypeVar("T")
 
@@ -20,41 +25,59 @@ class PoolProvider:
     ids of the sandboxes that the built-in one begins with."""
 
     def __init__(
-        self, store: PoolStore, *, configured: str, simulated: Collection[str] = ()
+        self,
+        store: PoolStore,
+        *,
+        clock: Clock,
+        configured: str,
+        simulated: Collection[str] = (),
     ) -> None:
         self._store = store
+        self._clock = clock
         self.configured = configured
         self._simulated = simulated
 
     async def require(self) -> None:
         """Return if the pool belongs to the configured provider, or now does for the first time;
         else raise ProviderMismatchError."""
-        remembered = await self._store.find_provider()
-        if remembered is None:
-            has_rows = await self._has_rows()
-            require_first_provider(
-                self.configured,
-                has_rows=has_rows,
-                has_simulated=has_rows and await self._has_simulated(),
-            )
-            if await self._store.set_provider(self.configured, before=None):
-                return
-            remembered = await self._store.find_provider() or self.configured
-        require_same_provider(remembered, self.configured)
+        bound = await self._store.find_provider()
+        if bound is None:
+            bound = await self._bind_first()
+        require_same_provider(bound, self.configured)
+
+    async def _bind_first(self) -> ProviderBinding:
+        has_rows = await self._has_rows()
+        first = decide_first_provider(
+            self.configured,
+            has_rows=has_rows,
+            has_simulated=has_rows and await self._has_simulated(),
+            cause=Cause.by(actor("system"), self._clock),
+        )
+        if await self._store.apply_together(first):
+            return first.result
+        return await self._store.find_provider() or first.result
 
     async def before_change(self) -> str | None:
         """The provider that the pool has, if it may get the configured one;
         ProviderChangeRefusedError while simulated and real sandboxes would be mixed."""
-        remembered = await self._store.find_provider()
-        require_change(remembered, self.configured, has_rows=await self._has_rows())
-        return remembered
+        bound, _ = await self._decide_change()
+        return bound.provider if bound else None
 
     async def change(self) -> str | None:
         """Give the pool the configured provider, as far as that may be; what it was before."""
-        remembered = await self.before_change()
-        if not await self._store.set_provider(self.configured, before=remembered):
-            return await self.change()  # somebody else was faster
-        return remembered
+        async for _ in Tries():
+            bound, change = await self._decide_change()
+            if change is None or await self._store.apply_together(change):
+                return bound.provider if bound else None
+        raise RowBusyError
+
+    async def _decide_change(
+        self,
+    ) -> tuple[ProviderBinding | None, Transition[ProviderBinding] | None]:
+        bound = await self._store.find_provider()
+        cause = Cause.by(actor("operator"), self._clock)
+        has_rows = await self._has_rows()
+        return bound, decide_provider_change(bound, self.configured, has_rows=has_rows, cause=cause)
 
     def before(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
         """The same work, once it is known that the pool is this provider's."""

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from sandyard.broker.keeper_model import Keeper
 from sandyard.broker.model import (
     Claim,
     Claimed,
@@ -15,8 +16,12 @@ from sandyard.broker.model import (
     Status,
     Tombstone,
 )
+from sandyard.broker.provider_model import ProviderBinding
+from sandyard.broker.reservation_model import Calendar, Reservation
+from sandyard.broker.ticket_model import QueueOrder, Ticket
 from sandyard.kit.events import EventLog
 from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,9 @@ class PoolStore(Protocol):
           the pool is empty.
         - A lease that is past its end is ended in the write that makes the new one: its sandbox
           goes to `pending_deletion`.
-        - Otherwise one sandbox whose name begins with `claim.name_prefix` and that is `available`
-          becomes `allocated` to this claim alone.
+        - Otherwise one sandbox whose name begins with `claim.name_prefix` becomes `allocated` to
+          this claim alone: one that is kept for one of `claim.reservations`, or else one that is
+          `available`. What is kept for anybody else is never looked at.
         - What changes is what `model.decide_claim` and `decide_superseded` say, with their events.
         - None only if there was no such sandbox: neither contention nor a lock held by another
           claim counts as an empty pool.
@@ -81,6 +87,13 @@ class PoolStore(Protocol):
         - Leaving `allocated` ends the lease in the same write.
         - A transition that lost changes nothing, and holds up none of the others.
         """
+        ...
+
+    async def apply_together(self, *transitions: Transition[Any]) -> bool:
+        """All of them with their events, in one write, or nothing and False: if one of the
+        entities is not what its transition was decided from, or one that is made is there. They
+        may be of sandboxes and of anything else that the pool keeps. A lease that one of them ends
+        may be the one that another begins, for the same track and key."""
         ...
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
@@ -134,16 +147,82 @@ class PoolStore(Protocol):
         """How many rows are in each state, now or a quarter of a minute ago."""
         ...
 
-    async def find_provider(self) -> str | None:
-        """The provider that the pool belongs to, as last committed."""
+    async def find_ticket(self, track_id: str, key: str) -> Ticket | None:
+        """The ticket of this track and key, as last committed."""
         ...
 
-    async def set_provider(self, name: str, *, before: str | None) -> bool:
-        """Remember this provider as the pool's, if it still is `before`; False if it is not."""
+    async def find_tickets(self, keys: Sequence[tuple[str, str]]) -> Sequence[Ticket]:
+        """Those of these tracks and keys that there are, as last committed, in no order."""
+        ...
+
+    async def tickets(self, *, limit: int, after: QueueOrder | None) -> Sequence[Ticket]:
+        """Tickets in queue order, past `after`, as last committed."""
+        ...
+
+    async def count_waiting(self, *, before: Ticket | None = None) -> int:
+        """How many tickets wait for a sandbox: all, or those before this one."""
+        ...
+
+    async def renew_tickets(self, tickets: Sequence[Ticket], *, asked_at: int) -> None:
+        """Note that their holders still ask; those that are gone stay so."""
+        ...
+
+    async def open_reservations(self) -> Sequence[Reservation]:
+        """Those that have not ended, as last committed, in no order."""
+        ...
+
+    async def find_reservation(self, reservation_id: str) -> Reservation | None:
+        """The reservation, also after its end, as last committed."""
+        ...
+
+    async def reservations(
+        self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
+    ) -> Page[Reservation]:
+        """Those whose time overlaps this one, in the order of their ends. A page may be short,
+        also empty, before the last one."""
+        ...
+
+    async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
+        """Some of the rows that are kept for this ticket or reservation, as last written."""
+        ...
+
+    async def find_calendar(self) -> Calendar | None:
+        """What all reservations change, as last committed; None before the first."""
+        ...
+
+    async def find_keeper(self) -> Keeper | None:
+        """What is known of the pool's size, as last committed; None before it was looked at."""
+        ...
+
+    async def find_provider(self) -> ProviderBinding | None:
+        """The provider that the pool belongs to, as last committed."""
         ...
 
     async def check(self) -> None:
         """Return if the engine answers and holds the schema that this code needs."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Probed(Protocol):
+    """What a probe knows of a sandbox."""
+
+    @property
+    def sandbox_id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def external_id(self) -> str: ...
+
+
+class Prober(Protocol):
+    """Asks a sandbox whether it is fit for use."""
+
+    async def check(self, sandbox: Probed) -> str | None:
+        """None if it is; else what is wrong, in a few words. Never raises for what it met."""
         ...
 
     async def close(self) -> None: ...
@@ -162,6 +241,21 @@ class Provider(Protocol):
 
     async def delete_sandbox(self, external_id: str) -> None:
         """Return when it is gone, by this call or before it."""
+        ...
+
+    @property
+    def can_create(self) -> bool:
+        """Whether its API has a call for that."""
+        ...
+
+    async def create_sandbox(self, name: str) -> Listed:
+        """A new one with this name. After ProviderUnavailableError it may be there or not: the
+        list tells by its name. Raises CreationNotSupportedError where the provider has no such
+        call."""
+        ...
+
+    async def has_sandbox(self, external_id: str) -> bool:
+        """Whether it is there and in use, as the provider says now."""
         ...
 
     async def close(self) -> None: ...

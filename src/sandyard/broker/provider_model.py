@@ -1,10 +1,25 @@
 """Which provider a pool belongs to, and when that may change. No I/O."""
 
+from dataclasses import dataclass, replace
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from sandyard.broker.errors import ProviderChangeRefusedError, ProviderMismatchError
+from sandyard.kit.transitions import Cause, Transition, changed, created
 
 SIMULATED = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderBinding:
+    """The provider that the pool belongs to."""
+
+    SUBJECT: ClassVar[str] = "pool"
+    OWNER: ClassVar[str | None] = None
+
+    provider: str
+    pool: str = "pool"
+    sequence: int = 0
 
 
 def provider_name(base_url: str | None) -> str:
@@ -16,25 +31,37 @@ def provider_name(base_url: str | None) -> str:
     return f"{url.scheme.lower()}://{address}{url.path.rstrip('/')}"
 
 
-def require_same_provider(remembered: str, configured: str) -> None:
-    if remembered != configured:
-        raise ProviderMismatchError(remembered, configured)
+def require_same_provider(bound: ProviderBinding, configured: str) -> None:
+    if bound.provider != configured:
+        raise ProviderMismatchError(bound.provider, configured)
 
 
-def require_first_provider(configured: str, *, has_rows: bool, has_simulated: bool) -> None:
-    """Raise unless a pool that remembers no provider may take this one for its own.
+def decide_first_provider(
+    configured: str, *, has_rows: bool, has_simulated: bool, cause: Cause
+) -> Transition[ProviderBinding]:
+    """A pool that remembers no provider takes this one for its own, if it may.
 
     An empty pool may. One that was filled before pools remembered belongs to the built-in
     simulated provider if it has sandboxes of that one, and else to a real one.
     """
     if has_rows and has_simulated != (configured == SIMULATED):
         raise ProviderMismatchError(SIMULATED if has_simulated else None, configured)
+    return created(ProviderBinding(configured), "pool.provider_set", cause)
 
 
-def require_change(remembered: str | None, configured: str, *, has_rows: bool) -> None:
-    """Raise unless an operator may give the pool this provider.
+def decide_provider_change(
+    bound: ProviderBinding | None, configured: str, *, has_rows: bool, cause: Cause
+) -> Transition[ProviderBinding] | None:
+    """An operator gives the pool this provider; None if it has it.
 
     A real one may have a new address. Simulated sandboxes are never a real provider's.
     """
-    if has_rows and remembered != configured and SIMULATED in (remembered, configured):
+    if bound is None:
+        if has_rows and configured == SIMULATED:
+            raise ProviderChangeRefusedError
+        return created(ProviderBinding(configured), "pool.provider_set", cause)
+    if bound.provider == configured:
+        return None
+    if has_rows and SIMULATED in (bound.provider, configured):
         raise ProviderChangeRefusedError
+    return changed(bound, replace(bound, provider=configured), "pool.provider_changed", cause)

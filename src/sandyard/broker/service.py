@@ -1,18 +1,20 @@
 """The Broker's use cases. Each reads the clock once and asks the model what may happen."""
 
 import logging
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
+from typing import Protocol, Required, TypedDict, Unpack
 
 from sandyard.broker.errors import (
     NoSandboxesAvailableError,
-    RowBusyError,
     SandboxNotFoundError,
+    TicketNotFoundError,
     TrackRateLimitedError,
 )
+from sandyard.broker.extension_model import lease_seconds
+from sandyard.broker.hold_model import decide_hold
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import (
     Action,
@@ -26,29 +28,50 @@ from sandyard.broker.model import (
     owned_by,
 )
 from sandyard.broker.ports import PoolCounts, PoolStore
+from sandyard.broker.queue import Queue, QueuePosition
+from sandyard.broker.rows import Rows, is_sandbox_id
+from sandyard.broker.ticket_model import URGENCY
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import ForbiddenError, NotFoundError, UnavailableError
 from sandyard.kit.events import EventQuery, LoggedEvent, actor
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import ATTEMPTS, Cause, Transition
+from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 
-_SANDBOX_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 _RETRY_AFTER_EXHAUSTED = 30
+_RETRY_AFTER_WAITING = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
     sandbox_id: str
     status: str
-    deletion_requested_at: int
+    deletion_requested_at: int | None
+    """None while it is held."""
+
+
+class ClaimRequest(TypedDict, total=False):
+    """What a track says of the sandbox that it asks for."""
+
+    track_id: Required[str]
+    idempotency_key: str | None
+    name_prefix: str
+    track_name: str | None
+    lab_minutes: int | None
+    """How long a new lease lasts, instead of as long as the sandbox's lab."""
+    client: str | None
+    """The named client that calls, if it is one."""
 
 
 class RateLimit(Protocol):
     async def wait_for(self, track_id: str) -> int | None:
         """Count a call of this track; the seconds it must wait if that was one too many."""
         ...
+
+
+class CheckNew(Protocol):
+    async def __call__(self, claimed: Claimed, claim: Claim) -> Claimed: ...
 
 
 class Unlimited:
@@ -64,60 +87,118 @@ class Broker:
         clock: Clock,
         metrics: BrokerMetrics,
         rate_limit: RateLimit | None = None,
+        lease_max_sec: int = 24 * 3600,
+        hold_sec: int = 24 * 3600,
+        queue: Queue | None = None,
     ) -> None:
         self._store = store
+        self._queue = queue or Queue(store, clock=clock, ticket_ttl_sec=60)
+        self._rows = Rows(store, clock=clock)
+        self._lease_max_sec = lease_max_sec
+        self._hold_sec = hold_sec
         self._clock = clock
         self._metrics = metrics
         self._rate_limit = rate_limit or Unlimited()
+        self.check_new: CheckNew | None = None
+        """Asked about every new lease before its track hears of it; may give it another sandbox."""
 
     async def allocate(
+        self,
+        *,
+        wait_sec: float | None = None,
+        urgency: int = URGENCY,
+        **asked: Unpack[ClaimRequest],
+    ) -> Claimed:
+        """The lease of this track and key: the live one if there is one, else a new one.
+
+        With `wait_sec` the call waits so long for a sandbox; the next one keeps its position.
+        Raises NoSandboxesAvailableError only if no free sandbox matched, TrackRateLimitedError,
+        and UnavailableError if the engine did not answer; then a retry finds what was done.
+        """
+        started = time.perf_counter()
+        claim = self._claim(**asked)
+        await self._limit(claim.track_id)
+        try:
+            if wait_sec is None:
+                claimed = await self._queue.claim(claim)
+            else:
+                make_claim = partial(self._claim, **asked)
+                claimed = await self._queue.wait(make_claim, wait_sec=wait_sec, urgency=urgency)
+        except UnavailableError:
+            self._metrics.allocated["unavailable"].inc()
+            raise
+        if wait_sec is None:
+            self._metrics.allocation_latency.observe(time.perf_counter() - started)
+        if claimed is None:
+            self._metrics.allocated["exhausted"].inc()
+            retry_after = _RETRY_AFTER_EXHAUSTED if wait_sec is None else _RETRY_AFTER_WAITING
+            raise NoSandboxesAvailableError(retry_after=retry_after)
+        if claimed.is_new and self.check_new is not None:
+            claimed = await self.check_new(claimed, claim)
+        self._count(claimed)
+        return claimed
+
+    async def queue(
+        self, *, urgency: int = URGENCY, **asked: Unpack[ClaimRequest]
+    ) -> Claimed | QueuePosition:
+        """The same without waiting: the lease, or where the track's ticket stands."""
+        make_claim = partial(self._claim, **asked)
+        claim = make_claim()
+        await self._limit(claim.track_id)
+        answer = await self._queue.ask(make_claim, urgency=urgency)
+        if isinstance(answer, Claimed):
+            if answer.is_new and self.check_new is not None:
+                answer = await self.check_new(answer, claim)
+            self._count(answer)
+            return answer
+        return await self._queue.position_of(answer)
+
+    async def leave_queue(self, *, track_id: str, idempotency_key: str | None) -> None:
+        """Leave the queue; TicketNotFoundError if it was not in it."""
+        if not await self._queue.leave(track_id=track_id, key=idempotency_key or track_id):
+            raise TicketNotFoundError
+
+    def _claim(
         self,
         *,
         track_id: str,
         idempotency_key: str | None = None,
         name_prefix: str = "",
         track_name: str | None = None,
-    ) -> Claimed:
-        """The lease of this track and key: the live one if there is one, else a new one.
-
-        Raises NoSandboxesAvailableError only if no free sandbox matched, TrackRateLimitedError,
-        and UnavailableError if the engine did not answer; then a retry finds what was done.
-        """
-        started = time.perf_counter()
+        lab_minutes: int | None = None,
+        client: str | None = None,
+    ) -> Claim:
         at_ms = self._now_ms()
-        claim = Claim(
+        return Claim(
             track_id=track_id,
             key=idempotency_key or track_id,
             now=at_ms // 1000,
             name_prefix=name_prefix,
             track_name=track_name,
+            client=client,
             at_ms=at_ms,
+            lease_sec=lab_minutes and lease_seconds(lab_minutes, longest_sec=self._lease_max_sec),
         )
+
+    async def _limit(self, track_id: str) -> None:
         wait = await self._rate_limit.wait_for(track_id)
         if wait is not None:
             self._metrics.allocated["rate_limited"].inc()
             raise TrackRateLimitedError(retry_after=wait)
-        try:
-            claimed = await self._store.claim(claim)
-        except UnavailableError:
-            self._metrics.allocated["unavailable"].inc()
-            raise
-        self._metrics.allocation_latency.observe(time.perf_counter() - started)
-        if claimed is None:
-            self._metrics.allocated["exhausted"].inc()
-            raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER_EXHAUSTED)
+
+    def _count(self, claimed: Claimed) -> None:
         self._metrics.allocated["created" if claimed.is_new else "repeated"].inc()
         if not claimed.is_new:
             self._metrics.idempotent_hits.inc()
-        return claimed
 
     async def mark_for_deletion(self, *, track_id: str, sandbox_id: str) -> Marked:
         """Give the sandbox up. Repeating it changes nothing and answers the same."""
-        cause = Cause(actor("track", track_id), self._now_ms())
+
+        def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
+            return decide_mark(row, track_id=track_id, cause=cause)
+
         try:
-            row, changed = await self._change(
-                sandbox_id, lambda row: decide_mark(row, track_id=track_id, cause=cause)
-            )
+            row, changed = await self._rows.change(sandbox_id, actor("track", track_id), decide)
         except (ForbiddenError, NotFoundError):
             self._metrics.deletion_marked.labels("refused").inc()
             raise
@@ -126,11 +207,11 @@ class Broker:
             raise
         self._metrics.deletion_marked.labels("marked" if changed else "repeated").inc()
         status = "deleted" if isinstance(row, Tombstone) else str(row.status)
-        return Marked(sandbox_id, status, row.deletion_requested_at or 0)
+        return Marked(sandbox_id, status, row.deletion_requested_at)
 
     async def get_sandbox(self, *, track_id: str, sandbox_id: str) -> Sandbox:
         """The sandbox, for the track that has it or had it last."""
-        return owned_by(await self._find(sandbox_id), track_id)
+        return owned_by(await self._rows.find(sandbox_id), track_id)
 
     async def list_sandboxes(
         self,
@@ -149,30 +230,52 @@ class Broker:
         self, sandbox_id: str, *, limit: int, cursor: str | None
     ) -> Page[LoggedEvent]:
         """What happened to the sandbox, the newest first, also after it is gone."""
-        if not _SANDBOX_ID.match(sandbox_id):
+        if not is_sandbox_id(sandbox_id):
             raise SandboxNotFoundError
         query = EventQuery(subject=sandbox_id)
         page = await self._store.events.page(query, limit=limit, cursor=cursor)
-        if not page.items and cursor is None and await self._find(sandbox_id) is None:
+        if not page.items and cursor is None and await self._rows.find(sandbox_id) is None:
             raise SandboxNotFoundError
         return page
 
     async def inspect_sandbox(self, sandbox_id: str) -> Sandbox:
         """The sandbox, for an operator."""
-        row = await self._find(sandbox_id)
+        row = await self._rows.find(sandbox_id)
         if row is None or isinstance(row, Tombstone):
             raise SandboxNotFoundError
         return row
 
-    async def act(self, action: Action, *, sandbox_id: str) -> Sandbox:
+    async def act(self, action: Action, *, sandbox_id: str, reason: str | None = None) -> Sandbox:
         """Carry out an operator's action, or raise TransitionNotAllowedError."""
-        cause = Cause(actor("operator"), self._now_ms())
 
-        def decide(row: Sandbox | Tombstone | None) -> Transition[Sandbox]:
-            return decide_action(None if isinstance(row, Tombstone) else row, action, cause)
+        def decide(row: Sandbox | None, cause: Cause) -> Transition[Sandbox]:
+            return decide_action(row, action, cause.because(reason))
 
-        row, _ = await self._change(sandbox_id, decide)
-        assert isinstance(row, Sandbox)  # noqa: S101 - decide_action takes no tombstones
+        return await self._change(action, sandbox_id, decide)
+
+    async def hold(self, *, sandbox_id: str, reason: str, until: int | None = None) -> Sandbox:
+        """Keep a sandbox for an operator to look at, in whatever state it is; a lease ends."""
+
+        def decide(row: Sandbox | None, cause: Cause) -> Transition[Sandbox]:
+            return decide_hold(row, until or self._hold_end(), cause.because(reason))
+
+        return await self._change("hold", sandbox_id, decide)
+
+    def _hold_end(self) -> int:
+        return int(self._clock.now()) + self._hold_sec
+
+    async def _change(
+        self,
+        action: str,
+        sandbox_id: str,
+        decide: Callable[[Sandbox | None, Cause], Transition[Sandbox]],
+    ) -> Sandbox:
+        row, _ = await self._rows.change(
+            sandbox_id,
+            actor("operator"),
+            lambda row, cause: decide(None if isinstance(row, Tombstone) else row, cause),
+        )
+        assert isinstance(row, Sandbox)  # noqa: S101 - operators change no tombstones
         logger.info(
             "operator changed a sandbox",
             extra={"action": action, "sandbox_id": sandbox_id, "status": row.status},
@@ -185,26 +288,6 @@ class Broker:
         if counts.counted_at is None:
             return replace(counts, counted_at=int(self._clock.now()))
         return counts
-
-    async def _change(
-        self,
-        sandbox_id: str,
-        decide: Callable[[Sandbox | Tombstone | None], Transition[Sandbox] | None],
-    ) -> tuple[Sandbox | Tombstone, bool]:
-        """Read, decide and apply, again whenever somebody else was faster."""
-        for _ in range(ATTEMPTS):
-            row = await self._find(sandbox_id)
-            transition = decide(row)
-            if transition is None:
-                assert row is not None  # noqa: S101 - an unknown id is an error in every decision
-                return row, False
-            if (await self._store.apply([transition]))[0]:
-                return transition.result, True
-        raise RowBusyError
-
-    async def _find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
-        """What is stored under this id; nothing is under one that could never have been given."""
-        return await self._store.find(sandbox_id) if _SANDBOX_ID.match(sandbox_id) else None
 
     def _now_ms(self) -> int:
         return int(self._clock.now() * 1000)

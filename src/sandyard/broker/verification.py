@@ -1,17 +1,24 @@
 """A check of a whole pool against what must always hold, while traffic flows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from sandyard.broker.model import HeldLease, Lease, Sandbox, Status, Tombstone
+from sandyard.broker.model import UNUSED, HeldLease, Lease, Sandbox, Status, Tombstone
 from sandyard.broker.ports import PoolStore
+from sandyard.broker.ticket_model import QueueOrder, Ticket
 from sandyard.kit.events import State
-from sandyard.kit.transitions import Entity
+from sandyard.kit.transitions import Entity, subject_of
 from sandyard.kit.verification import Problem, verify_gone, verify_history
 
+_OTHERS = ("whk-", "client:")
+"""How the ids of what `others` gives begin."""
 _LOOKS = 3
+_PAGE = 100
 _BETWEEN_LOOKS_SEC = 0.2
+_FAR = 10**11
+"""After every reservation."""
 
 
 @dataclass(slots=True)
@@ -33,8 +40,19 @@ class _Seen:
     suspects: set[str] = field(default_factory=set)
 
 
+Others = Callable[[], Awaitable[Sequence[Entity]]]
+"""All that the log tells of beside sandboxes, tickets and the provider; there is little of it."""
+
+
+async def _no_others() -> Sequence[Entity]:
+    return ()
+
+
 async def verify(
-    store: PoolStore, *, progress: Callable[[int], None] = lambda _: None
+    store: PoolStore,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+    others: Others = _no_others,
 ) -> VerificationReport:
     """Read everything, then again what looked wrong, and compare it with what its events fold into.
 
@@ -52,10 +70,27 @@ async def verify(
         message = await _confirm(store, sandbox_id, seen.leased.get(sandbox_id))
         if message:
             report.problems.append(Problem(sandbox_id, message))
-    history = await verify_history(_entities(store), store.find, store.events)
-    history.add(await verify_gone(store.find, store.events, may_be_gone=_is_tombstone))
-    report.problems += history.problems
+    find = partial(_find, store, others)
+    pages_of_all = (
+        *(_rows(store), _singles(store), _tickets(store), _reservations(store)),
+        _page_of(others),
+    )
+    for pages in pages_of_all:
+        report.problems += (await verify_history(pages, find, store.events)).problems
+    gone = await verify_gone(find, store.events, may_be_gone=_is_tombstone)
+    report.problems += gone.problems
     return report
+
+
+async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None:
+    """A sandbox, a reservation, a ticket, one of those that a pool has one of, or of the others."""
+    if subject.startswith(_OTHERS):
+        return next((each for each in await others() if subject_of(each) == subject), None)
+    for only in await _all_singles(store):
+        if subject_of(only) == subject:
+            return only
+    found = await store.find(subject) or await store.find_reservation(subject)
+    return found or await _find_ticket(store, subject)
 
 
 def _is_tombstone(state: State) -> bool:
@@ -63,9 +98,54 @@ def _is_tombstone(state: State) -> bool:
     return "deleted_at" in state
 
 
-async def _entities(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
+async def _rows(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
     async for entries in store.audit():
         yield [each for each in entries if isinstance(each, Sandbox | Tombstone)]
+
+
+async def _tickets(store: PoolStore) -> AsyncIterator[Sequence[Ticket]]:
+    last: QueueOrder | None = None
+    while tickets := await store.tickets(limit=_PAGE, after=last):
+        last = tickets[-1].queue_order
+        yield tickets
+
+
+async def _find_ticket(store: PoolStore, ticket_id: str) -> Ticket | None:
+    async for tickets in _tickets(store):
+        for ticket in tickets:
+            if ticket.ticket_id == ticket_id:
+                return ticket
+    return None
+
+
+async def _page_of(others: Others) -> AsyncIterator[Sequence[Entity]]:
+    yield await others()
+
+
+async def _singles(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
+    yield await _all_singles(store)
+
+
+async def _all_singles(store: PoolStore) -> list[Entity]:
+    """What a pool has one of."""
+    found: list[Entity | None] = [
+        await store.find_provider(),
+        await store.find_calendar(),
+        await store.find_keeper(),
+    ]
+    return [each for each in found if each is not None]
+
+
+async def _reservations(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
+    cursor: str | None = None
+    while True:
+        page = await store.reservations(
+            starts_before=_FAR, ends_after=0, limit=_PAGE, cursor=cursor
+        )
+        yield page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 def _meet(entry: Sandbox | HeldLease | Tombstone, seen: _Seen, report: VerificationReport) -> None:
@@ -149,11 +229,13 @@ def _owner(row: Sandbox | Tombstone | None) -> tuple[str, str] | None:
 
 def _attributes(row: Sandbox) -> str | None:
     """What a row of this state has or lacks wrongly."""
-    free = row.status in (Status.AVAILABLE, Status.STALE)
+    free = row.status in UNUSED
     if free and (row.allocated_at or row.allocated_to_track):
         return f"is {row.status} and has an owner"
     if row.status is Status.ALLOCATED and not (row.allocated_at and row.allocated_to_track):
         return "is allocated to nobody"
+    if (row.status is Status.RESERVED) != (row.reserved_for is not None):
+        return f"is {row.status} and reserved for {row.reserved_for or 'nobody'}"
     if row.status is Status.STALE and row.stale_reason is None:
         return "is stale for no reason"
     deleting = row.status in (Status.PENDING_DELETION, Status.DELETION_FAILED)

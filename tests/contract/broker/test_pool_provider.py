@@ -5,13 +5,17 @@ import asyncio
 import pytest
 
 from sandyard.broker.errors import ProviderChangeRefusedError, ProviderMismatchError
-from sandyard.broker.model import Listed, decide_discovery
+from sandyard.broker.listing_model import decide_discovery
+from sandyard.broker.model import Listed
 from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.provider.simulator import first_external_ids
-from sandyard.broker.provider_model import SIMULATED, provider_name
+from sandyard.broker.provider_model import SIMULATED
+from sandyard.broker.verification import verify
 from sandyard.kit import ids
+from sandyard.kit.events import EventQuery
 from sandyard.kit.transitions import Cause
+from tests.clocks import ManualClock
 from tests.pools import NOW, fill
 
 REAL = "https://csp.example.com"
@@ -20,7 +24,12 @@ MOVED = "https://csp.example.org"
 
 def own(store: PoolStore, provider: str) -> PoolProvider:
     simulated = [ids.sandbox_id(each) for each in first_external_ids(25)]
-    return PoolProvider(store, configured=provider, simulated=simulated)
+    return PoolProvider(store, clock=ManualClock(NOW), configured=provider, simulated=simulated)
+
+
+async def remembered(store: PoolStore) -> str | None:
+    bound = await store.find_provider()
+    return bound.provider if bound else None
 
 
 async def fill_simulated(store: PoolStore, external_id: str) -> None:
@@ -39,14 +48,14 @@ async def test_a_pool_remembers_its_provider_and_refuses_another(
     with pytest.raises(ProviderMismatchError, match="sandyard pool set-provider") as refused:
         await own(store, second).require()
     assert refused.value.details == {"remembered": first, "configured": second}
-    assert await store.find_provider() == first
+    assert await remembered(store) == first
 
 
 async def test_of_several_that_start_at_once_one_is_remembered(store: PoolStore) -> None:
     providers = [own(store, f"https://csp-{number}.example.com") for number in range(8)]
     outcomes = await asyncio.gather(*(p.require() for p in providers), return_exceptions=True)
     [winner] = [p for p, o in zip(providers, outcomes, strict=True) if o is None]
-    assert await store.find_provider() == winner.configured
+    assert await remembered(store) == winner.configured
     losers = [outcome for outcome in outcomes if outcome is not None]
     assert all(isinstance(each, ProviderMismatchError) for each in losers)
 
@@ -67,7 +76,7 @@ class TestPoolsFromBeforeTheMemory:
     @pytest.mark.parametrize("provider", [SIMULATED, REAL])
     async def test_an_empty_one_takes_any(self, store: PoolStore, provider: str) -> None:
         await own(store, provider).require()
-        assert await store.find_provider() == provider
+        assert await remembered(store) == provider
 
     @pytest.mark.parametrize("number", [6, 25 + 6], ids=["generic", "infoblox"])
     async def test_one_with_simulated_sandboxes_is_the_simulated_ones(
@@ -76,14 +85,14 @@ class TestPoolsFromBeforeTheMemory:
         await fill_simulated(store, first_external_ids(25)[number])
         with pytest.raises(ProviderMismatchError, match="sandboxes of the simulated provider"):
             await own(store, REAL).require()
-        assert await store.find_provider() is None
+        assert await remembered(store) is None
         await own(store, SIMULATED).require()
 
     async def test_one_with_others_is_a_real_ones(self, store: PoolStore) -> None:
         await fill(store, 1)
         with pytest.raises(ProviderMismatchError, match="sandboxes of another provider"):
             await own(store, SIMULATED).require()
-        assert await store.find_provider() is None
+        assert await remembered(store) is None
         await own(store, REAL).require()
 
 
@@ -105,22 +114,21 @@ class TestChange:
         await fill(store, 1)
         with pytest.raises(ProviderChangeRefusedError):
             await own(store, first).change()
-        assert await store.find_provider() == second
+        assert await remembered(store) == second
 
     async def test_two_changes_at_once_end_with_one_of_them(self, store: PoolStore) -> None:
         await own(store, REAL).require()
         await asyncio.gather(own(store, MOVED).change(), own(store, f"{REAL}/v2").change())
-        assert await store.find_provider() in (MOVED, f"{REAL}/v2")
+        assert await remembered(store) in (MOVED, f"{REAL}/v2")
 
 
-@pytest.mark.parametrize(
-    ("url", "name"),
-    [
-        (None, SIMULATED),
-        ("https://CSP.example.com/", REAL),
-        ("https://user:secret@csp.example.com", REAL),
-        ("http://127.0.0.1:8090/eng/", "http://127.0.0.1:8090/eng"),
-    ],
-)
-def test_a_provider_is_named_by_its_address_alone(url: str | None, name: str) -> None:
-    assert provider_name(url) == name
+async def test_both_are_told_and_agree_with_what_is_remembered(store: PoolStore) -> None:
+    await own(store, REAL).require()
+    await own(store, MOVED).change()
+    page = await store.events.page(EventQuery(subject="pool"), limit=9, cursor=None)
+    told = [(each.event.kind, each.event.actor, each.event.data) for each in page.items]
+    assert told == [
+        ("pool.provider_changed", "operator", {"provider": MOVED}),
+        ("pool.provider_set", "system", {"provider": REAL, "pool": "pool"}),
+    ]
+    assert (await verify(store)).problems == []

@@ -61,6 +61,7 @@ class TestClaim:
             idempotency_key="key",
             track_name="intro",
             allocated_at=NOW,
+            ends_at=NOW + LAB_SEC,
             updated_at=NOW,
             sequence=free.sequence + 1,
         )

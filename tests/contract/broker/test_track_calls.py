@@ -2,6 +2,7 @@
 
 import pytest
 
+from sandyard.broker.deletion_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.errors import (
     AllocationExpiredError,
     NoSandboxesAvailableError,
@@ -9,11 +10,13 @@ from sandyard.broker.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.model import TOMBSTONE_SECONDS, Action, Sandbox, Status
+from sandyard.broker.model import TOMBSTONE_SECONDS, Action, Sandbox, Status, decide_reserved
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker, Marked
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause
 from tests.clocks import ManualClock
-from tests.pools import LAB_SEC, check_invariants, delete, everything, fill, operator, row
+from tests.pools import LAB_SEC, NOW, check_invariants, delete, everything, fill, operator, row
 
 UNKNOWN = "0b6cf0dc-9ad5-5c8e-8a2b-6d1f3f9fd2b1"
 
@@ -31,8 +34,6 @@ async def remove(store: PoolStore, sandbox_id: str, clock: ManualClock) -> None:
 
 
 async def fail_deletion(store: PoolStore, sandbox_id: str) -> None:
-    from sandyard.broker.model import DeletionPolicy, decide_failed_deletion
-
     sandbox = await row(store, sandbox_id)
     policy = DeletionPolicy(max_attempts=1, backoff_base_sec=1, backoff_max_sec=1)
     change = decide_failed_deletion(sandbox, policy, jitter=0, cause=operator(sandbox.updated_at))
@@ -150,11 +151,12 @@ async def test_the_key_defaults_to_the_track(broker: Broker, store: PoolStore) -
 
 
 OPERATOR_MOVES = {
-    Action.QUARANTINE: {Status.AVAILABLE: Status.STALE},
-    Action.RESTORE: {Status.STALE: Status.AVAILABLE},
+    Action.QUARANTINE: {Status.AVAILABLE: Status.STALE, Status.RESERVED: Status.STALE},
+    Action.RESTORE: {Status.STALE: Status.AVAILABLE, Status.HELD: Status.AVAILABLE},
     Action.RELEASE: {
         Status.ALLOCATED: Status.PENDING_DELETION,
         Status.STALE: Status.PENDING_DELETION,
+        Status.HELD: Status.PENDING_DELETION,
     },
     Action.RETRY_DELETION: {Status.DELETION_FAILED: Status.PENDING_DELETION},
 }
@@ -165,6 +167,11 @@ async def in_state(status: Status, broker: Broker, store: PoolStore) -> Sandbox:
     [entry] = await everything(store)
     if status is Status.STALE:
         await broker.act(Action.QUARANTINE, sandbox_id=entry.sandbox_id)
+    elif status is Status.HELD:
+        await broker.hold(sandbox_id=entry.sandbox_id, reason="to look at")
+    elif status is Status.RESERVED:
+        cause = Cause(actor("system"), NOW * 1000)
+        assert all(await store.apply([decide_reserved(entry, "a ticket", cause)]))
     elif status is not Status.AVAILABLE:
         await broker.allocate(track_id="owner")
         if status is not Status.ALLOCATED:

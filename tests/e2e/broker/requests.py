@@ -20,13 +20,17 @@ MIB = 1024 * 1024
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
-TRACK_DOORS = [
+TRACK_ENDPOINTS = [
     ("POST", "/v1/allocate"),
     ("GET", f"/v1/sandboxes/{UNKNOWN_ID}"),
     ("POST", f"/v1/sandboxes/{UNKNOWN_ID}/mark-for-deletion"),
+    ("POST", f"/v1/sandboxes/{UNKNOWN_ID}/extend"),
+    ("POST", f"/v1/sandboxes/{UNKNOWN_ID}/replace"),
+    ("POST", "/v1/queue"),
+    ("DELETE", "/v1/queue"),
 ]
 ACTIONS = ("quarantine", "restore", "release", "retry-deletion")
-ADMIN_DOORS = [
+ADMIN_ENDPOINTS = [
     ("GET", "/v1/admin/sandboxes"),
     ("GET", f"/v1/admin/sandboxes/{UNKNOWN_ID}"),
     ("GET", "/v1/admin/stats"),
@@ -35,9 +39,16 @@ ADMIN_DOORS = [
     ("POST", "/v1/admin/expire"),
     ("POST", "/v1/admin/bulk-delete?status=stale"),
     ("POST", "/v1/admin/auto-delete-stale"),
+    ("POST", "/v1/admin/bulk-quarantine"),
+    ("POST", "/v1/admin/bulk-hold?status=stale"),
+    ("POST", f"/v1/admin/sandboxes/{UNKNOWN_ID}/hold"),
+    ("POST", "/v1/admin/reservations"),
+    ("GET", "/v1/admin/reservations"),
+    ("GET", "/v1/admin/reservations/res-unknown"),
+    ("DELETE", "/v1/admin/reservations/res-unknown"),
     *(("POST", f"/v1/admin/sandboxes/{UNKNOWN_ID}/{action}") for action in ACTIONS),
 ]
-OPEN_DOORS = [
+OPEN_ENDPOINTS = [
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.e2e.broker.requests import (
-    ADMIN_DOORS,
+    ADMIN_ENDPOINTS,
     MIB,
-    OPEN_DOORS,
-    TRACK_DOORS,
+    OPEN_ENDPOINTS,
+    TRACK_ENDPOINTS,
     UNKNOWN_ID,
     Body,
     admin_token,
@@ -36,7 +36,7 @@ def body_of(size: int, *, chunked: bool) -> Body:
     return chunks(size) if chunked else b"x" * size
 
 
-BODY_DOORS = [
+BODY_ENDPOINTS = [
     ("POST", "/v1/allocate"),
     ("POST", f"/v1/sandboxes/{UNKNOWN_ID}/mark-for-deletion"),
     ("POST", "/v1/admin/expire"),
@@ -47,7 +47,7 @@ BODY_DOORS = [
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
 @pytest.mark.parametrize("size", [MIB + 1, 10 * MIB], ids=["1 byte too large", "10 MB"])
-@pytest.mark.parametrize(("method", "path"), BODY_DOORS)
+@pytest.mark.parametrize(("method", "path"), BODY_ENDPOINTS)
 def test_a_body_that_is_too_large_is_refused(
     server: ServerProcess, method: str, path: str, size: int, chunked: bool
 ) -> None:
@@ -116,7 +116,7 @@ def test_calls_that_take_no_body_do_not_mind_one(
 # Paths and methods
 
 
-NO_PATHS = ["/", "/v1", "/v1/", "/v1/nowhere", "/v2/allocate", "/V1/ALLOCATE", "//v1/allocate"]
+NO_PATHS = ["/v1", "/v1/", "/v1/nowhere", "/v2/allocate", "/V1/ALLOCATE", "//v1/allocate"]
 NO_SANDBOX_PATHS = [f"/v1/sandboxes{rest}" for rest in ("", "/", "/a/b/c", "/a%2Fb", "/a/../b")]
 ODD_PATHS = [
     "/%00",
@@ -138,13 +138,21 @@ def test_an_unknown_path_is_not_found(server: ServerProcess, path: str, method: 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "BREW"]
 
 
+def _methods_of(path: str) -> set[str]:
+    return {
+        method
+        for method, each in (*TRACK_ENDPOINTS, *ADMIN_ENDPOINTS, *OPEN_ENDPOINTS)
+        if each == path
+    }
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("right", "path"), [*TRACK_DOORS, *ADMIN_DOORS, *OPEN_DOORS])
+@pytest.mark.parametrize(("right", "path"), [*TRACK_ENDPOINTS, *ADMIN_ENDPOINTS, *OPEN_ENDPOINTS])
 def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(
     server: ServerProcess, right: str, path: str, method: str
 ) -> None:
     answer = send(server, method, path)
-    if method == right:
+    if method in _methods_of(path):
         assert answer.status in (200, 401)
         return
     assert_error(answer, 405, "METHOD_NOT_ALLOWED")
@@ -153,12 +161,12 @@ def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(
     assert method not in allowed
 
 
-@pytest.mark.parametrize(("right", "path"), [*TRACK_DOORS, *ADMIN_DOORS])
+@pytest.mark.parametrize(("right", "path"), [*TRACK_ENDPOINTS, *ADMIN_ENDPOINTS])
 def test_a_head_request_gets_no_body(server: ServerProcess, right: str, path: str) -> None:
     answer = send(server, "HEAD", path)
     assert answer.status == 405
     assert answer.body == b""
-    assert answer.headers["allow"] == right
+    assert answer.headers["allow"] == ", ".join(sorted(_methods_of(path)))
     assert answer.headers["x-request-id"]
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.broker.requests import (
-    ADMIN_DOORS,
+    ADMIN_ENDPOINTS,
     NOT_ASCII,
-    OPEN_DOORS,
+    OPEN_ENDPOINTS,
     SANE_REQUEST_ID,
     TOO_LONG,
-    TRACK_DOORS,
+    TRACK_ENDPOINTS,
     UNKNOWN_ID,
     Header,
     admin_token,
@@ -59,8 +59,8 @@ def credentials(values: Sequence[str | bytes], secret: str) -> list[Header]:
 
 
 @pytest.mark.parametrize("values", BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
-@pytest.mark.parametrize(("method", "path"), TRACK_DOORS)
-def test_a_bad_credential_opens_no_door_of_tracks(
+@pytest.mark.parametrize(("method", "path"), TRACK_ENDPOINTS)
+def test_a_bad_credential_opens_no_endpoint_of_tracks(
     server: ServerProcess, method: str, path: str, values: list[str | bytes]
 ) -> None:
     headers = [*credentials(values, server.track_token), ("X-Track-ID", "intruder")]
@@ -68,8 +68,8 @@ def test_a_bad_credential_opens_no_door_of_tracks(
 
 
 @pytest.mark.parametrize("values", BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
-@pytest.mark.parametrize(("method", "path"), ADMIN_DOORS)
-def test_a_bad_credential_opens_no_door_of_operators(
+@pytest.mark.parametrize(("method", "path"), ADMIN_ENDPOINTS)
+def test_a_bad_credential_opens_no_endpoint_of_operators(
     server: ServerProcess, method: str, path: str, values: list[str | bytes]
 ) -> None:
     headers = credentials(values, server.admin_token)
@@ -83,16 +83,16 @@ def test_a_credential_that_is_sent_twice_is_told(server: ServerProcess, first: s
     assert_error(answer, 400, "REPEATED_CREDENTIAL")
 
 
-@pytest.mark.parametrize(("method", "path"), TRACK_DOORS)
-def test_the_token_of_operators_opens_no_door_of_tracks(
+@pytest.mark.parametrize(("method", "path"), TRACK_ENDPOINTS)
+def test_the_token_of_operators_opens_no_endpoint_of_tracks(
     server: ServerProcess, method: str, path: str
 ) -> None:
     headers = [admin_token(server), ("X-Track-ID", "operator")]
     assert_error(send(server, method, path, headers), 401, "UNAUTHORIZED")
 
 
-@pytest.mark.parametrize(("method", "path"), ADMIN_DOORS)
-def test_the_token_of_tracks_opens_no_door_of_operators(
+@pytest.mark.parametrize(("method", "path"), ADMIN_ENDPOINTS)
+def test_the_token_of_tracks_opens_no_endpoint_of_operators(
     server: ServerProcess, method: str, path: str
 ) -> None:
     headers = [token(server), ("X-Track-ID", "curious")]
@@ -161,7 +161,7 @@ INSANE_IDS: dict[str, str | bytes] = {
     **NOT_ASCII,
 }
 ANY_DOOR = [
-    *OPEN_DOORS,
+    *OPEN_ENDPOINTS,
     ("GET", "/v1/admin/stats"),
     ("POST", "/v1/allocate"),
     ("GET", "/nowhere"),

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.broker.requests import (
     NOT_ASCII,
     TOO_LONG,
-    TRACK_DOORS,
+    TRACK_ENDPOINTS,
     Header,
     allocate,
     assert_error,
@@ -40,8 +40,8 @@ BAD_TRACK_IDS: dict[str, list[str | bytes]] = {
 
 @pytest.mark.parametrize("name", ["X-Track-ID", "X-Instruqt-Sandbox-ID"])
 @pytest.mark.parametrize("values", BAD_TRACK_IDS.values(), ids=BAD_TRACK_IDS)
-@pytest.mark.parametrize(("method", "path"), TRACK_DOORS)
-def test_a_bad_track_id_is_refused_at_every_door(
+@pytest.mark.parametrize(("method", "path"), TRACK_ENDPOINTS)
+def test_a_bad_track_id_is_refused_at_every_endpoint(
     server: ServerProcess, method: str, path: str, values: list[str | bytes], name: str
 ) -> None:
     headers = [token(server), *((name, value) for value in values)]
@@ -69,7 +69,7 @@ def test_the_alias_wins_when_both_come(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/mark-for-deletion"])
-def test_the_alias_speaks_for_its_track_at_the_doors_of_one_sandbox(
+def test_the_alias_speaks_for_its_track_at_the_endpoints_of_one_sandbox(
     server: ServerProcess, path: str
 ) -> None:
     winner = new_track()

@@ -8,16 +8,10 @@ from contextlib import AsyncExitStack
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sandyard.broker.deletion_model import DeletionPolicy
 from sandyard.broker.jobs import Cleanup, Expiry, Sync
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import (
-    Action,
-    Claim,
-    Claimed,
-    DeletionPolicy,
-    Listed,
-    Status,
-)
+from sandyard.broker.model import Action, Claim, Claimed, Listed, Status
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore

@@ -10,42 +10,23 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sandyard.broker.deletion_model import DeletionPolicy
 from sandyard.broker.jobs import Cleanup, Expiry
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import (
-    Action,
-    Claim,
-    Claimed,
-    DeletionPolicy,
-    Sandbox,
-    Status,
-)
+from sandyard.broker.model import Action, Claim, Claimed, Sandbox, Status
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo import DynamoPolicy
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs_dynamo import DynamoJobLeases
+from tests import pools
 from tests.clocks import ManualClock
 from tests.engines import PATIENT
 from tests.fakes.provider import FakeProvider
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT, in_state, store_at, table_at
-from tests.pools import (
-    LAB_SEC,
-    NOW,
-    check_invariants,
-    delete,
-    deleted,
-    discoveries,
-    ended,
-    everything,
-    fill,
-    free_sandboxes,
-    quarantined,
-    restored,
-    row,
-)
+from tests.pools import LAB_SEC, NOW, check_invariants, fill, row
 
 TROUBLES: dict[str, dict[str, Any]] = {
     "throttled": {"throttle": 1},
@@ -126,7 +107,7 @@ class TestDroppedAnswers:
         clock: ManualClock,
     ) -> None:
         await fill(direct, 1)
-        [sandbox] = await everything(direct)
+        [sandbox] = await pools.everything(direct)
         if action is Action.RELEASE:
             sandbox = await allocated(store, "track")
         broker = Broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
@@ -151,32 +132,32 @@ class TestDroppedAnswers:
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy
     ) -> None:
         await fill(direct, 1)
-        [sandbox] = await everything(direct)
+        [sandbox] = await pools.everything(direct)
         proxy.set(drop=1, times=1, only=["TransactWriteItems"])
-        assert await delete(store, sandbox)
-        assert await direct.find(sandbox.sandbox_id) == deleted(sandbox).after
+        assert await pools.delete(store, sandbox)
+        assert await direct.find(sandbox.sandbox_id) == pools.deleted(sandbox).after
 
     async def test_added_rows_are_counted(
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy
     ) -> None:
         proxy.set(drop=1, times=3, only=["TransactWriteItems"])
-        assert sum(await store.apply(discoveries(10))) == 10
-        assert len(await everything(direct)) == 10
+        assert sum(await store.apply(pools.discoveries(10))) == 10
+        assert len(await pools.everything(direct)) == 10
 
     async def test_counts_are_right(
         self, proxy: FaultProxy, pool: PoolTable, direct: DynamoPoolStore, clock: ManualClock
     ) -> None:
         await fill(direct, 4)
         proxy.set(drop=1, times=1, only=["UpdateItem"])
-        async with table_at(proxy.url, pool) as door:
-            store = DynamoPoolStore(door, clock=clock, prefetch_size=15)
+        async with table_at(proxy.url, pool) as table:
+            store = DynamoPoolStore(table, clock=clock, prefetch_size=15)
             assert (await store.counts()).by_status[Status.AVAILABLE] == 4
 
     async def test_a_job_is_acquired_renewed_and_given_up_once(
         self, proxy: FaultProxy, pool: PoolTable
     ) -> None:
-        async with table_at(proxy.url, pool) as door:
-            leases = DynamoJobLeases(door.table)
+        async with table_at(proxy.url, pool) as table:
+            leases = DynamoJobLeases(table.table)
             proxy.set(drop=1, times=1)
             assert await leases.acquire("sync", holder="a", now=NOW + 0.25, held_until=NOW + 60)
             assert not await leases.acquire("sync", holder="b", now=NOW + 1, held_until=NOW + 60)
@@ -239,7 +220,7 @@ class TestTrouble:
         proxy.set(**TROUBLES[name])
         reads = [
             store.claim(Claim("track", "track", NOW)),
-            store.find(free_sandboxes(1)[0].sandbox_id),
+            store.find(pools.free_sandboxes(1)[0].sandbox_id),
             store.page(status=None, limit=5, cursor=None),
             store.overdue(ended_by=NOW, limit=5, after=None),
             store.deletable(now=NOW, limit=5, after=None),
@@ -267,8 +248,8 @@ class TestTrouble:
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy, clock: ManualClock
     ) -> None:
         await fill(direct, 2)
-        rows = await everything(direct)
-        await direct.apply([ended(each) for each in rows])
+        rows = await pools.everything(direct)
+        await direct.apply([pools.ended(each) for each in rows])
         cleanup = Cleanup(
             store,
             FakeProvider(),
@@ -291,7 +272,7 @@ class TestTrouble:
     ) -> None:
         await fill(direct, 3)
         before = await allocated(store, "track")
-        end = ended(before, NOW + 1)
+        end = pools.ended(before, NOW + 1)
         proxy.set(**trouble)
         with pytest.raises(UnavailableError):
             await store.apply([end])
@@ -302,10 +283,10 @@ class TestTrouble:
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy
     ) -> None:
         await fill(direct, 100)
-        rows = await everything(direct)
+        rows = await pools.everything(direct)
         proxy.set(throttle=1)
         with pytest.raises(UnavailableError):
-            await store.apply([ended(each) for each in rows])
+            await store.apply([pools.ended(each) for each in rows])
         proxy.calm()
         await asyncio.sleep(IMPATIENT.deadline_sec)
         on_their_way = 32
@@ -353,8 +334,8 @@ class TestBreaker:
         self, direct: DynamoPoolStore, proxy: FaultProxy, pool: PoolTable
     ) -> None:
         await fill(direct, 2)
-        [free, _] = await everything(direct)
-        change = restored(quarantined(free).result)
+        [free, _] = await pools.everything(direct)
+        change = pools.restored(pools.quarantined(free).result)
         policy = replace(PATIENT, circuit_threshold=3)
         async with store_at(proxy.url, pool, policy=policy) as store:
             assert await store.apply([change] * 20) == [False] * 20

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from sandyard.broker.model import Claim, Claimed, Lease, Status
+from sandyard.broker.model import Claim, Claimed, HeldLease, Lease, Sandbox, Status, Tombstone
+from sandyard.broker.reservation_model import Reservation
 from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
@@ -18,7 +19,8 @@ from sandyard.kit.dynamo_values import Item
 from tests.engines import PATIENT
 from tests.faults.history import Attempt, History, check, kinds
 from tests.faults.proxy import FaultProxy
-from tests.faults.stores import store_at, table_at, whole_table
+from tests.faults.stock import Entry, Stock, stock_of
+from tests.faults.stores import store_at, table_at
 from tests.pools import LAB_SEC, fill
 
 NOW = 1_800_000_000
@@ -133,23 +135,23 @@ class TestStores:
             store_at(proxy.url, pool, policy=PATIENT) as other,
         ):
             history = await quick_retries([one, other])
-        assert check(history, await whole_table(pool.table)) == []
+        assert check(history, await stock_of(direct)) == []
 
     @pytest.mark.parametrize("writes_leases", [False, True])
     async def test_one_that_trusts_an_index_gives_a_key_two_sandboxes(
-        self, tables: list[PoolTable], pool: PoolTable, *, writes_leases: bool
+        self, tables: list[PoolTable], direct: DynamoPoolStore, *, writes_leases: bool
     ) -> None:
         stores = [IndexTrustingStore(table, writes_leases=writes_leases) for table in tables]
         history = await quick_retries(stores)
-        found = kinds(check(history, await whole_table(pool.table)))
+        found = kinds(check(history, await stock_of(direct)))
         assert {"two live sandboxes", "allocated without a lease"} <= found
 
     async def test_one_that_does_not_look_gives_a_sandbox_two_owners(
-        self, tables: list[PoolTable], pool: PoolTable
+        self, tables: list[PoolTable], direct: DynamoPoolStore
     ) -> None:
         stores = [IndexTrustingStore(table, minds_owner=False) for table in tables]
         history = await quick_retries(stores)
-        assert "two owners" in kinds(check(history, await whole_table(pool.table)))
+        assert "two owners" in kinds(check(history, await stock_of(direct)))
 
 
 def lease_body(number: int, *, at: int = NOW) -> dict[str, Any]:
@@ -161,36 +163,61 @@ def told(number: int, track: str = "t", *, at: float = 1, status: int = 201) -> 
     return Attempt("allocate", NOW + at, NOW + at + 0.1, status, track=track, key="k", body=body)
 
 
-def row(number: int, status: Status, track: str | None = None) -> Item:
-    item: Item = {
-        **sandbox_key(f"s{number}"),
-        "sandbox_id": f"s{number}",
-        "external_id": f"e{number}",
-        "status": status,
-        "allocated_at": NOW if track else 0,
-        "created_at": NOW - 1000,
-    }
-    return item | ({"allocated_to_track": track, "idempotency_key": "k"} if track else {})
+def row(number: int, status: Status, track: str | None = None) -> Sandbox:
+    free = Sandbox(
+        sandbox_id=f"s{number}",
+        name=f"lab-{number}",
+        external_id=f"e{number}",
+        status=status,
+        lab_duration_hours=4,
+        created_at=NOW - 1000,
+        updated_at=NOW - 1000,
+    )
+    if track is None:
+        return free
+    return replace(free, allocated_to_track=track, idempotency_key="k", allocated_at=NOW)
 
 
-def lease(number: int, track: str = "t") -> Item:
-    return lease_item(track, "k", Lease(**lease_body(number)))
+def lease(number: int, track: str = "t") -> HeldLease:
+    return HeldLease(track, "k", Lease(**lease_body(number)))
 
 
-def gone(number: int, track: str = "t") -> Item:
-    return {"PK": f"GONE#s{number}", "SK": "META", "sandbox_id": f"s{number}", "owner": track}
+def gone(number: int, track: str = "t") -> Tombstone:
+    return Tombstone(f"s{number}", f"e{number}", track, NOW + 5, NOW + 6, NOW + 1000)
 
 
 TOLD = told(1)
-KEPT = [row(1, Status.ALLOCATED, "t"), lease(1)]
+KEPT: list[Entry] = [row(1, Status.ALLOCATED, "t"), lease(1)]
 MARK = Attempt("mark", NOW + 5, NOW + 6, 200, track="t", sandbox_id="s1")
+HOLD = Attempt("hold", NOW + 5, NOW + 6, 200, sandbox_id="s1")
 EMPTY = Attempt(
     "allocate", NOW, NOW, 409, track="x", body={"error": {"code": "NO_SANDBOXES_AVAILABLE"}}
 )
+REPLACED = Attempt(
+    *("replace", NOW + 5, NOW + 6, 200),
+    track="t",
+    key="k",
+    sandbox_id="s1",
+    body=lease_body(2),
+)
+RESERVATION = Reservation("r1", 2, NOW - 1000, NOW + 1000, NOW - 1000, track_prefix="course-")
+
+
+def extended(*, key: str = "more", by: int = 60, status: int = 200) -> Attempt:
+    body = lease_body(1) | {"expires_at": NOW + LAB_SEC + by}
+    return Attempt(
+        "extend", NOW + 5, NOW + 6, status, track="t", key=key, sandbox_id="s1", body=body
+    )
+
+
+def reserved(number: int) -> Sandbox:
+    """A sandbox that is kept for the reservation."""
+    kept = row(number, Status.RESERVED)
+    return replace(kept, reserved_for="r1", reservation_id="r1")
 
 
 @pytest.mark.parametrize(
-    ("attempts", "table"),
+    ("attempts", "entries"),
     [
         pytest.param([TOLD], KEPT, id="kept"),
         pytest.param([TOLD, told(1, at=3, status=200)], KEPT, id="repeated"),
@@ -206,14 +233,22 @@ EMPTY = Attempt(
         ),
         pytest.param([TOLD, replace(MARK, status=None)], KEPT, id="a request that got lost"),
         pytest.param([EMPTY], [row(1, Status.STALE)], id="really empty"),
+        pytest.param(
+            [TOLD, REPLACED],
+            [row(1, Status.HELD, "t"), row(2, Status.ALLOCATED, "t"), lease(2)],
+            id="replaced",
+        ),
+        pytest.param([TOLD, HOLD], [row(1, Status.HELD, "t")], id="held by an operator"),
+        pytest.param([TOLD, extended()], KEPT, id="extended"),
+        pytest.param([EMPTY], [reserved(1), RESERVATION], id="kept for others"),
     ],
 )
-def test_what_may_be_is_no_problem(attempts: list[Attempt], table: list[Item]) -> None:
-    assert check(History(attempts), table) == []
+def test_what_may_be_is_no_problem(attempts: list[Attempt], entries: list[Entry]) -> None:
+    assert check(History(attempts), Stock.of(entries), longest_sec=LAB_SEC + 60) == []
 
 
 @pytest.mark.parametrize(
-    ("attempts", "table", "problem"),
+    ("attempts", "entries", "problem"),
     [
         pytest.param([TOLD], [], "lost", id="no trace"),
         pytest.param([TOLD], [row(1, Status.AVAILABLE)], "lost", id="free again"),
@@ -240,6 +275,32 @@ def test_what_may_be_is_no_problem(attempts: list[Attempt], table: list[Item]) -
         pytest.param(
             [EMPTY], [row(1, Status.AVAILABLE)], "called empty while 1 were free", id="not empty"
         ),
+        pytest.param(
+            [TOLD, extended(by=120)], KEPT, "extended more often than asked", id="extended twice"
+        ),
+        pytest.param(
+            [TOLD, extended(by=60), extended(key="again", by=120)],
+            KEPT,
+            "extended past its bound",
+            id="too long",
+        ),
+        pytest.param(
+            [TOLD, replace(extended(), track="u")], KEPT, "a stranger was let in", id="extender"
+        ),
+        pytest.param(
+            [TOLD, extended(status=404)], KEPT, "an owner was turned away", id="no extension"
+        ),
+        pytest.param([], [reserved(1)], "kept for nobody", id="kept for nobody"),
+        pytest.param(
+            [replace(EMPTY, track="course-1")],
+            [reserved(1), RESERVATION],
+            "called empty while 1 were free",
+            id="not empty for its tracks",
+        ),
+        pytest.param([TOLD, REPLACED], KEPT, "lost", id="replaced and still allocated"),
+        pytest.param(
+            [TOLD], [row(1, Status.HELD, "t")], "lost", id="held though nobody replaced it"
+        ),
         pytest.param([replace(MARK, status=500)], [], "answered 500  to mark", id="500"),
         pytest.param(
             [TOLD, replace(MARK, track="u")], [gone(1)], "a stranger was let in", id="stranger"
@@ -249,10 +310,14 @@ def test_what_may_be_is_no_problem(attempts: list[Attempt], table: list[Item]) -
         ),
     ],
 )
-def test_what_cannot_be_is_found(attempts: list[Attempt], table: list[Item], problem: str) -> None:
-    assert problem in kinds(check(History(attempts), table))
+def test_what_cannot_be_is_found(
+    attempts: list[Attempt], entries: list[Entry], problem: str
+) -> None:
+    found = check(History(attempts), Stock.of(entries), longest_sec=LAB_SEC + 60)
+    assert problem in kinds(found)
 
 
 def test_a_sandbox_in_use_that_the_provider_has_not_is_found() -> None:
-    assert check(History([TOLD]), KEPT, listed=["e1"]) == []
-    assert kinds(check(History([TOLD]), KEPT, listed=["e2"])) == {"back after its deletion"}
+    stock = Stock.of(KEPT)
+    assert check(History([TOLD]), stock, listed=["e1"]) == []
+    assert kinds(check(History([TOLD]), stock, listed=["e2"])) == {"back after its deletion"}

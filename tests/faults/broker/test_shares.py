@@ -12,7 +12,7 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.replicas_dynamo import DynamoReplicas
 from tests.clocks import ManualClock
 from tests.engines import PATIENT
-from tests.faults.claims import claim_all, sandboxes
+from tests.faults.claims import AT_ONCE, claim_all, sandboxes
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import store_at
 from tests.pools import NOW, check_invariants, fill
@@ -53,8 +53,15 @@ class Yard:
         await know_each_other(replicas)
         return replicas
 
-    async def claim(self, replicas: Sequence[DynamoPoolStore], callers: int = CALLERS) -> None:
-        self.counted["sandboxes"] = len(sandboxes(await claim_all(replicas, callers)))
+    async def claim(
+        self,
+        replicas: Sequence[DynamoPoolStore],
+        callers: int = CALLERS,
+        *,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        claims = await claim_all(replicas, callers, at_once=at_once)
+        self.counted["sandboxes"] = len(sandboxes(claims))
 
 
 async def know_each_other(replicas: Sequence[DynamoPoolStore]) -> None:
@@ -78,6 +85,14 @@ async def test_replicas_seldom_reach_for_the_same_row(
 ) -> None:
     await fill(direct, FREE)
     await yard.claim(await yard.replicas(count))
+    assert yard.counted["sandboxes"] == CALLERS
+    assert yard.counted["conflicts"] < SELDOM
+
+
+@pytest.mark.torture
+async def test_nor_if_all_callers_come_at_once(yard: Yard, direct: DynamoPoolStore) -> None:
+    await fill(direct, FREE)
+    await yard.claim(await yard.replicas(3), at_once=CALLERS)
     assert yard.counted["sandboxes"] == CALLERS
     assert yard.counted["conflicts"] < SELDOM
 

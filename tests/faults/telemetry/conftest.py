@@ -8,7 +8,7 @@ from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 from tests.clocks import ManualClock
 from tests.faults.proxy import FaultProxy
-from tests.faults.telemetry.stores import door_to
+from tests.faults.telemetry.stores import stores_through
 from tests.telemetry_engines import (
     DEVICE,
     OTHER_DEVICE,
@@ -41,7 +41,7 @@ async def past_faults(tables: TelemetryTables) -> Stores:
 async def stores(
     tables: TelemetryTables, proxy: FaultProxy, past_faults: Stores
 ) -> AsyncIterator[Stores]:
-    async with door_to(tables, proxy) as stores:
+    async with stores_through(tables, proxy) as stores:
         proxy.reset_counts()
         yield stores
 

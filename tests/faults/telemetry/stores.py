@@ -27,19 +27,19 @@ RUSHED = replace(IMPATIENT, deadline_sec=0.4)
 
 
 @asynccontextmanager
-async def door_to(
+async def stores_through(
     tables: TelemetryTables, proxy: FaultProxy, *, policy: DynamoPolicy = PATIENT
 ) -> AsyncIterator[Stores]:
     """The same tables as a replica sees them, through the proxy."""
     prefix = tables.devices.name.removesuffix("devices")
-    async with telemetry_tables(proxy.url, prefix=prefix, policy=policy) as door:
-        yield on_dynamodb(door)
+    async with telemetry_tables(proxy.url, prefix=prefix, policy=policy) as tables_there:
+        yield on_dynamodb(tables_there)
 
 
 def keys_on(stores: Stores, clock: ManualClock, monotonic: ManualClock) -> ApiKeys:
     return ApiKeys(
         stores.keys,
-        pepper="pepper",
+        peppers=["pepper"],
         clock=clock,
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,

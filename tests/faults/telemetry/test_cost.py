@@ -6,7 +6,7 @@ from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 from tests.clocks import ManualClock
 from tests.faults.proxy import FaultProxy
-from tests.faults.telemetry.stores import door_to, keys_on
+from tests.faults.telemetry.stores import keys_on, stores_through
 from tests.telemetry_engines import (
     DEVICE,
     NOW,
@@ -55,11 +55,11 @@ class TestCost:
         await service_on(past_faults, ManualClock(NOW)).ingest([raw_reading(999)])
         devices = await past_faults.telemetry.find_devices([DEVICE])
         portions = [[reading(n * 100 + k) for k in range(100)] for n in range(3)]
-        async with door_to(tables, proxy) as stores:
+        async with stores_through(tables, proxy) as stores:
             proxy.gate.clear()
             sending = asyncio.gather(
                 *(
-                    stores.telemetry.insert_readings(each, devices=devices, now=NOW)
+                    stores.telemetry.insert_readings(each, devices=devices, now_ms=NOW_MS)
                     for each in portions
                 )
             )

@@ -18,7 +18,7 @@ from tests.clocks import ManualClock
 from tests.engines import PATIENT
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT
-from tests.faults.telemetry.stores import RUSHED, answered, door_to, keys_on
+from tests.faults.telemetry.stores import RUSHED, answered, keys_on, stores_through
 from tests.telemetry_engines import (
     DEVICE,
     NOW,
@@ -82,7 +82,7 @@ class TestLostAnswers:
         raw = [raw_reading(n) for n in range(100)]
         async with AsyncExitStack() as stack:
             rushed, *patient = [
-                await stack.enter_async_context(door_to(tables, proxy, policy=policy))
+                await stack.enter_async_context(stores_through(tables, proxy, policy=policy))
                 for policy in (RUSHED, PATIENT, PATIENT, PATIENT, PATIENT)
             ]
             services = [service_on(each, ManualClock(NOW)) for each in patient]
@@ -121,7 +121,7 @@ class TestOutage:
     async def stores(self, tables: TelemetryTables, proxy: FaultProxy) -> AsyncIterator[Stores]:
         """With little patience, but enough for a busy machine once the outage is over."""
         policy = replace(IMPATIENT, deadline_sec=3, try_sec=2)
-        async with door_to(tables, proxy, policy=policy) as stores:
+        async with stores_through(tables, proxy, policy=policy) as stores:
             yield stores
 
     async def test_a_request_that_fails_gives_its_places_back(

@@ -15,7 +15,7 @@ from tests.telemetry_engines import (
     DEVICE,
     NOW,
     NOW_MS,
-    RETENTION,
+    RETENTION_SEC,
     Stores,
     items_of,
     on_dynamodb,
@@ -148,7 +148,7 @@ class TestItems:
                 "friendly_name": {"S": "greenhouse"},
                 "sensors": {"M": {"bme280_temp_c": {"N": "22.5"}, "humidity_pct": {"N": "1"}}},
                 "sensor_status": {"M": {"bme280": {"S": "ok"}}},
-                "expiration_time": {"N": str(NOW + 1 + RETENTION.seconds)},
+                "expiration_time": {"N": str(NOW + 1 + RETENTION_SEC)},
             }
         ]
         [marker] = await on_the_wire(tables, "markers")

@@ -12,25 +12,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from prometheus_client import CollectorRegistry
 
+from sandyard.broker.deletion_model import DeletionPolicy
 from sandyard.broker.errors import (
     AllocationExpiredError,
+    LeaseTooLongError,
     NoSandboxesAvailableError,
     NotSandboxOwnerError,
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
+from sandyard.broker.extension_model import Extension
 from sandyard.broker.jobs import Cleanup, Expiry, Sync
+from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import (
-    Action,
-    DeletionPolicy,
-    Lease,
-    Listed,
-    Sandbox,
-    Status,
-    Tombstone,
-)
+from sandyard.broker.model import UNUSED, Action, Claimed, Lease, Listed, Sandbox, Status, Tombstone
 from sandyard.broker.ports import PoolStore
+from sandyard.broker.queue import Queue
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
@@ -44,6 +41,7 @@ T = TypeVar("T")
 TRACKS = st.sampled_from(["a", "b", "c"])
 KEYS = st.sampled_from([None, "k1", "k2"])
 GRACE = 600
+LONGEST = 24 * 3600
 
 
 class Pool(RuleBasedStateMachine):
@@ -61,7 +59,11 @@ class Pool(RuleBasedStateMachine):
         self.store: PoolStore = self.run(self.context.__aenter__())
         metrics = BrokerMetrics(CollectorRegistry())
         self.provider = FakeProvider()
-        self.broker = Broker(self.store, clock=self.clock, metrics=metrics)
+        self.tickets = Queue(self.store, clock=self.clock, ticket_ttl_sec=60)
+        self.broker = Broker(self.store, clock=self.clock, metrics=metrics, queue=self.tickets)
+        self.leases_of_tracks = Leases(
+            self.store, clock=self.clock, metrics=metrics, lease_max_sec=LONGEST
+        )
         self.sync_job = Sync(
             self.store, self.provider, clock=self.clock, metrics=metrics, lab_duration_hours=4
         )
@@ -115,7 +117,23 @@ class Pool(RuleBasedStateMachine):
             assert not live, "a repeat must be found before an empty pool is told"
             assert free == 0, "an empty pool was told while sandboxes were free"
             return
-        if live:
+        self._learn(track, key or track, claimed)
+
+    @rule(track=TRACKS)
+    def queue(self, track: str) -> None:
+        answer = self.run(self.broker.queue(track_id=track))
+        if isinstance(answer, Claimed):
+            self._learn(track, track, answer)
+        else:
+            assert self.run(self.store.counts()).by_status[Status.AVAILABLE] == 0
+
+    @rule()
+    def dispatch(self) -> None:
+        self.run(self.tickets.dispatch())
+
+    def _learn(self, track: str, key: str, claimed: Claimed) -> None:
+        held = self.leases.get((track, key))
+        if held is not None and held.is_live(self.now):
             assert not claimed.is_new
             assert claimed.lease == held
             return
@@ -124,7 +142,7 @@ class Pool(RuleBasedStateMachine):
         assert sandbox_id not in self.ever_leased, "a sandbox was leased a second time"
         assert sandbox_id not in self.deleted
         self.ever_leased[sandbox_id] = track
-        self.leases[track, key or track] = claimed.lease
+        self.leases[track, key] = claimed.lease
 
     @rule(track=TRACKS, data=st.data())
     def mark(self, track: str, data: st.DataObject) -> None:
@@ -147,6 +165,26 @@ class Pool(RuleBasedStateMachine):
             assert owner == track
             assert marked.status in ("pending_deletion", "deletion_failed", "deleted")
             self._forget(sandbox_id)
+
+    @rule(track=TRACKS, minutes=st.sampled_from([10, 600, 1300]), key=KEYS)
+    def extend(self, track: str, minutes: int, key: str | None) -> None:
+        held = self.leases.get((track, track))
+        if held is None:
+            return
+        before = self.run(row(self.store, held.sandbox_id))
+        try:
+            after = self.run(
+                self.leases_of_tracks.extend(held.sandbox_id, Extension(track, minutes, key))
+            )
+        except AllocationExpiredError:
+            assert not held.is_live(self.now)
+        except LeaseTooLongError:
+            assert held.expires_at + minutes * 60 - held.allocated_at > LONGEST
+        else:
+            is_repeat = key is not None and key in (before.extension_keys or "").split()
+            assert after.expires_at == held.expires_at + (0 if is_repeat else minutes * 60)
+            assert after.expires_at - after.allocated_at <= LONGEST
+            self.leases[track, track] = after
 
     @rule(action=st.sampled_from(list(Action)), data=st.data())
     def operate(self, action: Action, data: st.DataObject) -> None:
@@ -179,7 +217,7 @@ class Pool(RuleBasedStateMachine):
         report = self.run(self.sync_job.run(force=force))
         for entry in self._rows():
             old = before.get(entry.sandbox_id)
-            if old is not None and old.status not in (Status.AVAILABLE, Status.STALE):
+            if old is not None and old.status not in UNUSED:
                 assert entry == old, "sync touched a row that is in use"
             assert entry.sandbox_id not in self.deleted, "sync brought a deleted sandbox back"
         if force:
@@ -211,6 +249,12 @@ class Pool(RuleBasedStateMachine):
     @invariant()
     def the_pool_is_sound(self) -> None:
         self.run(check_invariants(self.store))
+
+    @invariant()
+    def what_is_kept_is_kept_for_a_ticket(self) -> None:
+        tickets = self.run(self.store.tickets(limit=50, after=None))
+        kept = {each.sandbox_id: each.reserved_for for each in self._rows() if each.reserved_for}
+        assert set(kept.values()) <= {each.ticket_id for each in tickets}
 
     @invariant()
     def every_live_lease_that_was_answered_is_kept(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.broker.model import Claim
+from sandyard.broker.provider_model import ProviderBinding
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import metadata
 from sandyard.broker.verification import verify
@@ -50,6 +51,16 @@ async def test_rows_from_before_the_events_get_a_baseline(empty: Database) -> No
     assert (report.rows, report.tombstones, report.problems) == (1200, 300, [])
     assert await store.claim(Claim("new", "new", NOW)) is not None
     await check_history(store)
+
+
+async def test_the_provider_that_a_pool_remembered_is_kept(empty: Database) -> None:
+    await MIGRATIONS.upgrade(empty, "0003")
+    old = sa.text("INSERT INTO broker.properties VALUES ('provider', 'https://csp.example.com')")
+    await empty.write(lambda connection: connection.execute(old))
+    await MIGRATIONS.upgrade(empty)
+    store = SqlPoolStore(empty)
+    assert await store.find_provider() == ProviderBinding("https://csp.example.com", sequence=1)
+    assert (await verify(store)).problems == []
 
 
 _OLD_ROWS = sa.text(

@@ -75,9 +75,11 @@ class TestSync:
         assert await yard.lease() == [ids.sandbox_id(external_ids[0])]
         assert (await yard.store.counts()).by_status == {
             Status.AVAILABLE: 0,
+            Status.RESERVED: 0,
             Status.ALLOCATED: 1,
             Status.PENDING_DELETION: 0,
             Status.STALE: 2,
+            Status.HELD: 0,
             Status.DELETION_FAILED: 0,
         }
 

@@ -1,27 +1,34 @@
-"""The Broker's pure decisions at their exact edges."""
+"""Each decision about a sandbox at its edges: what it changes, what it tells, when it refuses."""
+
+from dataclasses import replace
 
 import pytest
 
+from sandyard.broker.deletion_model import decide_deleted
+from sandyard.broker.errors import (
+    AllocationExpiredError,
+    NotSandboxOwnerError,
+    SandboxNotFoundError,
+    TransitionNotAllowedError,
+)
 from sandyard.broker.model import (
-    DeletionPolicy,
+    TOMBSTONE_SECONDS,
+    Action,
+    Claim,
     Lease,
-    Listed,
     Sandbox,
     Status,
-    decide_failed_deletion,
+    Tombstone,
+    decide_action,
+    decide_claim,
+    decide_expiry,
+    decide_mark,
+    decide_superseded,
     is_overdue,
     lab_seconds,
-    loses_too_many,
+    owned_by,
 )
-from sandyard.kit import ids
-from sandyard.kit.transitions import Cause
-
-NOW = 1_000_000
-CAUSE = Cause("operator", NOW * 1000 + 7)
-
-
-def pending(retries: int = 0) -> Sandbox:
-    return Sandbox("id", "name", "ext", Status.PENDING_DELETION, 4, NOW, NOW, NOW, retries)
+from tests.unit.broker.rows import FREE, HOUR, LEASED, NOW, PENDING, STALE, cause, told
 
 
 def test_a_lease_is_live_before_its_end_and_not_at_it() -> None:
@@ -43,46 +50,130 @@ def test_a_sandbox_is_overdue_at_the_instant_its_grace_ends() -> None:
 
 
 def test_a_free_sandbox_is_never_overdue() -> None:
-    sandbox = Sandbox.discovered(Listed("e", "n"), lab_duration_hours=1, now=NOW)
-    assert sandbox.expires_at is None
-    assert not is_overdue(sandbox, grace_sec=0, now=NOW * 10)
+    assert FREE.expires_at is None
+    assert not is_overdue(FREE, grace_sec=0, now=NOW * 10)
+
+
+def test_a_claim_leases_the_sandbox_and_tells_only_that() -> None:
+    claimed = decide_claim(FREE, Claim("t", "k", NOW + 1, at_ms=NOW * 1000 + 1234))
+    [event] = claimed.events
+    assert event.data == {
+        "status": "allocated",
+        "allocated_to_track": "t",
+        "idempotency_key": "k",
+        "allocated_at": NOW + 1,
+        "ends_at": NOW + 1 + HOUR,
+        "updated_at": NOW + 1,
+    }
+    assert (event.actor, event.at_ms) == ("track:t", NOW * 1000 + 1234)
+    assert claimed.result.lease.expires_at == NOW + 1 + HOUR
+    assert claimed.result.sequence == FREE.sequence + 1
+
+
+def test_a_claim_may_say_how_long_its_lease_lasts() -> None:
+    lease = decide_claim(FREE, Claim("t", "k", NOW, lease_sec=90)).result.lease
+    assert lease.expires_at == NOW + 90
+
+
+def test_a_lease_from_before_ends_were_stored_lasts_as_long_as_its_lab() -> None:
+    old = replace(LEASED, ends_at=None)
+    assert old.expires_at == old.lease.expires_at == NOW + HOUR
+
+
+def test_only_the_lease_of_the_same_key_is_superseded() -> None:
+    ended = decide_superseded(LEASED, Claim("t", "k", NOW + HOUR))
+    assert ended is not None
+    assert told(ended) == ("lease.ended", "track:t", "superseded by a new lease of the same key")
+    assert ended.result.status is Status.PENDING_DELETION
+    for row, claim in (
+        (LEASED, Claim("t", "other", NOW)),
+        (LEASED, Claim("other", "k", NOW)),
+        (PENDING, Claim("t", "k", NOW)),
+    ):
+        assert decide_superseded(row, claim) is None
+
+
+def test_a_mark_is_in_time_before_the_end_and_not_at_it() -> None:
+    ended = decide_mark(LEASED, track_id="t", cause=cause(NOW + HOUR - 1, "track:t"))
+    assert ended is not None
+    assert told(ended) == ("lease.ended", "track:t", "given up by its track")
+    with pytest.raises(AllocationExpiredError):
+        decide_mark(LEASED, track_id="t", cause=cause(NOW + HOUR))
+    with pytest.raises(NotSandboxOwnerError):
+        decide_mark(LEASED, track_id="other", cause=cause())
+    with pytest.raises(SandboxNotFoundError):
+        decide_mark(None, track_id="t", cause=cause())
+    assert decide_mark(PENDING, track_id="t", cause=cause(NOW + 9 * HOUR)) is None
+
+
+def test_a_tombstone_is_known_to_its_track_until_its_time_is_over() -> None:
+    stone = decide_deleted(PENDING, cause()).after
+    assert isinstance(stone, Tombstone)
+    assert decide_mark(stone, track_id="t", cause=cause(NOW + TOMBSTONE_SECONDS - 1)) is None
+    for track, now in (("t", NOW + TOMBSTONE_SECONDS), ("other", NOW)):
+        with pytest.raises(SandboxNotFoundError):
+            decide_mark(stone, track_id=track, cause=cause(now))
 
 
 @pytest.mark.parametrize(
-    ("missing", "of", "too_many"),
-    [(5, 5, False), (6, 6, True), (6, 12, False), (7, 12, True), (0, 0, False), (100, 199, True)],
+    ("row", "action", "kind", "reason", "status"),
+    [
+        (FREE, Action.QUARANTINE, "sandbox.quarantined", None, Status.STALE),
+        (STALE, Action.RESTORE, "sandbox.restored", None, Status.AVAILABLE),
+        (
+            LEASED,
+            Action.RELEASE,
+            "lease.ended",
+            "released by an operator",
+            Status.PENDING_DELETION,
+        ),
+        (
+            STALE,
+            Action.RELEASE,
+            "deletion.requested",
+            "released by an operator",
+            Status.PENDING_DELETION,
+        ),
+        (
+            replace(PENDING, status=Status.DELETION_FAILED, deletion_retry_count=3),
+            Action.RETRY_DELETION,
+            "deletion.requested",
+            "retried by an operator",
+            Status.PENDING_DELETION,
+        ),
+    ],
 )
-def test_more_than_half_and_more_than_five_is_too_many(
-    missing: int, of: int, too_many: bool
+def test_an_operator_s_action(
+    row: Sandbox, action: Action, kind: str, reason: str | None, status: Status
 ) -> None:
-    assert loses_too_many(missing, of=of) is too_many
+    done = decide_action(row, action, cause())
+    assert told(done) == (kind, "operator", reason)
+    assert done.result.status is status
+    assert done.result.deletion_retry_count == 0
 
 
-def test_waits_double_up_to_the_longest_and_jitter_shortens_them() -> None:
-    policy = DeletionPolicy(max_attempts=9, backoff_base_sec=300, backoff_max_sec=3600)
-    waits = []
-    row = pending()
-    for _ in range(6):
-        row = decide_failed_deletion(row, policy, jitter=0, cause=CAUSE).result
-        assert row.next_attempt_at is not None
-        waits.append(row.next_attempt_at - NOW)
-    assert waits == [300, 600, 1200, 2400, 3600, 3600]
-    jittered = decide_failed_deletion(pending(), policy, jitter=1, cause=CAUSE).result
-    assert jittered.next_attempt_at == NOW + 150
+@pytest.mark.parametrize("action", list(Action))
+def test_an_action_that_the_state_does_not_allow_is_refused(action: Action) -> None:
+    with pytest.raises(TransitionNotAllowedError):
+        decide_action(PENDING, action, cause())
+    with pytest.raises(SandboxNotFoundError):
+        decide_action(None, action, cause())
 
 
-def test_the_last_failed_attempt_ends_the_trying() -> None:
-    policy = DeletionPolicy(max_attempts=3, backoff_base_sec=1, backoff_max_sec=1)
-    assert decide_failed_deletion(pending(1), policy, jitter=0, cause=CAUSE).result.status is (
-        Status.PENDING_DELETION
-    )
-    ended = decide_failed_deletion(pending(2), policy, jitter=0, cause=CAUSE).result
-    assert ended.status is Status.DELETION_FAILED
-    assert ended.deletion_retry_count == 3
-    assert ended.next_attempt_at is None
+def test_expiry_is_due_when_lab_and_grace_are_over() -> None:
+    assert decide_expiry(LEASED, grace_sec=60, cause=cause(NOW + HOUR + 59)) is None
+    ended = decide_expiry(LEASED, grace_sec=60, cause=cause(NOW + HOUR + 60, "job:expiry"))
+    assert ended is not None
+    assert told(ended) == ("lease.ended", "job:expiry", "expired")
+    assert decide_expiry(PENDING, grace_sec=0, cause=cause(NOW + 9 * HOUR)) is None
 
 
-def test_the_same_external_id_always_gives_the_same_sandbox_id() -> None:
-    assert ids.sandbox_id("ext-1") == ids.sandbox_id("ext-1")
-    assert ids.sandbox_id("ext-1") != ids.sandbox_id("ext-2")
-    assert ids.sandbox_id("ext-1")[14] == "5", "a UUID of version 5"
+def test_a_sandbox_is_owned_by_the_track_that_has_it_or_had_it_last() -> None:
+    assert owned_by(LEASED, "t") is LEASED
+    assert owned_by(PENDING, "t") is PENDING
+    for row, track in ((LEASED, "other"), (FREE, "t"), (STALE, "t")):
+        with pytest.raises(NotSandboxOwnerError):
+            owned_by(row, track)
+    for nothing in (None, decide_deleted(PENDING, cause()).result):
+        with pytest.raises(SandboxNotFoundError):
+            owned_by(nothing, "t")

@@ -3,13 +3,15 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Body, Depends, Query, Request
 
-from sandyard.broker.bulk import BulkDeletion
+from sandyard.broker.bulk import BulkChanges
+from sandyard.broker.http.access import AdminGuard
 from sandyard.broker.http.bulk import add_bulk_routes
 from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
 from sandyard.broker.http.router import SandboxId
 from sandyard.broker.http.schemas import (
+    HoldBody,
     PoolCleanupAnswer,
     PoolExpiryAnswer,
     PoolSandboxAnswer,
@@ -17,13 +19,14 @@ from sandyard.broker.http.schemas import (
     PoolStatsAnswer,
     PoolStatus,
     PoolSyncAnswer,
+    ReasonBody,
 )
 from sandyard.broker.jobs import CleanupReport, ExpiryReport, SyncReport
 from sandyard.broker.model import Action
 from sandyard.broker.service import Broker
 from sandyard.kit.events import EventLog
 from sandyard.kit.events_http import EventAnswer, EventFilter, EventPage
-from sandyard.kit.http import BearerGuard, SecurityScheme, secured_by
+from sandyard.kit.http import SecurityScheme, secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.routes import GuardedRoutes
 from sandyard.kit.schemas import Cursor, Limit
@@ -31,7 +34,8 @@ from sandyard.kit.schemas import Cursor, Limit
 ADMIN_TOKEN = SecurityScheme(
     "AdminToken",
     "A value of the setting `BROKER_ADMIN_TOKEN`; if it is not set, the content of "
-    "`secrets/broker_admin_token` in the data directory (`data` by default).",
+    "`secrets/broker_admin_token` in the data directory (`data` by default). Or the token of a "
+    "client, or an access token of the issuer, with the scope `read`, `operate` or `admin`.",
 )
 
 _Force = Annotated[bool, Query(description="Also if most of the pool goes stale by it")]
@@ -50,9 +54,9 @@ class RunJobs(Protocol):
 def create_admin_router(
     broker: Broker,
     jobs: RunJobs,
-    bulk: BulkDeletion,
+    bulk: BulkChanges,
     log: EventLog,
-    guard: BearerGuard,
+    guard: AdminGuard,
     *,
     prefix: str,
 ) -> APIRouter:
@@ -61,6 +65,7 @@ def create_admin_router(
         tag="operators",
         check=guard.require,
         security=secured_by(ADMIN_TOKEN),
+        statuses=(401, 403, 503),
     )
 
     @routes.get("/sandboxes", "List sandboxes")
@@ -111,7 +116,34 @@ def create_admin_router(
         path = f"/sandboxes/{{sandbox_id}}/{action}"
         add = routes.post(path, summary, 404, 409, name=name, description=text)
         add(_act(broker, action))
+    _add_reasoned(routes, broker)
     return routes.router
+
+
+def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
+    @routes.post("/sandboxes/{sandbox_id}/quarantine", "Quarantine a sandbox", 404, 409)
+    async def quarantine_pool_sandbox(
+        request: Request,
+        sandbox_id: SandboxId,
+        body: Annotated[ReasonBody | None, Body(examples=[{"reason": "no network"}])] = None,
+    ) -> PoolSandboxAnswer:
+        """available or reserved → stale: out of the pool until it is restored. The reason is
+        shown with it."""
+        request.state.log = {"sandbox_id": sandbox_id, "action": "quarantine"}
+        row = await broker.act(
+            Action.QUARANTINE, sandbox_id=sandbox_id, reason=body.reason if body else None
+        )
+        return PoolSandboxAnswer.of(row)
+
+    @routes.post("/sandboxes/{sandbox_id}/hold", "Hold a sandbox", 404)
+    async def hold_pool_sandbox(
+        request: Request, sandbox_id: SandboxId, body: Annotated[HoldBody, Body()]
+    ) -> PoolSandboxAnswer:
+        """any → held: neither leased nor deleted, until it is restored or released; a lease ends.
+        After `until` an event reminds of it. Repeating it moves the time."""
+        request.state.log = {"sandbox_id": sandbox_id, "action": "hold"}
+        row = await broker.hold(sandbox_id=sandbox_id, reason=body.reason, until=body.until)
+        return PoolSandboxAnswer.of(row)
 
 
 def _add_history(routes: GuardedRoutes, broker: Broker, log: EventLog) -> None:
@@ -130,20 +162,15 @@ def _add_history(routes: GuardedRoutes, broker: Broker, log: EventLog) -> None:
 
 
 _ACTIONS = {
-    Action.QUARANTINE: (
-        "quarantine_pool_sandbox",
-        "Quarantine a sandbox",
-        "available → stale: out of the pool until it is restored",
-    ),
     Action.RESTORE: (
         "restore_pool_sandbox",
         "Restore a sandbox",
-        "stale → available: back into the pool",
+        "stale or held → available: back into the pool, unless a track has had it",
     ),
     Action.RELEASE: (
         "release_pool_sandbox",
         "Release a sandbox",
-        "allocated or stale → pending_deletion: taken from its track",
+        "allocated, stale or held → pending_deletion: taken from its track",
     ),
     Action.RETRY_DELETION: (
         "retry_pool_sandbox_deletion",
@@ -151,7 +178,7 @@ _ACTIONS = {
         "deletion_failed → pending_deletion: tried again from the start",
     ),
 }
-"""Each action's operation id, summary and description."""
+"""Of each action that takes no body: its operation id, summary and description."""
 
 
 def _act(broker: Broker, action: Action) -> Callable[..., Awaitable[PoolSandboxAnswer]]:

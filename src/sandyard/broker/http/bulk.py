@@ -1,23 +1,28 @@
-"""Calls of operators that delete many sandboxes at once."""
+"""Calls of operators that change many sandboxes at once."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
-from fastapi import Depends, Query
-from pydantic import BaseModel, Field
+from fastapi import Body, Depends, Query
+from pydantic import BaseModel, ConfigDict, Field
 
-from sandyard.broker.bulk import MOST_AT_ONCE, BulkDeletion, BulkLimits, BulkReport
-from sandyard.broker.bulk_model import STALE_GRACE_HOURS
+from sandyard.broker.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits, BulkReport
+from sandyard.broker.bulk_model import STALE_GRACE_HOURS, BulkFilter
 from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
+from sandyard.broker.http.schemas import PoolStatus, ReasonBody
 from sandyard.broker.model import Status
 from sandyard.kit.http import refuse_body
 from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, example
+from sandyard.kit.schemas import Cursor, Moment, example
 
 _Hours = Annotated[
     float, Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for so long")
 ]
 _BulkLimit = Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="How many at the most")]
 _DryRun = Annotated[bool, Query(description="Only say which ones")]
+
+
+_Name = Annotated[str, Field(pattern=PRINTABLE)]
 
 
 class PoolBulkAnswer(BaseModel):
@@ -42,10 +47,50 @@ class PoolBulkAnswer(BaseModel):
 
     @classmethod
     def of(cls, report: BulkReport) -> "PoolBulkAnswer":
+        return cls.model_validate({**asdict(report), "deleted": report.changed})
+
+
+class BulkQuarantineBody(ReasonBody):
+    model_config = ConfigDict(
+        **example(reason="wrong image", names=["lab-042", "lab-043"]), extra="forbid"
+    )
+
+    names: list[_Name] | None = Field(
+        None, min_length=1, max_length=100, description="Only those with exactly these names"
+    )
+
+
+class BulkHoldBody(BulkQuarantineBody):
+    model_config = ConfigDict(
+        **example(reason="for Ana", names=["lab-042"], until=1_793_437_200), extra="forbid"
+    )
+
+    until: Moment = Field(description="Unix seconds; then an event reminds")
+
+
+class PoolBulkChangeAnswer(BaseModel):
+    model_config = example(
+        dry_run=True,
+        matched=1,
+        changed=0,
+        skipped=0,
+        sandbox_ids=["0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f"],
+        next_cursor=None,
+    )
+
+    dry_run: bool
+    matched: int = Field(description="Sandboxes that match")
+    changed: int
+    skipped: int = Field(description="Left alone, because they changed meanwhile")
+    sandbox_ids: list[str] = Field(description="Those changed, or that would be")
+    next_cursor: str | None = Field(description="Pass it back as `cursor` to go on; null: done")
+
+    @classmethod
+    def of(cls, report: BulkReport) -> "PoolBulkChangeAnswer":
         return cls.model_validate(report, from_attributes=True)
 
 
-def add_bulk_routes(routes: GuardedRoutes, bulk: BulkDeletion) -> None:
+def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     @routes.post("/bulk-delete", "Delete many sandboxes", dependencies=[Depends(refuse_body)])
     async def bulk_delete_pool_sandboxes(
         status: Annotated[
@@ -88,3 +133,49 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkDeletion) -> None:
         limits = BulkLimits(limit, cursor, dry_run)
         report = await bulk.delete_stale(grace_period_hours=grace_period_hours, limits=limits)
         return PoolBulkAnswer.of(report)
+
+    _add_reasoned(routes, bulk)
+
+
+def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
+    @routes.post("/bulk-quarantine", "Quarantine many sandboxes")
+    async def bulk_quarantine_pool_sandboxes(
+        body: Annotated[BulkQuarantineBody, Body()],
+        status: Annotated[
+            Literal["available", "reserved"], Query(description="Those of one status")
+        ] = "available",
+        name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
+        limit: _BulkLimit = MOST_AT_ONCE,
+        cursor: Cursor = None,
+    ) -> PoolBulkChangeAnswer:
+        """Those that match become `stale`, each as if by `quarantine`, with the reason."""
+        names = None if body.names is None else frozenset(body.names)
+        report = await bulk.change(
+            BulkFilter(Status(status), name or "", names=names),
+            limits=BulkLimits(limit, cursor, dry_run),
+            reason=body.reason,
+        )
+        return PoolBulkChangeAnswer.of(report)
+
+    @routes.post("/bulk-hold", "Hold many sandboxes")
+    async def bulk_hold_pool_sandboxes(
+        body: Annotated[BulkHoldBody, Body()],
+        status: Annotated[PoolStatus, Query(description="Those of one status")],
+        name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        track: Annotated[
+            str | None, Query(pattern=TRACK_ID, description="Those leased to this track")
+        ] = None,
+        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
+        limit: _BulkLimit = MOST_AT_ONCE,
+        cursor: Cursor = None,
+    ) -> PoolBulkChangeAnswer:
+        """Those that match become `held`, each as if by `hold`; leases end."""
+        names = None if body.names is None else frozenset(body.names)
+        report = await bulk.change(
+            BulkFilter(Status(status), name or "", track, names=names),
+            limits=BulkLimits(limit, cursor, dry_run),
+            reason=body.reason,
+            hold_until=body.until,
+        )
+        return PoolBulkChangeAnswer.of(report)

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 
 from sandyard.broker.errors import (
     InvalidIdempotencyKeyError,
+    InvalidLabMinutesError,
     InvalidNamePrefixError,
+    InvalidPreferError,
+    InvalidPriorityError,
     InvalidTrackIdError,
     InvalidTrackNameError,
 )
+from sandyard.broker.ticket_model import URGENCY
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http import RawHeaders, values_of
 from sandyard.kit.patterns import pattern
@@ -18,10 +22,16 @@ IDEMPOTENCY_KEY = pattern(r"^[!-~]{1,128}$", "must be 1 to 128 ASCII characters,
 PRINTABLE = pattern(
     r"^[!-~]([ -~]{0,126}[!-~])?$", "must be 1 to 128 ASCII characters, with no space at its ends"
 )
+WAIT = pattern(r"^wait=[0-9]{1,6}$", "must be wait= and whole seconds, such as wait=60")
+PRIORITY = pattern(r"^u=[0-7](, ?i)?$", "must be u= and an urgency from 0 to 7")
+MINUTES = pattern(r"^[1-9][0-9]{0,5}$", "must be a whole number of minutes, from 1 on")
 
-_track_id, _idempotency_key, _printable = (
-    re.compile(form.replace("$", r"\Z").encode()) for form in (TRACK_ID, IDEMPOTENCY_KEY, PRINTABLE)
+_track_id, _idempotency_key, _printable, _minutes = (
+    re.compile(form.replace("$", r"\Z").encode())
+    for form in (TRACK_ID, IDEMPOTENCY_KEY, PRINTABLE, MINUTES)
 )
+_seconds = re.compile(rb"[0-9]{1,6}\Z")
+_urgency = re.compile(rb"u=([0-7])(?:, ?i)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,12 @@ class TrackHeaders:
     idempotency_key: str | None
     name_prefix: str
     track_name: str | None
+    lab_minutes: int | None
+    urgency: int
+
+    @property
+    def lease_key(self) -> tuple[str, str]:
+        return self.track_id, self.idempotency_key or self.track_id
 
 
 def read_track_id(headers: RawHeaders) -> str:
@@ -44,15 +60,59 @@ def read_track_id(headers: RawHeaders) -> str:
 
 
 def read_track_headers(headers: RawHeaders) -> TrackHeaders:
+    minutes = _one(headers, b"x-lab-minutes", _minutes, InvalidLabMinutesError)
     return TrackHeaders(
         track_id=read_track_id(headers),
-        idempotency_key=_one(
-            headers, b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError
-        ),
-        name_prefix=_one(headers, b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError)
-        or "",
+        idempotency_key=read_idempotency_key(headers),
+        name_prefix=read_name_prefix(headers),
         track_name=_one(headers, b"x-instruqt-track-id", _printable, InvalidTrackNameError),
+        lab_minutes=None if minutes is None else int(minutes),
+        urgency=_read_urgency(headers),
     )
+
+
+def read_wait(headers: RawHeaders, *, longest_sec: float) -> float | None:
+    """How many seconds the caller prefers to wait (RFC 7240), as far as it may; None if it does not
+    say. Other preferences are not ours."""
+    wait = _parameter(headers, b"prefer", b"wait", InvalidPreferError)
+    if wait is None:
+        return None
+    if not _seconds.match(wait):
+        raise InvalidPreferError(details={"header": "prefer"})
+    return min(int(wait), longest_sec)
+
+
+def _read_urgency(headers: RawHeaders) -> int:
+    """The urgency of `Priority` (RFC 9218)."""
+    values = values_of(headers, b"priority")
+    if not values:
+        return URGENCY
+    matched = _urgency.match(values[0])
+    if matched is None or len(values) > 1:
+        raise InvalidPriorityError(details={"header": "priority"})
+    return int(matched[1])
+
+
+def _parameter(
+    headers: RawHeaders, name: bytes, parameter: bytes, error: type[InvalidError]
+) -> bytes | None:
+    """The value of `parameter` in a header that lists several, such as `a, b=5`."""
+    values = values_of(headers, name)
+    if not values:
+        return None
+    pairs = [each.strip().partition(b"=") for value in values for each in value.split(b",")]
+    found = [value for key, _, value in pairs if key.lower() == parameter]
+    if len(found) > 1:
+        raise error(details={"header": name.decode()})
+    return found[0] if found else None
+
+
+def read_name_prefix(headers: RawHeaders) -> str:
+    return _one(headers, b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError) or ""
+
+
+def read_idempotency_key(headers: RawHeaders) -> str | None:
+    return _one(headers, b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError)
 
 
 def _one(

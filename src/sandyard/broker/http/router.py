@@ -1,53 +1,75 @@
 """Calls of tracks: allocate, give up, look."""
 
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
+from sandyard.broker.http.access import TrackGuard
 from sandyard.broker.http.headers import (
     IDEMPOTENCY_KEY,
+    MINUTES,
     PRINTABLE,
+    PRIORITY,
     TRACK_ID,
+    WAIT,
     read_track_headers,
-    read_track_id,
+    read_wait,
 )
 from sandyard.broker.http.schemas import LeaseAnswer, LeasedSandboxAnswer, MarkAnswer
 from sandyard.broker.service import Broker
 from sandyard.kit.direct import DirectRoute, JsonResponse
-from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
+from sandyard.kit.errors import NotFoundError
+from sandyard.kit.http import SecurityScheme, errors, secured_by
 
 TRACK_TOKEN = SecurityScheme(
     "TrackToken",
     "A value of the setting `BROKER_API_TOKEN`; if it is not set, the content of "
-    "`secrets/broker_api_token` in the data directory (`data` by default).",
+    "`secrets/broker_api_token` in the data directory (`data` by default). Or the token of a "
+    "client with the scope `allocate`, or an access token of the issuer with it.",
 )
 _WHICH = "As `allocate` answered it"
 SandboxId = Annotated[str, Path(description=_WHICH)]
 
 
-def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> APIRouter:
+def create_track_router(
+    broker: Broker, guard: TrackGuard, *, prefix: str, longest_wait_sec: float
+) -> APIRouter:
     router = APIRouter(prefix=prefix, tags=["tracks"])
 
     async def track(request: Request) -> str:
-        guard.check(request)
-        track_id = read_track_id(request.scope["headers"])
+        track_id = await guard.track(request)
         request.state.log = {"track_id": track_id}
         return track_id
 
     Track = Annotated[str, Depends(track)]  # noqa: N806 - a type
 
     async def allocate_sandbox(request: Request) -> Response:
-        guard.check(request)
+        caller = await guard.caller(request)
         headers = read_track_headers(request.scope["headers"])
         about = {"track_id": headers.track_id, "action": "allocate"}
         request.state.log = about
-        claimed = await broker.allocate(
+        await guard.check_track(caller, headers.track_id)
+        wait_sec = read_wait(request.scope["headers"], longest_sec=longest_wait_sec)
+        if wait_sec is not None:  # so that who watches the latency can leave these out
+            about["wait_sec"] = str(wait_sec)
+        claim = partial(
+            broker.allocate,
             track_id=headers.track_id,
             idempotency_key=headers.idempotency_key,
             name_prefix=headers.name_prefix,
             track_name=headers.track_name,
+            lab_minutes=headers.lab_minutes,
+            wait_sec=wait_sec,
+            urgency=headers.urgency,
+            client=caller.client,
         )
+        if caller.max_leases is None:
+            claimed = await claim()
+        else:
+            claimed = await guard.access.limited(caller, headers.lease_key, claim)
         about["sandbox_id"] = claimed.lease.sandbox_id
         return JsonResponse(orjson.dumps(claimed.lease), 201 if claimed.is_new else 200)
 
@@ -58,18 +80,17 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
         summary="Lease a sandbox",
         description=(
             "One sandbox for this track and key. A repeat answers the same lease with 200, also "
-            "when nothing is free, as long as the lease is live."
+            "when nothing is free, as long as the lease is live. With `Prefer: wait=60` the call "
+            "waits for a sandbox; whoever asks again keeps its position."
         ),
         status_code=201,
         response_class=Response,
         responses={
             201: {"model": LeaseAnswer, "description": "A new lease"},
             200: {"model": LeaseAnswer, "description": "The live lease of this track and key"},
-            **errors(401, 409, 429, 503),
+            **errors(401, 403, 409, 429, 503),
         },
-        openapi_extra=secured_by(
-            TRACK_TOKEN, parameters=[*_TRACK_PARAMETERS, *_ALLOCATE_PARAMETERS]
-        ),
+        openapi_extra=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, *ALLOCATE_PARAMETERS]),
         route_class_override=DirectRoute,
     )
 
@@ -78,7 +99,16 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
         sandbox_id = request.path_params["sandbox_id"]
         request.state.log |= {"sandbox_id": sandbox_id, "action": "mark_for_deletion"}
         marked = await broker.mark_for_deletion(track_id=track_id, sandbox_id=sandbox_id)
+        await give_back(request, track_id, sandbox_id)
         return JsonResponse(orjson.dumps(marked))
+
+    async def give_back(request: Request, track_id: str, sandbox_id: str) -> None:
+        """The lease counts no more towards the number that its client may have."""
+        caller = request.state.client
+        if caller.max_leases is not None:
+            with suppress(NotFoundError):
+                row = await broker.get_sandbox(track_id=track_id, sandbox_id=sandbox_id)
+                await guard.access.give_back(caller, (track_id, row.idempotency_key or track_id))
 
     router.add_api_route(
         "/sandboxes/{sandbox_id}/mark-for-deletion",
@@ -92,7 +122,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
             **errors(401, 403, 404, 503),
         },
         openapi_extra=secured_by(
-            TRACK_TOKEN, parameters=[_SANDBOX_ID_PARAMETER, *_TRACK_PARAMETERS]
+            TRACK_TOKEN, parameters=[_SANDBOX_ID_PARAMETER, *TRACK_PARAMETERS]
         ),
         route_class_override=DirectRoute,
     )
@@ -101,7 +131,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
         "/sandboxes/{sandbox_id}",
         summary="Look at a sandbox of one's own",
         responses=errors(401, 403, 404, 503),
-        openapi_extra=secured_by(TRACK_TOKEN, parameters=_TRACK_PARAMETERS),
+        openapi_extra=secured_by(TRACK_TOKEN, parameters=TRACK_PARAMETERS),
     )
     async def get_leased_sandbox(
         request: Request, sandbox_id: SandboxId, track_id: Track
@@ -114,7 +144,7 @@ def create_track_router(broker: Broker, guard: BearerGuard, *, prefix: str) -> A
     return router
 
 
-def _header(name: str, pattern: str, text: str) -> dict[str, Any]:
+def header(name: str, pattern: str, text: str) -> dict[str, Any]:
     return {
         "name": name,
         "in": "header",
@@ -131,24 +161,39 @@ _SANDBOX_ID_PARAMETER = {
     "schema": {"type": "string", "title": "Sandbox Id"},
     "description": _WHICH,
 }
-_TRACK_PARAMETERS = [
-    _header(
+TRACK_PARAMETERS = [
+    header(
         "X-Track-ID",
         TRACK_ID,
         "The track that calls. Required, once, unless `X-Instruqt-Sandbox-ID` is sent.",
     ),
-    _header(
+    header(
         "X-Instruqt-Sandbox-ID",
         TRACK_ID,
         "Alias of `X-Track-ID`; wins when both are sent, and `X-Track-ID` is then not read.",
     ),
 ]
-_ALLOCATE_PARAMETERS = [
-    _header(
+ALLOCATE_PARAMETERS = [
+    header(
         "Idempotency-Key",
         IDEMPOTENCY_KEY,
         "Tells a retry from a new request; default: the track id",
     ),
-    _header("X-Sandbox-Name-Prefix", PRINTABLE, "Only sandboxes whose name begins so"),
-    _header("X-Instruqt-Track-ID", PRINTABLE, "The lab's label, kept with the lease"),
+    header("X-Sandbox-Name-Prefix", PRINTABLE, "Only sandboxes whose name begins so"),
+    header("X-Instruqt-Track-ID", PRINTABLE, "The lab's label, kept with the lease"),
+    header(
+        "Prefer",
+        WAIT,
+        "`wait=60`: how many seconds the call may wait for a sandbox, up to `QUEUE_MAX_WAIT_SEC`",
+    ),
+    header(
+        "Priority",
+        PRIORITY,
+        "`u=3`: with `Prefer`, the urgency; 0 is served first, 3 is the default",
+    ),
+    header(
+        "X-Lab-Minutes",
+        MINUTES,
+        "How long the lease lasts, up to `LEASE_MAX_HOURS`; default: as the sandbox's lab",
+    ),
 ]

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from sandyard.broker.model import Sandbox, StaleReason, Status
+from sandyard.broker.model import Lease, Sandbox, StaleReason, Status
 from sandyard.broker.ports import PoolCounts
-from sandyard.kit.schemas import PageAnswer, example, inline
+from sandyard.broker.queue import QueuePosition
+from sandyard.kit.schemas import AS_JSON_HAS_IT, Moment, PageAnswer, example, inline
 
 PoolStatus = Annotated[Status, inline(Status)]
 _IDENTITY = {
@@ -26,6 +27,59 @@ class LeaseAnswer(BaseModel):
     allocated_at: int = Field(description="Unix seconds")
     expires_at: int = Field(description="Unix seconds; the lease is live before this instant")
 
+    @classmethod
+    def of(cls, lease: Lease) -> Self:
+        return cls.model_validate(lease, from_attributes=True)
+
+
+class ExtensionBody(BaseModel):
+    model_config = ConfigDict(**example(minutes=30), extra="forbid")
+
+    minutes: Annotated[StrictInt, Field(ge=1, le=999_999), AS_JSON_HAS_IT] = Field(
+        description="Added to the end of the lease"
+    )
+
+
+class ReasonBody(BaseModel):
+    model_config = ConfigDict(**example(reason="no network"), extra="forbid")
+
+    reason: str = Field(min_length=1, max_length=500, description="Why, for people")
+
+
+class HoldBody(ReasonBody):
+    model_config = ConfigDict(
+        **example(reason="network drops, for Ana", until=1_793_437_200), extra="forbid"
+    )
+
+    until: Moment | None = Field(
+        None, description="Unix seconds; after it an event reminds. Default: in `HOLD_HOURS`"
+    )
+
+
+class TicketAnswer(BaseModel):
+    model_config = example(
+        ticket_id="0199a2b3c4d500000adf3f2c91",
+        position=4,
+        estimated_wait_sec=90,
+        ask_within_sec=60,
+    )
+
+    ticket_id: str
+    position: int = Field(description="1 is the next; 0: a sandbox is reserved for it, ask again")
+    estimated_wait_sec: int | None = Field(
+        description="By how fast others were served lately; null if nobody was"
+    )
+    ask_within_sec: float = Field(description="Ask again within this time to keep the position")
+
+    @classmethod
+    def of(cls, position: QueuePosition, *, ask_within_sec: float) -> Self:
+        return cls(
+            ticket_id=position.ticket.ticket_id,
+            position=position.position,
+            estimated_wait_sec=position.estimated_wait_sec,
+            ask_within_sec=ask_within_sec,
+        )
+
 
 class MarkAnswer(BaseModel):
     model_config = example(
@@ -35,8 +89,10 @@ class MarkAnswer(BaseModel):
     )
 
     sandbox_id: str
-    status: Literal["pending_deletion", "deletion_failed", "deleted"]
-    deletion_requested_at: int = Field(description="Unix seconds of the first request")
+    status: Literal["pending_deletion", "deletion_failed", "deleted", "held"]
+    deletion_requested_at: int | None = Field(
+        description="Unix seconds of the first request; null if it is held"
+    )
 
 
 class LeasedSandboxAnswer(BaseModel):
@@ -76,6 +132,11 @@ class PoolSandboxAnswer(BaseModel):
         deletion_requested_at=None,
         deletion_retry_count=0,
         next_attempt_at=None,
+        reserved_for=None,
+        reservation_id=None,
+        status_reason=None,
+        held_until=None,
+        replaced_by=None,
         last_synced=1_793_350_200,
         created_at=1_793_264_400,
         updated_at=1_793_350_800,
@@ -95,6 +156,13 @@ class PoolSandboxAnswer(BaseModel):
     deletion_requested_at: int | None
     deletion_retry_count: int
     next_attempt_at: int | None
+    reserved_for: str | None = Field(
+        description="Who a reserved one is kept for: a ticket or a reservation"
+    )
+    reservation_id: str | None = Field(description="The reservation that it is or was kept for")
+    status_reason: str | None = Field(description="Why it is quarantined or held")
+    held_until: int | None
+    replaced_by: str | None = Field(description="The sandbox that its track got instead")
     last_synced: int | None
     created_at: int
     updated_at: int
@@ -112,18 +180,22 @@ class PoolSandboxPage(PageAnswer):
 class PoolStatsAnswer(BaseModel):
     model_config = example(
         available=120,
+        reserved=10,
         allocated=30,
         pending_deletion=2,
         stale=1,
+        held=0,
         deletion_failed=0,
-        total=153,
+        total=163,
         counted_at=1_793_350_800,
     )
 
     available: int
+    reserved: int = Field(description="Free, and kept for a reservation or for somebody who waits")
     allocated: int
     pending_deletion: int
     stale: int
+    held: int
     deletion_failed: int
     total: int
     counted_at: int = Field(

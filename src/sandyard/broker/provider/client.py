@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -12,14 +12,20 @@ import stamina
 from purgatory import AsyncCircuitBreakerFactory
 from purgatory.domain.model import OpenedState
 
-from sandyard.broker.errors import CircuitOpenError, ProviderUnavailableError
+from sandyard.broker.errors import (
+    CircuitOpenError,
+    CreationNotSupportedError,
+    ProviderUnavailableError,
+)
 from sandyard.broker.model import Listed
-from sandyard.kit.circuits import CircuitStore, StoredCircuits
+from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
+from sandyard.kit.rotation import Secret
 
 logger = logging.getLogger(__name__)
 
 _CIRCUIT = "provider"
 _PAGE = 200
+_LIST_AGE_SEC = 5.0
 _MAX_PAGES_WITHOUT_NEWS = 10
 
 
@@ -42,6 +48,19 @@ class _PassingFaultError(_FaultError):
     """A fault that may be over at the next try."""
 
 
+class Credential(httpx.Auth):
+    """Each request has the token of its time; none, if there is none."""
+
+    def __init__(self, scheme: str, token: Secret) -> None:
+        self._scheme = scheme
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        if self._token:
+            request.headers["Authorization"] = f"{self._scheme} {self._token[0]}"
+        yield request
+
+
 class Api:
     """Requests to the provider under its policy; what comes back is a 2xx or a wanted 404."""
 
@@ -49,14 +68,14 @@ class Api:
         self,
         *,
         base_url: str,
-        headers: dict[str, str],
+        auth: httpx.Auth,
         policy: ProviderPolicy,
         circuits: CircuitStore | None,
     ) -> None:
         self._policy = policy
         self._http = httpx.AsyncClient(
             base_url=base_url,
-            headers=headers,
+            auth=auth,
             timeout=httpx.Timeout(policy.read_timeout_sec, connect=policy.connect_timeout_sec),
             follow_redirects=False,
         )
@@ -78,9 +97,21 @@ class Api:
     async def delete(self, path: str) -> None:
         await self._request("DELETE", path, gone_is_fine=True)
 
-    async def circuit_is_open(self) -> bool:
-        breaker = await self._breakers.get_breaker(_CIRCUIT)
-        return breaker.context.state == "opened"
+    async def post(self, path: str, body: dict[str, str], *, key: str) -> Any:
+        """Sent once: whether a lost answer has made something is for the caller to find out."""
+        response = await self._request("POST", path, body=body, key=key, attempts=1)
+        try:
+            return response.json()
+        except (ValueError, RecursionError) as error:
+            raise unusable("its answer is not JSON") from error
+
+    async def exists(self, path: str) -> bool:
+        """Whether the provider has something there: a 2xx, and not a 404."""
+        return (await self._request("GET", path, gone_is_fine=True)).is_success
+
+    async def circuit(self) -> CircuitState:
+        context = (await self._breakers.get_breaker(_CIRCUIT)).context
+        return CircuitState(context.state, context.failure_count or 0, context.opened_at)
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -92,13 +123,19 @@ class Api:
         *,
         params: dict[str, str | int] | None = None,
         gone_is_fine: bool = False,
+        body: dict[str, str] | None = None,
+        key: str | None = None,
+        attempts: int | None = None,
     ) -> httpx.Response:
         policy = self._policy
+        headers = None if key is None else {"Idempotency-Key": key}
+        request = self._http.build_request(method, path, params=params, json=body, headers=headers)
+        what = f"{method} {path}"
         last_fault: _FaultError | None = None
         try:
             async for attempt in stamina.retry_context(
                 on=_PassingFaultError,
-                attempts=policy.attempts,
+                attempts=attempts or policy.attempts,
                 timeout=None,
                 wait_initial=policy.backoff_base_sec,
                 wait_max=policy.backoff_max_sec,
@@ -107,7 +144,7 @@ class Api:
                 with attempt:
                     try:
                         async with await self._breakers.get_breaker(_CIRCUIT):
-                            return await self._send(method, path, params, gone_is_fine=gone_is_fine)
+                            return await self._send(request, what, gone_is_fine=gone_is_fine)
                     except _FaultError as fault:
                         last_fault = fault
                         raise
@@ -120,28 +157,24 @@ class Api:
         raise AssertionError("unreachable")
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        params: dict[str, str | int] | None,
-        *,
-        gone_is_fine: bool,
+        self, request: httpx.Request, what: str, *, gone_is_fine: bool
     ) -> httpx.Response:
         try:
-            response = await self._http.request(method, path, params=params)
+            response = await self._http.send(request)
         except httpx.RequestError as error:
-            raise _PassingFaultError(f"{method} {path}: {type(error).__name__}") from error
+            raise _PassingFaultError(f"{what}: {type(error).__name__}") from error
         if response.is_success or (gone_is_fine and response.status_code == httpx.codes.NOT_FOUND):
             return response
         passing = response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error
         kind = _PassingFaultError if passing else _FaultError
-        raise kind(f"{method} {path}: status {response.status_code}")
+        raise kind(f"{what}: status {response.status_code}")
 
 
 class GenericDialect:
     """`GET /api/sandbox` in pages, `DELETE /api/sandbox/{id}`."""
 
     scheme = "Bearer"
+    can_create = True
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -168,14 +201,24 @@ class GenericDialect:
     async def delete_sandbox(self, external_id: str) -> None:
         await self._api.delete(f"/api/sandbox/{_segment(external_id)}")
 
+    async def create_sandbox(self, name: str) -> Listed:
+        return _listed(await self._api.post("/api/sandbox", {"name": name}, key=name))
+
+    async def has_sandbox(self, external_id: str) -> bool:
+        return await self._api.exists(f"/api/sandbox/{_segment(external_id)}")
+
 
 class InfobloxDialect:
     """`GET /current_user/accounts` at once, `DELETE /sandbox/accounts/{uuid}`."""
 
     scheme = "Token"
+    can_create = False
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._listing = asyncio.Lock()
+        self._active: set[str] | None = None
+        self._listed_at = 0.0
 
     async def list_sandboxes(self) -> Sequence[Listed]:
         answer = await self._api.get("/current_user/accounts", {})
@@ -188,6 +231,19 @@ class InfobloxDialect:
     async def delete_sandbox(self, external_id: str) -> None:
         account = external_id.rsplit("/", 1)[-1]
         await self._api.delete(f"/sandbox/accounts/{_segment(account)}")
+
+    async def create_sandbox(self, name: str) -> Listed:
+        """It has no call for it that is known."""
+        raise CreationNotSupportedError(details={"name": name})
+
+    async def has_sandbox(self, external_id: str) -> bool:
+        """It tells of all accounts at once; the answer is used again for a few seconds."""
+        now = asyncio.get_running_loop().time()
+        async with self._listing:
+            if self._active is None or now >= self._listed_at + _LIST_AGE_SEC:
+                listed = await self.list_sandboxes()
+                self._active, self._listed_at = {each.external_id for each in listed}, now
+            return external_id in self._active
 
 
 DIALECTS: dict[str, type[GenericDialect] | type[InfobloxDialect]] = {
@@ -203,15 +259,16 @@ class HttpProvider:
         self,
         *,
         base_url: str,
-        token: str,
+        token: str | Secret,
         dialect: str,
         policy: ProviderPolicy,
         circuits: CircuitStore | None = None,
     ) -> None:
         """Without `circuits` the state of the circuit is this process's own."""
         kind = DIALECTS[dialect]
-        headers = {"Authorization": f"{kind.scheme} {token}"} if token else {}
-        self._api = Api(base_url=base_url, headers=headers, policy=policy, circuits=circuits)
+        secret = Secret([token] if token else []) if isinstance(token, str) else token
+        credential = Credential(kind.scheme, secret)
+        self._api = Api(base_url=base_url, auth=credential, policy=policy, circuits=circuits)
         self._dialect = kind(self._api)
 
     async def list_sandboxes(self) -> Sequence[Listed]:
@@ -220,8 +277,22 @@ class HttpProvider:
     async def delete_sandbox(self, external_id: str) -> None:
         await self._dialect.delete_sandbox(external_id)
 
+    @property
+    def can_create(self) -> bool:
+        return self._dialect.can_create
+
+    async def create_sandbox(self, name: str) -> Listed:
+        return await self._dialect.create_sandbox(name)
+
+    async def has_sandbox(self, external_id: str) -> bool:
+        return await self._dialect.has_sandbox(external_id)
+
+    async def circuit(self) -> CircuitState:
+        """Whether the provider is called, as all replicas have found it."""
+        return await self._api.circuit()
+
     async def circuit_is_open(self) -> bool:
-        return await self._api.circuit_is_open()
+        return (await self.circuit()).state == "opened"
 
     async def close(self) -> None:
         await self._api.close()

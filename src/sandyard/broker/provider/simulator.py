@@ -31,6 +31,7 @@ class Faults:
     outage: Literal["none", "error", "hang"] = "none"
     break_after_page: int = 0
     empty_list: bool = False
+    lost_creations: bool = False
 
     def changed(self, settings: dict[str, Any]) -> "Faults":
         """With these settings applied; ValueError names the first that makes no sense."""
@@ -72,14 +73,28 @@ class Simulator:
 
     def create(self, count: int) -> None:
         for number in range(self.made + 1, self.made + count + 1):
-            identity = _identity(number)
-            self.sandboxes[identity] = {
-                "id": identity,
-                "name": f"sandbox-{number:04}",
-                "created_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            }
+            self._add(number, f"sandbox-{number:04}")
         self.made += count
         self._save()
+
+    def create_named(self, name: str) -> dict[str, str]:
+        """The sandbox with this name, which is made if there is none."""
+        for each in self.sandboxes.values():
+            if each["name"] == name:
+                return each
+        self.made += 1
+        made = self._add(self.made, name)
+        self._save()
+        return made
+
+    def _add(self, number: int, name: str) -> dict[str, str]:
+        identity = _identity(number)
+        self.sandboxes[identity] = {
+            "id": identity,
+            "name": name,
+            "created_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return self.sandboxes[identity]
 
     def listed(self) -> list[dict[str, str]]:
         return [] if self.faults.empty_list else list(self.sandboxes.values())
@@ -137,6 +152,8 @@ def create_simulator_app(simulator: Simulator) -> Starlette:
     app = Starlette(
         routes=[
             Route("/api/sandbox", _list_generic),
+            Route("/api/sandbox", _create_named, methods=["POST"]),
+            Route("/api/sandbox/{identity}", _get),
             Route("/api/sandbox/{identity}", _delete, methods=["DELETE"]),
             Route("/current_user/accounts", _list_infoblox),
             Route("/sandbox/accounts/{identity}", _delete, methods=["DELETE"]),
@@ -192,6 +209,30 @@ async def _list_infoblox(request: Request) -> Response:
         for number, entry in enumerate(simulator.listed())
     ]
     return JSONResponse({"results": accounts})
+
+
+async def _create_named(request: Request) -> Response:
+    simulator = _simulator(request)
+    if (trouble := await simulator.trouble(request)) is not None:
+        return trouble
+    try:
+        name = (await request.json())["name"]
+    except (ValueError, KeyError, TypeError):
+        name = None
+    if not isinstance(name, str) or not 0 < len(name) <= 128:
+        return _error(400, 'send {"name": NAME}, up to 128 characters')
+    made = simulator.create_named(name)
+    if simulator.faults.lost_creations:
+        return _error(500, "made, and the answer is lost")
+    return JSONResponse(made, status_code=201)
+
+
+async def _get(request: Request) -> Response:
+    simulator = _simulator(request)
+    if (trouble := await simulator.trouble(request)) is not None:
+        return trouble
+    found = simulator.sandboxes.get(request.path_params["identity"])
+    return JSONResponse(found) if found else _error(404, "no such sandbox")
 
 
 async def _delete(request: Request) -> Response:

@@ -74,10 +74,10 @@ async def _add_lease(pool: PoolTable, row: Sandbox, report: AdoptionReport) -> N
             pool.table.put_action(item, condition="attribute_not_exists(PK)"),
         )
     except TransactionRefusedError as refused:
-        standing = refused.reasons[1].item
-        if standing is None:
+        existing = refused.reasons[1].item
+        if existing is None:
             return  # it was given up while we looked
-        if standing["sandbox_id"] == row.sandbox_id:
+        if existing["sandbox_id"] == row.sandbox_id:
             report.already_there += 1
         else:
             report.duplicates.append(row.sandbox_id)

@@ -9,7 +9,6 @@ from sandyard.broker.model import (
     Claimed,
     Lease,
     Sandbox,
-    Status,
     decide_claim,
     decide_superseded,
 )
@@ -21,7 +20,7 @@ from sandyard.broker.stores.dynamo_items import (
     sandbox_of,
 )
 from sandyard.broker.stores.dynamo_table import PoolTable
-from sandyard.broker.stores.index_scan import IndexScan
+from sandyard.broker.stores.index_scan import IndexScan, Wanted
 from sandyard.broker.stores.prefetch import CandidatePrefetch
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo import TransactionRefusedError, within
@@ -54,8 +53,8 @@ class DynamoClaims:
         self._prefetch_size = prefetch_size
         self._on_conflict = on_conflict
         self._replicas = DynamoReplicas(pool.table, key=REPLICAS_KEY, clock=clock)
-        self._place = (0, 1)
-        self._prefetches: dict[str, CandidatePrefetch] = {}
+        self._share = (0, 1)
+        self._prefetches: dict[Wanted, CandidatePrefetch] = {}
 
     async def start(self) -> None:
         """Take a share of the index, away from those of the other processes."""
@@ -66,28 +65,42 @@ class DynamoClaims:
 
     async def claim(self, claim: Claim) -> Claimed | None:
         async with within(_DEADLINE_SEC):
-            prefetch = self._prefetch(claim.name_prefix)
-            if prefetch.was_empty and (repeat := await self._find_live(claim)):
-                return repeat
             write_id = new_write_id()
-            while (candidate := await prefetch.take()) is not None:
-                claimed = await self._try(claim, write_id, candidate, prefetch)
-                if claimed is not None:
+            own = [Wanted(claim.name_prefix, each) for each in claim.reservations]
+            for wanted in own:
+                if self._prefetch(wanted).was_empty_lately:
+                    continue  # it is looked at again before the claim is refused
+                if claimed := await self._claim(claim, write_id, wanted):
+                    return claimed
+            for wanted in (Wanted(claim.name_prefix), *own):
+                if claimed := await self._claim(claim, write_id, wanted):
                     return claimed
             return await self._find_live(claim)
 
+    async def _claim(self, claim: Claim, write_id: str, wanted: Wanted) -> Claimed | None:
+        """A lease of such a row; None if there was none since this was called."""
+        prefetch = self._prefetch(wanted)
+        if prefetch.was_empty and (repeat := await self._find_live(claim)):
+            return repeat
+        while (candidate := await prefetch.take()) is not None:
+            claimed = await self._try(claim, write_id, candidate, wanted)
+            if claimed is not None:
+                return claimed
+        return None
+
     async def _try(
-        self, claim: Claim, write_id: str, candidate: Sandbox, prefetch: CandidatePrefetch
+        self, claim: Claim, write_id: str, candidate: Sandbox, wanted: Wanted
     ) -> Claimed | None:
         """Lease this candidate, or find the lease that stands in the way; None if it was lost."""
+        prefetch = self._prefetch(wanted)
         held: Item | None = None
         row = candidate
         while True:
             try:
                 lease = await self._write_lease(claim, write_id, row, held)
             except TransactionRefusedError as refused:
-                taken, standing = refused.reasons[0], refused.reasons[1]
-                held = standing.item if standing.is_condition else held
+                taken, existing = refused.reasons[0], refused.reasons[1]
+                held = existing.item if existing.is_condition else held
                 if held is not None and held.get("write_id") == write_id:
                     prefetch.claimed(candidate)  # our own write, whose answer was lost
                     return Claimed(lease_of(held), is_new=True)
@@ -95,7 +108,7 @@ class DynamoClaims:
                     (prefetch.lost if taken.is_condition else prefetch.unused)(candidate)
                     return Claimed(lease_of(held), is_new=False)
                 if taken.is_condition:
-                    newer = _newer_free(taken.item, row, claim.name_prefix)
+                    newer = _newer_free(taken.item, row, wanted)
                     if newer is None:
                         self._on_conflict()
                         prefetch.lost(candidate)
@@ -139,35 +152,30 @@ class DynamoClaims:
             return None
         return Claimed(lease, is_new=False)
 
-    def _prefetch(self, prefix: str) -> CandidatePrefetch:
-        place = (self._replicas.rank, self._replicas.count)
-        if place != self._place:  # what was read ahead is another's share now
-            self._place = place
+    def _prefetch(self, wanted: Wanted) -> CandidatePrefetch:
+        share = (self._replicas.rank, self._replicas.count)
+        if share != self._share:  # what was read ahead is another's share now
+            self._share = share
             for each in self._prefetches.values():
                 each.forget_ready()
-        if prefix not in self._prefetches:
+        if wanted not in self._prefetches:
             if len(self._prefetches) > _MOST_PREFETCHES:
                 self._prefetches.clear()
-            self._prefetches[prefix] = CandidatePrefetch(
-                IndexScan(self._pool, prefix, self._replicas),
-                still_free=partial(self._still_free, prefix),
+            self._prefetches[wanted] = CandidatePrefetch(
+                IndexScan(self._pool, wanted, self._replicas),
+                still_free=partial(self._still_free, wanted),
                 size=self._prefetch_size,
             )
-        return self._prefetches[prefix]
+        return self._prefetches[wanted]
 
-    async def _still_free(self, prefix: str, sandbox_ids: Collection[str]) -> set[str]:
+    async def _still_free(self, wanted: Wanted, sandbox_ids: Collection[str]) -> set[str]:
         items = await self._table.get_many([sandbox_key(each) for each in sandbox_ids])
-        return {item["sandbox_id"] for item in items if _is_free(item, prefix)}
+        return {item["sandbox_id"] for item in items if wanted.matches(item)}
 
 
-def _is_free(item: Item, prefix: str) -> bool:
-    """For claims of names with this prefix: the row may have got another name."""
-    return item["status"] == Status.AVAILABLE and str(item["name"]).startswith(prefix)
-
-
-def _newer_free(item: Item | None, row: Sandbox, prefix: str) -> Sandbox | None:
+def _newer_free(item: Item | None, row: Sandbox, wanted: Wanted) -> Sandbox | None:
     """The row as it is now, if it is still free and only was not what the index showed."""
-    if item is None or not _is_free(item, prefix):
+    if item is None or not wanted.matches(item):
         return None
     newer = sandbox_of(item)
     return newer if newer.sequence != row.sequence else None

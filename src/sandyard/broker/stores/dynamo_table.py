@@ -12,6 +12,7 @@ from sandyard.kit.dynamo_tables import (
     CREATED,
     Billed,
     Definition,
+    TableSpec,
     TableUnfitError,
     check_table,
     create_table,
@@ -55,6 +56,12 @@ def definition(names: TableNames) -> Definition:
     )
 
 
+def table_specs(names: TableNames) -> tuple[TableSpec, TableSpec]:
+    """The pool's table and the one of its events; infrastructure code makes them from this too."""
+    events = TableSpec(event_table_definition(names.events))
+    return TableSpec(definition(names), ttl=TTL_ATTRIBUTE), events
+
+
 class PoolTable:
     """The table of the pool and the one of its events."""
 
@@ -66,16 +73,17 @@ class PoolTable:
 
     @property
     def definitions(self) -> Sequence[Definition]:
-        return [definition(self.names), event_table_definition(self.names.events)]
+        return [spec.definition for spec in table_specs(self.names)]
 
     async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
         """Make the tables and indexes that are not there; by each table's name, what was made."""
-        pool, events = map(billed, self.definitions)
-        made = await create_table(self.table.engine, pool, ttl=TTL_ATTRIBUTE)
-        made_events = await create_table(self.table.engine, events, ttl=None)
-        if made == CREATED:
+        made = {
+            spec.name: await create_table(self.table.engine, billed(spec.definition), ttl=spec.ttl)
+            for spec in table_specs(self.names)
+        }
+        if made[self.names.table] == CREATED:
             await self.mark_layout()
-        return {self.names.table: made, self.names.events: made_events}
+        return made
 
     async def create_events(self) -> None:
         await create_table(self.table.engine, event_table_definition(self.names.events), ttl=None)

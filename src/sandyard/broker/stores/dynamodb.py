@@ -7,9 +7,12 @@ carry index keys. The indexes lag, so they are asked where to look; what is true
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
+from sandyard.broker.deletion_model import is_deletion_due
+from sandyard.broker.keeper_model import Keeper
 from sandyard.broker.model import (
+    UNUSED,
     Claim,
     Claimed,
     HeldLease,
@@ -18,26 +21,36 @@ from sandyard.broker.model import (
     Sandbox,
     Status,
     Tombstone,
+    is_overdue,
 )
 from sandyard.broker.ports import PoolCounts
+from sandyard.broker.provider_model import ProviderBinding
 from sandyard.broker.stores.dynamo_claims import DynamoClaims, new_write_id
+from sandyard.broker.stores.dynamo_entities import (
+    BINDING_KEY,
+    KEEPER_KEY,
+    binding_of,
+    keeper_of,
+    other_keys,
+    subject_of_item,
+)
 from sandyard.broker.stores.dynamo_items import (
     entry_of,
     gone_key,
     index_key,
     lease_key,
     lease_of,
-    sandbox_item,
     sandbox_key,
     sandbox_of,
-    tombstone_item,
     tombstone_of,
-    unchanged,
 )
 from sandyard.broker.stores.dynamo_pages import DynamoPages, Filter
+from sandyard.broker.stores.dynamo_queue import DynamoQueue
+from sandyard.broker.stores.dynamo_reservations import DynamoReservations
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.broker.stores.dynamo_writes import DynamoWrites, wrote
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError
+from sandyard.kit.dynamo import ConditionFailedError
 from sandyard.kit.dynamo_values import Item
 from sandyard.kit.events_dynamo import DynamoEventLog
 from sandyard.kit.paging import Page
@@ -45,12 +58,12 @@ from sandyard.kit.transitions import Transition
 
 _PARALLEL = 32
 _COUNTS_KEY = {"PK": "COUNTS", "SK": "META"}
-_PROVIDER_KEY = {"PK": "PROVIDER", "SK": "META"}
 _IS_STATUS = "#status = :status"
-_NO_TOMBSTONE = "attribute_not_exists(PK) OR kept_until <= :now"
+_UNUSED_VALUES = {f"unused{number}": status for number, status in enumerate(UNUSED)}
+_IS_UNUSED = f"#status IN ({', '.join(f':{each}' for each in _UNUSED_VALUES)})"
 
 
-class DynamoPoolStore:
+class DynamoPoolStore(DynamoQueue, DynamoReservations):
     def __init__(
         self,
         pool: PoolTable,
@@ -72,6 +85,7 @@ class DynamoPoolStore:
             pool, clock=clock, prefetch_size=prefetch_size, on_conflict=on_conflict
         )
         self._listing = DynamoPages(pool)
+        self._writes = DynamoWrites(pool)
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._checked = False
 
@@ -95,80 +109,16 @@ class DynamoPoolStore:
         return lease_of(item) if item else None
 
     async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
-        return await self._in_parallel([self._apply(each) for each in transitions])
+        return await self._in_parallel([self._writes.apply(each) for each in transitions])
 
-    async def _apply(self, transition: PoolTransition) -> bool:
-        write_id = new_write_id()
-        actions = self._actions(transition, write_id)
-        events = [self._pool.events.put_action(each) for each in transition.events]
-        try:
-            await self._table.transact(*actions, *events)
-        except TransactionRefusedError as refused:
-            if any(_wrote(write_id, each.item) for each in refused.reasons):
-                return True
-            if refused.reasons[0].is_condition or not _ends_lease(transition):
-                return False
-        else:
-            return True
-        # Its lease names another sandbox and stays: in an adopted table, its track and key may
-        # have a newer one.
-        try:
-            await self._table.transact(actions[0], *events)
-        except TransactionRefusedError as refused:
-            return _wrote(write_id, refused.reasons[0].item)
-        return True
+    async def apply_together(self, *transitions: Transition[Any]) -> bool:
+        return await self._writes.apply_together(transitions)
 
-    def _actions(self, transition: PoolTransition, write_id: str) -> list[dict[str, Any]]:
-        before, after = transition.before, transition.result
-        if isinstance(after, Tombstone):
-            return self._delete(transition, after, write_id)
-        if before is None:
-            return self._add(after, write_id)
-        change = self._pool.change_action(cast("Transition[Sandbox]", transition), write_id)
-        return [change, self._end_lease(before)] if _ends_lease(transition) else [change]
-
-    def _end_lease(self, sandbox: Sandbox | Tombstone) -> dict[str, Any]:
-        assert isinstance(sandbox, Sandbox)  # noqa: S101 - nothing leads out of a tombstone
-        key = lease_key(sandbox.allocated_to_track or "", sandbox.idempotency_key or "")
-        return self._table.delete_action(
-            key,
-            condition="attribute_not_exists(PK) OR sandbox_id = :id",
-            values={"id": sandbox.sandbox_id},
-        )
-
-    def _delete(
-        self, transition: PoolTransition, tombstone: Tombstone, write_id: str
-    ) -> list[dict[str, Any]]:
-        sequence = transition.before.sequence if transition.before else 0
-        return [
-            self._table.delete_action(
-                sandbox_key(tombstone.sandbox_id),
-                condition=unchanged(sequence),
-                values={"before": sequence},
-            ),
-            self._table.put_action(
-                tombstone_item(tombstone) | {"write_id": write_id},
-                condition=_NO_TOMBSTONE,
-                values={"now": tombstone.deleted_at},
-            ),
-        ]
-
-    def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
-        return [
-            self._table.put_action(
-                sandbox_item(sandbox) | {"write_id": write_id},
-                condition="attribute_not_exists(PK)",
-            ),
-            self._table.check_action(
-                gone_key(sandbox.sandbox_id),
-                condition=_NO_TOMBSTONE,
-                values={"now": sandbox.created_at},
-            ),
-        ]
-
-    async def _alive(self, sandbox_ids: Sequence[str]) -> set[str]:
-        keys = [key(each) for each in sandbox_ids for key in (sandbox_key, gone_key)]
-        return {item["sandbox_id"] for item in await self._table.get_many(keys)}
+    async def _alive(self, subjects: Sequence[str]) -> set[str]:
+        keys = [key(each) for each in subjects for key in (sandbox_key, gone_key)]
+        items = await self._table.get_many([*keys, BINDING_KEY, KEEPER_KEY, *other_keys(subjects)])
+        alive = {subject_of_item(item) for item in items}
+        return alive | await self._alive_reservations(subjects)
 
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         items = await self._table.get_many([gone_key(each) for each in sandbox_ids])
@@ -180,8 +130,8 @@ class DynamoPoolStore:
                 await self._table.update(
                     sandbox_key(sandbox_id),
                     "SET last_synced = :now",
-                    {"now": now, "free": Status.AVAILABLE, "stale": Status.STALE},
-                    condition="#status = :free OR #status = :stale",
+                    {"now": now, **_UNUSED_VALUES},
+                    condition=_IS_UNUSED,
                 )
             except ConditionFailedError:
                 return
@@ -230,13 +180,13 @@ class DynamoPoolStore:
         self, *, ended_by: int, limit: int, after: Sandbox | None
     ) -> Sequence[Sandbox]:
         def is_due(row: Sandbox) -> bool:
-            return row.expires_at is not None and row.expires_at <= ended_by
+            return is_overdue(row, grace_sec=0, now=ended_by)
 
         return await self._due(Status.ALLOCATED, is_due, limit, after, allocated_by=ended_by)
 
     async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
         def is_due(row: Sandbox) -> bool:
-            return row.next_attempt_at is None or row.next_attempt_at <= now
+            return is_deletion_due(row, now)
 
         return await self._due(Status.PENDING_DELETION, is_due, limit, after)
 
@@ -258,7 +208,7 @@ class DynamoPoolStore:
             rows = {item["sandbox_id"]: sandbox_of(item) for item in fresh}
             for old in due:
                 row = rows.get(old.sandbox_id)
-                if row is not None and row.status is status and is_due(row):
+                if row is not None and is_due(row):
                     found.append(row)
             if len(found) >= limit:
                 break
@@ -287,7 +237,7 @@ class DynamoPoolStore:
             )
         except ConditionFailedError as refused:
             counted_before = "counts" in (refused.item or {})
-            if counted_before and not _wrote(write_id, refused.item):
+            if counted_before and not wrote(write_id, refused.item):
                 return None
         counts = {str(status): await self._count(status) for status in Status}
         item: Item = {**_COUNTS_KEY, "taken_at": now, "counts": counts}
@@ -308,23 +258,17 @@ class DynamoPoolStore:
             if start is None:
                 return total
 
-    async def find_provider(self) -> str | None:
-        item = await self._table.get(_PROVIDER_KEY)
-        return item["provider"] if item else None
+    async def find_keeper(self) -> Keeper | None:
+        item = await self._table.get(KEEPER_KEY)
+        return keeper_of(item) if item else None
 
-    async def set_provider(self, name: str, *, before: str | None) -> bool:
-        is_before = "attribute_not_exists(PK)" if before is None else "provider = :before"
-        item = {**_PROVIDER_KEY, "provider": name}
-        try:
-            await self._table.put(item, condition=is_before, values={"before": before})
-        except ConditionFailedError as refused:
-            # Our own earlier try, whose answer was lost, looks just like this.
-            return refused.item == item
-        return True
+    async def find_provider(self) -> ProviderBinding | None:
+        item = await self._table.get(BINDING_KEY)
+        return binding_of(item) if item else None
 
     async def check(self) -> None:
         if self._checked:
-            await self._table.get(_COUNTS_KEY)
+            await self._table.probe_get(_COUNTS_KEY)
             return
         await self._pool.check()
         self._checked = True
@@ -358,11 +302,6 @@ class DynamoPoolStore:
         return outcomes
 
 
-def _wrote(write_id: str, item: Item | None) -> bool:
-    """Whether what stands in the way of a write is that write, come before its answer was lost."""
-    return item is not None and item.get("write_id") == write_id
-
-
-def _ends_lease(transition: PoolTransition) -> bool:
-    before = transition.before
-    return isinstance(before, Sandbox) and before.status is Status.ALLOCATED
+def _subject_of(item: Item) -> str:
+    found = item.get("sandbox_id") or item.get("pool") or item["keeper"]
+    return str(found)

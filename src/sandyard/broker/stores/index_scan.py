@@ -21,6 +21,42 @@ _LARGEST_PAGE = 500
 _IDS = 2**128
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which free rows a claim may have: by how their names begin, and those that are kept for a
+    reservation, or else those that are kept for nobody."""
+
+    name_prefix: str = ""
+    reservation_id: str | None = None
+
+    @property
+    def status(self) -> Status:
+        return Status.AVAILABLE if self.reservation_id is None else Status.RESERVED
+
+    def matches(self, item: Item) -> bool:
+        return (
+            item["status"] == self.status
+            and item.get("reserved_for") == self.reservation_id
+            and str(item["name"]).startswith(self.name_prefix)
+        )
+
+    @property
+    def filter(self) -> str | None:
+        """What the index's key does not tell."""
+        filters = ["begins_with(#name, :prefix)"] if self.name_prefix else []
+        if self.reservation_id is not None:
+            filters.append("reserved_for = :holder")
+        return " AND ".join(filters) or None
+
+    @property
+    def values(self) -> Item:
+        return {
+            "status": self.status,
+            "prefix": self.name_prefix or None,
+            "holder": self.reservation_id,
+        }
+
+
 class Replicas(Protocol):
     """Which of how many this process is."""
 
@@ -65,11 +101,11 @@ def shares(count: int) -> list[Share]:
 
 
 class IndexScan:
-    """Free rows whose names begin with a prefix, each scan from where the last one ended."""
+    """Free rows such as are wanted, each scan from where the last one ended."""
 
-    def __init__(self, pool: PoolTable, prefix: str, replicas: Replicas) -> None:
+    def __init__(self, pool: PoolTable, wanted: Wanted, replicas: Replicas) -> None:
         self._pool = pool
-        self._prefix = prefix
+        self._wanted = wanted
         self._replicas = replicas
         self._own = Share(None, None)
         self._offset: Item | None = None
@@ -103,7 +139,7 @@ class IndexScan:
         return others
 
     async def _own_rows(self, wanted: int) -> AsyncIterator[Sequence[Sandbox]]:
-        start = self._offset or _before(self._own.first)
+        start = self._offset or self._before(self._own.first)
         async for rows, following in self._pages(start, wanted):
             own = [row for row in rows if row.sandbox_id in self._own]
             is_past = any(self._own.past and row.sandbox_id >= self._own.past for row in rows)
@@ -119,7 +155,7 @@ class IndexScan:
         return [random.sample(rows, len(rows)) for rows in sorted(ends, key=len, reverse=True)]
 
     async def _far_end(self, share: Share, wanted: int) -> list[Sandbox]:
-        rows, _ = await self._page(_before(share.past), wanted, forward=False)
+        rows, _ = await self._page(self._before(share.past), wanted, forward=False)
         return [row for row in rows if row.sandbox_id in share]
 
     async def _all_rows(self, wanted: int) -> AsyncIterator[Sequence[Sandbox]]:
@@ -136,7 +172,7 @@ class IndexScan:
             yield rows, start
             if start is None:
                 return
-            if self._prefix:  # names are no key: where few match, ever larger pages are read
+            if self._wanted.filter:  # it is no key: where few match, ever larger pages are read
                 limit = min(2 * limit, max(wanted, _LARGEST_PAGE))
 
     async def _page(
@@ -145,17 +181,16 @@ class IndexScan:
         items, following, _ = await self._pool.table.query(
             index=self._pool.status_index,
             condition="#status = :status",
-            values={"status": Status.AVAILABLE, "prefix": self._prefix or None},
-            where="begins_with(#name, :prefix)" if self._prefix else None,
+            values=self._wanted.values,
+            where=self._wanted.filter,
             limit=limit,
             start=start,
             forward=forward,
         )
         return [sandbox_of(item) for item in items], following
 
-
-def _before(sandbox_id: str | None) -> Item | None:
-    """The index key that this id's row would have; a page begins behind it."""
-    if sandbox_id is None:
-        return None
-    return sandbox_key(sandbox_id) | {"status": Status.AVAILABLE, "allocated_at": 0}
+    def _before(self, sandbox_id: str | None) -> Item | None:
+        """The index key that this id's row would have; a page begins behind it."""
+        if sandbox_id is None:
+            return None
+        return sandbox_key(sandbox_id) | {"status": self._wanted.status, "allocated_at": 0}

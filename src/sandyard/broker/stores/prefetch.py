@@ -11,6 +11,7 @@ from sandyard.broker.stores.index_scan import Found
 
 _REMEMBER_SEC = 120.0
 _LOOK_AGAIN_SEC = 0.05
+_LATELY_SEC = 1.0
 
 
 Scan = Callable[[int], AsyncIterator[Found]]
@@ -50,14 +51,19 @@ class CandidatePrefetch:
         self._lost: dict[str, float] = {}
         self._look: asyncio.Task[None] | None = None
         self._looked_at = 0.0
-        self._turns = itertools.count()
+        self._order = itertools.count()
         """What came before what; a clock may stand still within a step of the event loop."""
         self.was_empty = False
+
+    @property
+    def was_empty_lately(self) -> bool:
+        """Whether a look within the last second has found nothing."""
+        return self.was_empty and _now() - self._looked_at < _LATELY_SEC
 
     async def take(self) -> Sandbox | None:
         if self._ready and not self._waiters:
             return self._hand_out()
-        waiter = _Waiter(next(self._turns), asyncio.get_running_loop().create_future())
+        waiter = _Waiter(next(self._order), asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._begin_look()
         try:
@@ -110,7 +116,7 @@ class CandidatePrefetch:
 
     async def _look_once(self) -> None:
         """One look for all who wait; those who asked after it began may need another."""
-        began = next(self._turns)
+        began = next(self._order)
         try:
             met, all_around = await self._look_around()
         except Exception as error:

@@ -6,7 +6,7 @@ leases, picks their sandboxes and commits once.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from sandyard.broker.errors import RowBusyError
+from sandyard.broker.keeper_model import Keeper
 from sandyard.broker.model import (
+    UNUSED,
     Claim,
     Claimed,
     HeldLease,
@@ -26,8 +28,12 @@ from sandyard.broker.model import (
     Tombstone,
 )
 from sandyard.broker.ports import PoolCounts
-from sandyard.broker.stores.sql_claims import claim_batch
+from sandyard.broker.provider_model import ProviderBinding
+from sandyard.broker.stores.sql_apply import BINDINGS, KEEPERS, SqlTogether
+from sandyard.broker.stores.sql_claims import Source, claim_batch
 from sandyard.broker.stores.sql_pages import SqlPages
+from sandyard.broker.stores.sql_queue import SqlQueue
+from sandyard.broker.stores.sql_reservations import SqlReservations
 from sandyard.broker.stores.sql_rows import (
     STATUS_COUNT_LINES,
     apply_transitions,
@@ -39,16 +45,24 @@ from sandyard.broker.stores.sql_rows import (
 from sandyard.broker.stores.tables import (
     DELETED,
     SCHEMA,
+    bindings,
+    calendars,
+    clients,
     events,
-    properties,
+    keepers,
+    reservations,
     sandboxes,
     status_counts,
+    tickets,
+    webhooks,
 )
 from sandyard.kit.batching import Batcher
 from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database, insert_or_ignore
+from sandyard.kit.sql import Database
+from sandyard.kit.sql_entities import find_entity
+from sandyard.kit.transitions import Transition
 
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
@@ -56,17 +70,29 @@ _PAGE = 1000
 _CHUNK = 200
 _LARGEST_BATCH = 64
 _PARALLEL_BATCHES = 8
-_PAUSE_SEC = 0.002
+_PAUSE_SEC = 0.0001
+"""What the event loop takes to answer a caller and to read its next request."""
 _ATTEMPTS = 10
-_PROVIDER = "provider"
+
+_SUBJECTS = [
+    sandboxes.c.sandbox_id,
+    bindings.c.pool,
+    tickets.c.ticket_id,
+    webhooks.c.webhook_id,
+    clients.c.client_id,
+    reservations.c.reservation_id,
+    calendars.c.calendar,
+    keepers.c.keeper,
+]
 
 _column = sandboxes.c
 
 
-class SqlPoolStore:
+class SqlPoolStore(SqlQueue, SqlReservations):
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.events = SqlEventLog(database, events, part=SCHEMA, subjects=[sandboxes.c.sandbox_id])
+        self.events = SqlEventLog(database, events, part=SCHEMA, subjects=_SUBJECTS)
+        self._together = SqlTogether(database)
         self._pages = SqlPages(database)
         self._schema_checked = False
         self._claims: Batcher[Claim, Claimed | None] = Batcher(
@@ -84,36 +110,42 @@ class SqlPoolStore:
         return await self._claims.submit(claim)
 
     async def _claim_together(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
-        """A transaction for each name prefix, the longest first: one that looked for rows twice
-        could lease a row that another has added after it began, and tell of it before that one."""
-        by_prefix: dict[str, list[int]] = defaultdict(list)
+        """A transaction for each name prefix, the longest first, and for each reservation: one that
+        looked for rows twice could lease a row that another has added after it began, and tell of
+        it before that one."""
+        alike: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
         for index, claim in enumerate(claims):
-            by_prefix[claim.name_prefix].append(index)
+            alike[claim.name_prefix, claim.reservations].append(index)
         results: dict[int, Claimed | None] = {}
-        for prefix in sorted(by_prefix, key=len, reverse=True):
-            indexes = by_prefix[prefix]
-            claimed = await self._claim_of_prefix([claims[index] for index in indexes])
+        for kind in sorted(alike, key=lambda kind: len(kind[0]), reverse=True):
+            indexes = alike[kind]
+            claimed = await self._claim_alike([claims[index] for index in indexes], *kind)
             results |= zip(indexes, claimed, strict=True)
         return [results[index] for index in range(len(claims))]
 
-    async def _claim_of_prefix(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
-        results = list(await self._claim_once(claims, wait_for_locked=False))
-        left = [index for index, result in enumerate(results) if result is None]
-        if left and self._database.concurrent_writers:
-            # Other transactions may hold rows that they will not keep: wait for them, holding
-            # nothing, before saying that the pool is empty.
-            confirmed = await self._claim_once([claims[i] for i in left], wait_for_locked=True)
-            for index, result in zip(left, confirmed, strict=True):
+    async def _claim_alike(
+        self, claims: Sequence[Claim], name_prefix: str, reservations: Sequence[str]
+    ) -> Sequence[Claimed | None]:
+        """From the reservations, and then from the rest. A row that goes from the rest into a
+        reservation meanwhile is found by looking there again."""
+        results: list[Claimed | None] = [None] * len(claims)
+        waits = self._database.concurrent_writers
+        for source in _sources(name_prefix, reservations, waits=waits):
+            left = [index for index, result in enumerate(results) if result is None]
+            if not left:
+                break
+            claimed = await self._claim_once([claims[index] for index in left], source)
+            for index, result in zip(left, claimed, strict=True):
                 results[index] = result
         return results
 
     async def _claim_once(
-        self, claims: Sequence[Claim], *, wait_for_locked: bool
+        self, claims: Sequence[Claim], source: Source
     ) -> Sequence[Claimed | None]:
         for _ in range(_ATTEMPTS):
             try:
                 return await self._database.write(
-                    lambda connection: claim_batch(connection, claims, wait_for_locked)
+                    lambda connection: claim_batch(connection, claims, source)
                 )
             except IntegrityError:
                 continue  # another process leased one of these keys meanwhile; now it is found
@@ -143,15 +175,16 @@ class SqlPoolStore:
                 applied[index] = outcome
         return applied
 
+    async def apply_together(self, *transitions: Transition[Any]) -> bool:
+        return await self._together.apply(transitions)
+
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
         for chunk in _chunks(sandbox_ids):
             await self._execute(
                 sandboxes.update()
                 .where(
                     _column.sandbox_id.in_(chunk),
-                    _column.allocated_at == 0,
-                    _column.deletion_requested_at.is_(None),
-                    _column.kept_until.is_(None),
+                    sa.func.coalesce(_column.status, "").in_(UNUSED),  # not by its index
                 )
                 .values(last_synced=now)
             )
@@ -250,20 +283,11 @@ class SqlPoolStore:
         sums = {status: int(total) for status, total, _ in rows}
         return PoolCounts({status: sums.get(status, 0) for status in Status}, counted_at=None)
 
-    async def find_provider(self) -> str | None:
-        statement = sa.select(properties.c.value).where(properties.c.name == _PROVIDER)
-        return await self._database.read(lambda connection: connection.scalar(statement))
+    async def find_keeper(self) -> Keeper | None:
+        return await find_entity(self._database, KEEPERS)
 
-    async def set_provider(self, name: str, *, before: str | None) -> bool:
-        def work(connection: sa.Connection) -> bool:
-            if before is None:
-                new = insert_or_ignore(connection, properties).values(name=_PROVIDER, value=name)
-                return bool(connection.execute(new).rowcount == 1)
-            unchanged = (properties.c.name == _PROVIDER, properties.c.value == before)
-            change = properties.update().where(*unchanged).values(value=name)
-            return connection.execute(change).rowcount == 1
-
-        return await self._database.write(work)
+    async def find_provider(self) -> ProviderBinding | None:
+        return await find_entity(self._database, BINDINGS)
 
     async def check(self) -> None:
         await self._database.check()
@@ -279,6 +303,16 @@ class SqlPoolStore:
 
     async def _execute(self, statement: sa.Executable) -> None:
         await self._database.write(lambda connection: connection.execute(statement))
+
+
+def _sources(prefix: str, reservations: Sequence[str], *, waits: bool) -> Iterator[Source]:
+    """Where a claim looks, in this order. Other transactions may hold rows that they will not keep:
+    those are waited for, holding nothing, before it is said that the pool is empty."""
+    yield from (Source(prefix, each) for each in reservations)
+    yield Source(prefix)
+    if waits:
+        yield Source(prefix, wait_for_locked=True)
+    yield from (Source(prefix, each, wait_for_locked=waits) for each in reservations)
 
 
 def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:

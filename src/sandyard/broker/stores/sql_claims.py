@@ -1,8 +1,11 @@
-"""Claims in SQL: one transaction for as many as wait."""
+"""Claims in SQL: one transaction for as many as wait, with one statement that looks and one that
+writes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -19,33 +22,46 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.stores.sql_pages import past
 from sandyard.broker.stores.sql_rows import (
+    COUNT_LINES,
     EVENTS,
     apply_transitions,
-    count,
-    lease_of,
-    sandbox_of,
+    values_of,
 )
 from sandyard.broker.stores.tables import sandboxes
-from sandyard.kit.events import Event
-from sandyard.kit.sql import Prepared
+from sandyard.kit.sql_batches import BatchUpdate, Prepared, Together
 
 _column = sandboxes.c
+LeaseKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which rows may be leased: those kept for a reservation, or else the available ones."""
+
+    name_prefix: str = ""
+    reservation_id: str | None = None
+    wait_for_locked: bool = False
+
+    @property
+    def status(self) -> Status:
+        return Status.AVAILABLE if self.reservation_id is None else Status.RESERVED
 
 
 def claim_batch(
-    connection: sa.Connection, claims: Sequence[Claim], wait_for_locked: bool
+    connection: sa.Connection, claims: Sequence[Claim], source: Source
 ) -> list[Claimed | None]:
-    held = _find_leases(connection, claims)
+    """A lease for each claim as far as the source's rows go; None for the others."""
+    held, free = _look(connection, claims, source)
     results = [_repeat(claim, held) for claim in claims]
-    wanting: dict[tuple[str, str], list[int]] = defaultdict(list)
+    wanting: dict[LeaseKey, list[int]] = defaultdict(list)
     for index, claim in enumerate(claims):
         if results[index] is None:
             wanting[claim.lease_key].append(index)
     first = [claims[indexes[0]] for indexes in wanting.values()]
-    for key, lease in _lease_free_rows(connection, first, held, wait_for_locked).items():
+    for key, lease in _lease_rows(connection, free, first, held, source).items():
         for index in wanting[key]:
             results[index] = Claimed(lease, is_new=index == wanting[key][0])
-    if wait_for_locked and None in results:
+    if source.wait_for_locked and None in results:
         # Whoever was waited for may have leased the last row to the very same key.
         held = _find_leases(connection, claims)
         results = [
@@ -54,145 +70,169 @@ def claim_batch(
     return results
 
 
-def _repeat(claim: Claim, held: Mapping[tuple[str, str], Any]) -> Claimed | None:
-    row = held.get(claim.lease_key)
-    if row is None or claim.now >= row.lease_ends_at:
-        return None
-    return Claimed(lease_of(row), is_new=False)
+def _repeat(claim: Claim, held: Mapping[LeaseKey, Sandbox]) -> Claimed | None:
+    leased = held.get(claim.lease_key)
+    lease = None if leased is None else leased.lease
+    return Claimed(lease, is_new=False) if lease and lease.is_live(claim.now) else None
 
 
-def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[tuple[str, str], Any]:
-    wanted = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
-    rows = _FIND_LEASES[connection.dialect.name].execute(connection, {"keys": wanted})
-    found = (row for row in rows if row.sandbox_id is not None)
-    return {(row.allocated_to_track, row.idempotency_key): row for row in found}
+def _look(
+    connection: sa.Connection, claims: Sequence[Claim], source: Source
+) -> tuple[dict[LeaseKey, Sandbox], list[Sandbox]]:
+    """The leases that the claims' keys have, and a free row for each that has no live one."""
+    keys = {claim.lease_key for claim in claims}
+    values: dict[str, Any] = {
+        "keys": orjson.dumps(list(keys)).decode(),
+        "limit": len(keys),
+        "now": max(claim.now for claim in claims),
+    }
+    if source.name_prefix:
+        values |= {"prefix": source.name_prefix, "past": past(source.name_prefix)}
+    if source.reservation_id is not None:
+        values["holder"] = source.reservation_id
+    look = _looking(
+        connection.dialect.name,
+        is_named=bool(source.name_prefix),
+        is_kept=source.reservation_id is not None,
+        waits=source.wait_for_locked,
+    )
+    rows = [_sandbox(row) for row in look.execute(connection, values).fetchall()]
+    held = _by_key([row for row in rows if row.status is Status.ALLOCATED])
+    return held, [row for row in rows if row.status is not Status.ALLOCATED]
 
 
-def _lease_free_rows(
+def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[LeaseKey, Sandbox]:
+    keys = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
+    rows = _finding(connection.dialect.name).execute(connection, {"keys": keys}).fetchall()
+    return _by_key([_sandbox(row) for row in rows])
+
+
+def _lease_rows(
     connection: sa.Connection,
+    free: Sequence[Sandbox],
     claims: Sequence[Claim],
-    held: Mapping[tuple[str, str], Any],
-    wait_for_locked: bool,
-) -> dict[tuple[str, str], Lease]:
-    """Lease a free row to each claim as far as they go, and end the leases those had before."""
-    by_prefix: dict[str, list[Claim]] = defaultdict(list)
-    for claim in claims:
-        by_prefix[claim.name_prefix].append(claim)
-    leases: dict[tuple[str, str], Lease] = {}
-    events: list[Event] = []
-    for prefix in sorted(by_prefix, key=len, reverse=True):  # the choosier first
-        alike = by_prefix[prefix]
-        updates: list[dict[str, Any]] = []
-        rows = _free_rows(connection, prefix, len(alike), wait_for_locked)
-        for claim, row in zip(alike, rows, strict=False):
-            _end_expired(connection, held.get(claim.lease_key), claim)
-            claimed = decide_claim(_free_sandbox(row), claim)
-            lease = leases[claim.lease_key] = claimed.result.lease
-            updates.append(_claim_parameters(claimed.result, lease))
-            events += claimed.events
-        if updates:
-            updates.sort(key=lambda update: (update["track"], update["key"]))  # one lock order
-            _CLAIM.execute(connection, *updates)
-    if leases:
-        EVENTS.write(connection, events)
-        count(connection, {Status.AVAILABLE: -len(leases), Status.ALLOCATED: len(leases)})
-    return leases
+    held: Mapping[LeaseKey, Sandbox],
+    source: Source,
+) -> dict[LeaseKey, Lease]:
+    """Lease the free rows to the first of the claims, and end the leases those had before."""
+    if not free or not claims:
+        return {}
+    for claim in claims[: len(free)]:
+        _end_expired(connection, held.get(claim.lease_key), claim)
+    # In the order of the keys, which is that of the locks for all.
+    served = sorted(claims[: len(free)], key=_lease_key)
+    decided = [decide_claim(row, claim) for claim, row in zip(served, free, strict=False)]
+    _WRITE.execute(
+        connection,
+        [_values(each.result) for each in decided],
+        EVENTS.rows([event for each in decided for event in each.events]),
+        [(source.status.value, -len(decided)), (Status.ALLOCATED.value, len(decided))],
+    )
+    return {claim.lease_key: each.result.lease for claim, each in zip(served, decided, strict=True)}
 
 
-def _free_rows(
-    connection: sa.Connection, prefix: str, limit: int, wait_for_locked: bool
-) -> Sequence[Any]:
-    if not prefix:
-        statement = _FREE if wait_for_locked else _FREE_UNLOCKED
-        return statement.execute(connection, {"limit": limit}).all()
-    statement = _FREE_NAMED if wait_for_locked else _FREE_NAMED_UNLOCKED
-    names = {"prefix": prefix, "past": past(prefix), "limit": limit}
-    return statement.execute(connection, names).all()
+_lease_key = attrgetter("lease_key")
 
 
-def _free_sandbox(row: Any) -> Sandbox:
-    """The row has the fields in their order; free ones have no other status and no stale reason."""
-    sandbox_id, name, external_id, _, *others = row
-    return Sandbox(sandbox_id, name, external_id, Status.AVAILABLE, *others)
-
-
-def _end_expired(connection: sa.Connection, row: Any, claim: Claim) -> None:
-    ended = None if row is None else decide_superseded(sandbox_of(row), claim)
+def _end_expired(connection: sa.Connection, leased: Sandbox | None, claim: Claim) -> None:
+    ended = None if leased is None else decide_superseded(leased, claim)
     if ended is not None:
         apply_transitions(connection, [ended])
 
 
-def _claim_parameters(claimed: Sandbox, lease: Lease) -> dict[str, Any]:
-    return {
-        "id": claimed.sandbox_id,
-        "track": claimed.allocated_to_track,
-        "key": claimed.idempotency_key,
-        "label": claimed.track_name,
-        "allocated_at": claimed.allocated_at,
-        "updated_at": claimed.updated_at,
-        "end": lease.expires_at,
-        "sequence": claimed.sequence,
-    }
+_FIELDS = tuple(each.name for each in fields(Sandbox))
+_READ = [_column[name] for name in _FIELDS]
+_STATES = {status.value: status for status in Status}
 
 
-_free = (
-    sa.select(*(_column[each.name] for each in fields(Sandbox)))
-    .where(_column.status == sa.literal_column("'available'"))
-    .order_by(_column.name, _column.sandbox_id)
-    .limit(sa.bindparam("limit"))
-    .with_for_update()
-)
-_free_named = _free.where(
-    _column.name >= sa.bindparam("prefix"), _column.name < sa.bindparam("past")
-)
-_FREE = Prepared(_free)
-_FREE_UNLOCKED = Prepared(_free.with_for_update(skip_locked=True))
-_FREE_NAMED = Prepared(_free_named)
-_FREE_NAMED_UNLOCKED = Prepared(_free_named.with_for_update(skip_locked=True))
+def _sandbox(row: Sequence[Any]) -> Sandbox:
+    """The row has the fields in their order; what is free or leased has no stale reason."""
+    sandbox_id, name, external_id, status, *others = row
+    return Sandbox(sandbox_id, name, external_id, _STATES[status], *others)
 
-_CLAIM = Prepared(
-    sandboxes.update()
-    .where(_column.sandbox_id == sa.bindparam("id"))
-    .values(
-        status=Status.ALLOCATED,
-        allocated_to_track=sa.bindparam("track"),
-        idempotency_key=sa.bindparam("key"),
-        lease_track=sa.bindparam("track"),
-        lease_key=sa.bindparam("key"),
-        track_name=sa.bindparam("label"),
-        allocated_at=sa.bindparam("allocated_at"),
-        updated_at=sa.bindparam("updated_at"),
-        lease_ends_at=sa.bindparam("end"),
-        sequence=sa.bindparam("sequence"),
+
+def _by_key(leased: Sequence[Sandbox]) -> dict[LeaseKey, Sandbox]:
+    return {(row.allocated_to_track or "", row.idempotency_key or ""): row for row in leased}
+
+
+@cache
+def _looking(engine: str, *, is_named: bool, is_kept: bool, waits: bool) -> Prepared:
+    """Leases and free rows in one statement. Only rows that are to be leased are locked."""
+    held = _held(engine).add_columns(_column.lease_ends_at).cte("held")
+    live = sa.select(sa.func.count()).select_from(held).where(held.c.lease_ends_at > _NOW)
+    free = (
+        _free(is_named=is_named, is_kept=is_kept)
+        .limit(sa.bindparam("limit", type_=sa.Integer) - live.scalar_subquery())
+        .with_for_update(skip_locked=not waits)
+        .cte("free")
     )
-)
+    leased = sa.select(*(held.c[name] for name in _FIELDS))
+    return Prepared(sa.union_all(leased, sa.select(free)))
 
 
-def _leases_of(track: sa.ColumnElement[str], key: sa.ColumnElement[str], keys: Any) -> Prepared:
+_NOW = sa.bindparam("now", type_=sa.BigInteger)
+
+
+def _free(*, is_named: bool, is_kept: bool) -> sa.Select[Any]:
+    """Rows that are free, or kept for a reservation, by the index that has them in this order."""
+    free = sa.select(*_READ).order_by(_column.name, _column.sandbox_id)
+    if is_kept:
+        free = free.where(_column.reserved_for == sa.bindparam("holder"))
+    else:
+        free = free.where(_column.status == sa.literal_column("'available'"))
+    if is_named:
+        names = (_column.name >= sa.bindparam("prefix"), _column.name < sa.bindparam("past"))
+        free = free.where(*names)
+    return free
+
+
+@cache
+def _finding(engine: str) -> Prepared:
+    return Prepared(_held(engine))
+
+
+def _held(engine: str) -> sa.Select[Any]:
     """The leases of all keys at once, each found through the unique index.
 
-    The outer join makes SQLite go from key to lease; left to itself it reads every lease.
+    The outer join makes SQLite go from key to lease; left to itself it reads every lease. It would
+    if it knew that keys without one are left out, so that is said by a function.
     """
+    text = sa.bindparam("keys", type_=sa.Text)
+    track: sa.ColumnElement[str]
+    key: sa.ColumnElement[str]
+    if engine == "sqlite":
+        keys = sa.func.json_each(text).table_valued("value", name="wanted")
+        track, key = (sa.func.json_extract(keys.c.value, path) for path in ("$[0]", "$[1]"))
+    else:
+        listed = sa.func.json_array_elements(sa.cast(text, sa.JSON))
+        keys = listed.table_valued("value", name="wanted")
+        track, key = (keys.c.value.op("->>")(sa.literal_column(each)) for each in ("0", "1"))
     same = sa.and_(_column.lease_track == track, _column.lease_key == key)
-    return Prepared(sa.select(sandboxes).select_from(keys.outerjoin(sandboxes, same)))
+    nothing: sa.ColumnElement[str] = sa.literal_column("''")
+    is_there = sa.func.coalesce(_column.sandbox_id, nothing) != nothing
+    return sa.select(*_READ).select_from(keys.outerjoin(sandboxes, same)).where(is_there)
 
 
-def _find_leases_statements() -> dict[str, Prepared]:
-    keys = sa.bindparam("keys", type_=sa.Text)
-    lite = sa.func.json_each(keys).table_valued("value", name="wanted")
-    post = sa.func.json_array_elements(sa.cast(keys, sa.JSON)).table_valued("value", name="wanted")
-    return {
-        "sqlite": _leases_of(
-            sa.func.json_extract(lite.c.value, "$[0]"),
-            sa.func.json_extract(lite.c.value, "$[1]"),
-            lite,
-        ),
-        "postgresql": _leases_of(
-            post.c.value.op("->>")(sa.literal_column("0")),
-            post.c.value.op("->>")(sa.literal_column("1")),
-            post,
-        ),
-    }
+def _claimed_fields() -> tuple[str, ...]:
+    """The fields that a claim changes, as the model decides it."""
+    kept = Sandbox("", "", "", Status.RESERVED, 1, 0, 0, reserved_for="r")
+    claimed = decide_claim(kept, Claim("t", "k", 1, track_name="n")).result
+    before, after = values_of(kept), values_of(claimed)
+    return tuple(name for name in _FIELDS if after[name] != before[name] and name != "status")
 
 
-_FIND_LEASES = _find_leases_statements()
+_CLAIMED = _claimed_fields()
+_OF_LEASE = {
+    "lease_track": "allocated_to_track",
+    "lease_key": "idempotency_key",
+    "lease_ends_at": "expires_at",
+}
+_read_values = attrgetter("sandbox_id", *_CLAIMED, *_OF_LEASE.values())
+_CLAIM = BatchUpdate(sandboxes, ("sandbox_id", *_CLAIMED, *_OF_LEASE, "status"))
+_WRITE = Together(_CLAIM, EVENTS.insert, COUNT_LINES)
+
+
+def _values(claimed: Sandbox) -> tuple[Any, ...]:
+    """What is written of a claimed row, in the order of the columns."""
+    values: tuple[Any, ...] = _read_values(claimed)
+    return (*values, claimed.status.value)

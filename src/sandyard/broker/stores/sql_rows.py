@@ -18,9 +18,11 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.stores.tables import DELETED, events, sandboxes, status_counts
 from sandyard.kit.events_sql import EventWriter
-from sandyard.kit.sql import Prepared, insert_or_ignore
+from sandyard.kit.sql import insert_or_ignore
+from sandyard.kit.sql_batches import BatchInsert
 
 EVENTS = EventWriter(events)
+COUNT_LINES = BatchInsert(status_counts, ("status", "change"))
 
 STATUS_COUNT_LINES = 500
 """More than these are folded together when they are next counted."""
@@ -28,11 +30,6 @@ STATUS_COUNT_LINES = 500
 _column = sandboxes.c
 _FIELDS = tuple(each.name for each in fields(Sandbox))
 _read_fields = attrgetter(*_FIELDS)
-_ADD_LINE = Prepared(
-    status_counts.insert()
-    .values(status=sa.bindparam("status"), change=sa.bindparam("change"))
-    .inline()
-)
 
 
 def apply_transitions(
@@ -81,9 +78,9 @@ def _moves(applied: Sequence[PoolTransition]) -> Counter[str]:
 
 
 def count(connection: sa.Connection, changes: Mapping[str, int]) -> None:
-    lines = [{"status": str(status), "change": n} for status, n in changes.items() if n]
+    lines = [(str(status), n) for status, n in changes.items() if n]
     if lines:
-        _ADD_LINE.execute(connection, *lines)
+        COUNT_LINES.execute(connection, lines)
 
 
 def fold_status_counts(connection: sa.Connection) -> None:

@@ -5,6 +5,7 @@ import sqlalchemy as sa
 from sandyard.kit.circuits_sql import circuit_table
 from sandyard.kit.events_sql import event_table
 from sandyard.kit.jobs_sql import job_table
+from sandyard.kit.sql_types import JsonText
 
 SCHEMA = "broker"
 DELETED = "deleted"
@@ -26,6 +27,15 @@ sandboxes = sa.Table(
     sa.Column("idempotency_key", sa.String(128)),
     sa.Column("track_name", sa.String(128)),
     sa.Column("allocated_at", sa.BigInteger, nullable=False),
+    sa.Column("ends_at", sa.BigInteger),
+    sa.Column("extension_keys", sa.String),
+    sa.Column("reserved_for", sa.String(64)),
+    sa.Column("reservation_id", sa.String(64)),
+    sa.Column("status_reason", sa.String),
+    sa.Column("held_until", sa.BigInteger),
+    sa.Column("hold_reminded_at", sa.BigInteger),
+    sa.Column("replaced_by", sa.String(128)),
+    sa.Column("probe_failures", sa.Integer, nullable=False),
     sa.Column("lease_track", sa.String(128)),
     sa.Column("lease_key", sa.String(128)),
     sa.Column("lease_ends_at", sa.BigInteger),
@@ -55,13 +65,166 @@ status_counts = sa.Table(
 """How the number of rows in each state changed, a line per transaction: their sum is the count.
 Adding a line never waits for another transaction, as one counter for all would."""
 
-properties = sa.Table(
-    "properties",
+tickets = sa.Table(
+    "tickets",
     metadata,
-    sa.Column("name", sa.String(64), primary_key=True),
-    sa.Column("value", sa.String, nullable=False),
+    sa.Column("ticket_id", sa.String(64), primary_key=True),
+    sa.Column("track_id", sa.String(128), nullable=False),
+    sa.Column("key", sa.String(128), nullable=False),
+    sa.Column("urgency", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("name_prefix", sa.String(128), nullable=False),
+    sa.Column("sandbox_id", sa.String(128)),
+    sa.Column("client", sa.String(128)),
+    sa.Column("asked_at", sa.BigInteger, nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
 )
-"""What holds for the pool as a whole, such as whose sandboxes it has."""
+"""The queue. A unique index over (track, key) keeps a track and key to one ticket in it."""
+
+reservations = sa.Table(
+    "reservations",
+    metadata,
+    sa.Column("reservation_id", sa.String(64), primary_key=True),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("starts_at", sa.BigInteger, nullable=False),
+    sa.Column("ends_at", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("track_prefix", sa.String(128)),
+    sa.Column("client", sa.String(128)),
+    sa.Column("name_prefix", sa.String(128), nullable=False),
+    sa.Column("note", sa.String, nullable=False),
+    sa.Column("kept", sa.Integer, nullable=False),
+    sa.Column("is_short", sa.Boolean, nullable=False),
+    sa.Column("cancelled_at", sa.BigInteger),
+    sa.Column("ended_at", sa.BigInteger),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+
+calendars = sa.Table(
+    "calendars",
+    metadata,
+    sa.Column("calendar", sa.String(64), primary_key=True),
+    sa.Column("last_reservation_id", sa.String(64), nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+"""One row, which every new reservation changes."""
+
+keepers = sa.Table(
+    "keepers",
+    metadata,
+    sa.Column("keeper", sa.String(64), primary_key=True),
+    sa.Column("level", sa.String(20), nullable=False),
+    sa.Column("asked", sa.String, nullable=False),
+    sa.Column("asked_at", sa.BigInteger, nullable=False),
+    sa.Column("window_at", sa.BigInteger, nullable=False),
+    sa.Column("created", sa.Integer, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("next_attempt_at", sa.BigInteger, nullable=False),
+    sa.Column("is_stuck", sa.Boolean, nullable=False),
+    sa.Column("sync_failures", sa.Integer, nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+"""What is known of the pool's size: one row."""
+
+bindings = sa.Table(
+    "bindings",
+    metadata,
+    sa.Column("pool", sa.String(64), primary_key=True),
+    sa.Column("provider", sa.String, nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+"""Whose sandboxes the pool has: one row."""
+
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("webhook_id", sa.String(64), primary_key=True),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("created_at_ms", sa.BigInteger, nullable=False),
+    sa.Column("kinds", sa.Text, nullable=False),
+    sa.Column("note", sa.Text),
+    sa.Column("is_enabled", sa.Boolean, nullable=False),
+    sa.Column("disabled_reason", sa.Text),
+    sa.Column("secret", sa.Text, nullable=False),
+    sa.Column("old_secret", sa.Text),
+    sa.Column("old_secret_until_ms", sa.BigInteger),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+
+streams = sa.Table(
+    "sink_streams",
+    metadata,
+    sa.Column("sink", sa.String(64), primary_key=True),
+    sa.Column("part", sa.String(32), primary_key=True),
+    sa.Column("since_ms", sa.BigInteger, nullable=False),
+    sa.Column("position", sa.String(64)),
+    sa.Column("failing_since_ms", sa.BigInteger),
+    sa.Column("last_error", sa.Text),
+)
+"""How far each sink has come in the log of each part."""
+
+attempts = sa.Table(
+    "webhook_attempts",
+    metadata,
+    sa.Column("attempt_id", sa.String(64), primary_key=True),
+    sa.Column("webhook_id", sa.String(64), nullable=False),
+    sa.Column("event_id", sa.String(26), nullable=False),
+    sa.Column("kind", sa.String(64), nullable=False),
+    sa.Column("subject", sa.String(128), nullable=False),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("duration_ms", sa.BigInteger, nullable=False),
+    sa.Column("status", sa.Integer),
+    sa.Column("error", sa.Text),
+)
+
+clients = sa.Table(
+    "clients",
+    metadata,
+    sa.Column("client_id", sa.String(128), primary_key=True),
+    sa.Column("scopes", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("track_prefix", sa.String(128), nullable=False),
+    sa.Column("rate", sa.String(64)),
+    sa.Column("max_leases", sa.BigInteger),
+    sa.Column("tokens", JsonText, nullable=False),
+    sa.Column("hashes", JsonText, nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+
+token_uses = sa.Table(
+    "client_token_uses",
+    metadata,
+    sa.Column("token_id", sa.String(32), primary_key=True),
+    sa.Column("used_at", sa.BigInteger, nullable=False),
+)
+
+client_counts = sa.Table(
+    "client_counts",
+    metadata,
+    sa.Column("client", sa.String(64), primary_key=True),
+    sa.Column("leases", sa.BigInteger, nullable=False),
+)
+"""How many slots each client has, changed in the transactions that take and free them."""
+
+client_slots = sa.Table(
+    "client_slots",
+    metadata,
+    sa.Column("client", sa.String(64), primary_key=True),
+    sa.Column("track_id", sa.String(128), primary_key=True),
+    sa.Column("key", sa.String(128), primary_key=True),
+    sa.Column("taken_at_ms", sa.BigInteger, nullable=False),
+)
+"""The leases, to be or there, that count towards the limit of a client."""
+
+samples = sa.Table(
+    "pool_samples",
+    metadata,
+    sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("counts", JsonText, nullable=False),
+    sa.Column("waiting", sa.BigInteger, nullable=False),
+    sa.Column("leases", sa.BigInteger, nullable=False),
+)
+"""The pool in each minute of the last day."""
 
 jobs = job_table(metadata)
 circuits = circuit_table(metadata)

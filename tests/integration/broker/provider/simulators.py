@@ -13,6 +13,7 @@ NO_FAULTS = {
     "outage": "none",
     "break_after_page": 0,
     "empty_list": False,
+    "lost_creations": False,
 }
 
 

@@ -1,0 +1,46 @@
+"""What clients and their limits need to remember, as promises."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from sandyard.broker.client_model import Client
+
+
+class ClientStore(Protocol):
+    """Clients, last uses of their tokens, and how many leases each has. What a method has returned
+    is durable; each raises UnavailableError when the engine is away. Clients are changed by
+    `PoolStore.apply_together`."""
+
+    async def find_client(self, name: str) -> Client | None:
+        """As last committed."""
+        ...
+
+    async def clients(self) -> Sequence[Client]:
+        """All of them, as last committed, by their names. There are few."""
+        ...
+
+    async def note_use(self, token_id: str, *, at: int) -> None:
+        """Data, which no event tells of."""
+        ...
+
+    async def last_uses(self, token_ids: Sequence[str]) -> Mapping[str, int]: ...
+
+    async def take_slot(
+        self, client: str, lease_key: tuple[str, str], *, most: int, now_ms: int
+    ) -> bool:
+        """Count a lease of this track and key towards the client's limit, once however often it is
+        asked; False if `most` others are counted. One write, whatever their number."""
+        ...
+
+    async def free_slot(
+        self, client: str, lease_key: tuple[str, str], *, taken_at_ms: int | None = None
+    ) -> None:
+        """Count it no more; nothing happens if it was not counted, or was last asked for at
+        another time than this one."""
+        ...
+
+    async def slots(
+        self, *, taken_before_ms: int, limit: int, after: tuple[str, str, str] | None
+    ) -> Sequence[tuple[str, str, str]]:
+        """Client, track and key of what was last asked for before then, in a fixed order."""
+        ...

@@ -1,0 +1,192 @@
+"""Runs each sink in one process at a time, under a job lease of its own; none waits for another."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from sandyard.broker.delivery.logs import Logs
+from sandyard.broker.delivery.stream import SinkStoppedError
+from sandyard.broker.delivery_ports import DeliveryStore
+from sandyard.broker.webhook_model import Webhook
+from sandyard.kit.clock import Clock
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.events import EventLog
+from sandyard.kit.jobs import Job, JobRunner
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SEC = 5.0
+"""How often a process looks for new, changed and removed webhooks."""
+_TRY_SEC = 5.0
+"""How soon one tries to take up a sink that another process has, or whose engine is away."""
+ATTEMPTS_KEPT_SEC = 7 * 24 * 3600
+
+
+class Follows(Protocol):
+    """One part's log on its way to one sink."""
+
+    delivered: int
+
+    async def follow(self) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A sink, and how a part's log gets there."""
+
+    name: str
+    version: int
+    """Another one if the sink was changed: what runs for the old one ends."""
+    stream: Callable[[EventLog], Follows]
+    close: Callable[[], Any]
+
+
+@dataclass(slots=True)
+class DeliverReport:
+    delivered: int = 0
+    failing: int = 0
+    """Sinks that did not take all."""
+
+
+class Dispatcher:
+    """`fixed` are the sinks of the settings; `webhook_route` makes one of a webhook, None if
+    webhooks are off."""
+
+    def __init__(
+        self,
+        store: DeliveryStore,
+        logs: Logs,
+        runner: JobRunner,
+        *,
+        clock: Clock,
+        fixed: Sequence[Callable[[], Route]],
+        webhook_route: Callable[[Webhook], Route] | None,
+    ) -> None:
+        self._store = store
+        self._logs = logs
+        self._runner = runner
+        self._clock = clock
+        self._fixed = fixed
+        self._webhook_route = webhook_route
+        self._kept: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Deliver until stopped, for a process that serves."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        tasks = [task for _, task in self._kept.values()]
+        tasks += [] if self._task is None else [self._task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._kept, self._task = {}, None
+
+    async def run(self) -> DeliverReport:
+        """Deliver what is there now to every sink that no process has; what it does not take waits
+        for the next run."""
+        report = DeliverReport()
+        routes = await self._routes()
+        await asyncio.gather(*(self._drain(route, report) for route in routes))
+        cutoff = self._clock.now() - ATTEMPTS_KEPT_SEC
+        await self._store.drop_attempts(before_ms=int(cutoff * 1000))
+        return report
+
+    async def _drain(self, route: Route, report: DeliverReport) -> None:
+        async def drain() -> None:
+            streams = [route.stream(log) for log in await self._open_logs()]
+            results = await asyncio.gather(
+                *(each.drain() for each in streams), return_exceptions=True
+            )
+            report.delivered += sum(each.delivered for each in streams)
+            report.failing += any(isinstance(each, Exception) for each in results)
+
+        try:
+            await self._runner.run_if_due(_job(route, drain), interval_sec=0)
+        finally:
+            await route.close()
+
+    async def _open_logs(self) -> list[EventLog]:
+        found = []
+        for part in self._logs.parts:
+            with suppress(UnavailableError):
+                found.append(await self._logs.get(part))
+        return found
+
+    async def _routes(self) -> list[Route]:
+        routes = [make() for make in self._fixed]
+        if self._webhook_route is not None:
+            webhooks = await self._store.webhooks()
+            routes += [self._webhook_route(each) for each in webhooks if each.is_enabled]
+        return routes
+
+    async def _supervise(self) -> None:
+        while True:
+            try:
+                self._compare(await self._routes())
+            except UnavailableError as error:
+                logger.warning("webhooks can't be read: %s", error.message)
+            await asyncio.sleep(_LOOK_SEC)
+
+    def _compare(self, routes: Sequence[Route]) -> None:
+        """End what runs for sinks that are gone or changed, and begin for those that are new."""
+        wanted = {route.name: route for route in routes}
+        for name, (version, task) in list(self._kept.items()):
+            route = wanted.get(name)
+            if route is None or route.version != version or task.done():
+                task.cancel()
+                del self._kept[name]
+        for route in routes:
+            if route.name not in self._kept:
+                task = asyncio.create_task(self._keep(route))
+                self._kept[route.name] = route.version, task
+
+    async def _keep(self, route: Route) -> None:
+        """Follow all logs whenever this process has the sink."""
+        try:
+            while True:
+                try:
+                    job = _job(route, partial(self._follow_all, route))
+                    await self._runner.run_if_due(job, interval_sec=0)
+                except UnavailableError as error:
+                    logger.warning(
+                        "delivery broke off: %s", error.message, extra={"sink": route.name}
+                    )
+                except SinkStoppedError:
+                    return
+                await asyncio.sleep(_TRY_SEC)
+        finally:
+            await route.close()
+
+    async def _follow_all(self, route: Route) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in self._logs.parts:
+                    tasks.create_task(self._follow(route, part))
+        except ExceptionGroup as trouble:
+            raise trouble.exceptions[0] from trouble
+
+    async def _follow(self, route: Route, part: str) -> None:
+        """An engine that is away holds up no other part's events."""
+        while True:
+            try:
+                await route.stream(await self._logs.get(part)).follow()
+            except UnavailableError as error:
+                logger.warning(
+                    "events can't be delivered: %s",
+                    error.message,
+                    extra={"sink": route.name, "part": part, "reason": error.reason},
+                )
+                await asyncio.sleep(_TRY_SEC)
+
+
+def _job(route: Route, run: Callable[[], Any]) -> Job[None]:
+    return Job(f"deliver {route.name}", 0, run)

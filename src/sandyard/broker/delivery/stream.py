@@ -1,0 +1,219 @@
+"""One part's log on its way to one sink.
+
+The log is read in batches. Events of one subject are sent one after the other, those of different
+subjects side by side; so a subject whose event fails holds up only itself, until too many batches
+are open. What is stored is the position behind the last batch before which none is open: after a
+crash some events are sent again, and none is left out.
+"""
+
+import asyncio
+import logging
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sandyard.broker.delivery_ports import DeliveryStore
+from sandyard.broker.errors import SinkError
+from sandyard.broker.sink_model import RetryPolicy, Sink, StreamState, wants
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import EventLog, LoggedEvent
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 100
+_MOST_OPEN = 10
+_SAVE_IDLE_SEC = 60.0
+
+
+class SinkStoppedError(Exception):
+    """The sink was given up; nothing more is sent to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPolicy:
+    retry: RetryPolicy
+    poll_sec: float = 1
+    """How long after its end the log is read again."""
+    on_sent: Callable[[str, str], None] = lambda _sink, _outcome: None
+    """Told of each try: the sink's name, and `delivered` or `failed`."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    end: str | None
+    size: int
+    left: int
+
+
+class Stream:
+    """`delivered` counts what the sink took since the stream was made."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        log: EventLog,
+        store: DeliveryStore,
+        *,
+        clock: Clock,
+        policy: StreamPolicy,
+    ) -> None:
+        self._sink = sink
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._policy = policy
+        self._chains: dict[str, deque[tuple[LoggedEvent, _Batch]]] = defaultdict(deque)
+        self._open: deque[_Batch] = deque()
+        self._slots = asyncio.Semaphore(sink.parallel)
+        self._batch_done = asyncio.Event()
+        self._state = StreamState(sink.name, log.part, 0, None)
+        self._saved_at = 0.0
+        self.delivered = 0
+
+    async def follow(self) -> None:
+        """Send whatever is written, until broken off. Raises UnavailableError when an engine is
+        away, and SinkStoppedError when the sink was given up."""
+        await self._run(to_end=False)
+
+    async def drain(self) -> None:
+        """Send what is there now; SinkError at the first that the sink does not take."""
+        await self._run(to_end=True)
+
+    async def _run(self, *, to_end: bool) -> None:
+        self._state = await self._begin()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._pump(tasks, to_end=to_end)
+        except ExceptionGroup as trouble:
+            await self._store.save_stream(self._state)  # a task that noted a failure was broken off
+            raise trouble.exceptions[0] from trouble
+
+    async def _pump(self, tasks: asyncio.TaskGroup, *, to_end: bool) -> None:
+        read_to = self._state.position
+        while True:
+            self._batch_done.clear()
+            read_to, is_end = await self._fill(read_to, tasks, is_retried=not to_end)
+            await self._advance()
+            if to_end and is_end and not self._open:
+                return await self._store.save_stream(self._state)
+            if is_end or len(self._open) == _MOST_OPEN:
+                await self._wait(self._policy.poll_sec if is_end else None)
+
+    async def _begin(self) -> StreamState:
+        """Where the last run ended; the first one notes where it begins before it sends."""
+        state = await self._store.find_stream(self._sink.name, self._log.part)
+        if state is None:
+            since_ms = self._sink.since_ms or self._now_ms()
+            position = await self._log.position_before(since_ms)
+            state = StreamState(self._sink.name, self._log.part, since_ms, position)
+            await self._store.save_stream(state)
+        return state
+
+    async def _fill(
+        self, position: str | None, tasks: asyncio.TaskGroup, *, is_retried: bool
+    ) -> tuple[str | None, bool]:
+        """Read on while few batches are open; how far, and whether that is the log's end."""
+        while len(self._open) < _MOST_OPEN:
+            events, end = await self._log.read_after(position, limit=_BATCH)
+            if end != position:
+                self._take(events, end, tasks, is_retried=is_retried)
+            position = end
+            if len(events) < _BATCH:
+                return position, True
+        return position, False
+
+    def _take(
+        self,
+        events: Sequence[LoggedEvent],
+        end: str | None,
+        tasks: asyncio.TaskGroup,
+        *,
+        is_retried: bool,
+    ) -> None:
+        wanted = [each for each in events if self._is_wanted(each)]
+        batch = _Batch(end, len(wanted), len(wanted))
+        self._open.append(batch)
+        for logged in wanted:
+            subject = logged.event.subject
+            self._chains[subject].append((logged, batch))
+            if len(self._chains[subject]) == 1:
+                tasks.create_task(self._send_chain(subject, is_retried=is_retried))
+
+    def _is_wanted(self, logged: LoggedEvent) -> bool:
+        return self._state.is_due(logged) and wants(self._sink.kinds, logged.event.kind)
+
+    async def _send_chain(self, subject: str, *, is_retried: bool) -> None:
+        chain = self._chains[subject]
+        while chain:
+            logged, batch = chain[0]
+            await self._send(logged, is_retried=is_retried)
+            self.delivered += 1
+            chain.popleft()
+            batch.left -= 1
+            if not batch.left:
+                self._batch_done.set()
+        del self._chains[subject]
+
+    async def _send(self, logged: LoggedEvent, *, is_retried: bool) -> None:
+        failures = 0
+        while True:
+            try:
+                async with self._slots:
+                    await self._sink.send(logged)
+            except SinkError as error:
+                failures += 1
+                self._policy.on_sent(self._sink.name, "failed")
+                await self._failed(error)
+                if not is_retried:
+                    raise
+            else:
+                self._policy.on_sent(self._sink.name, "delivered")
+                return
+            chance = random.random()  # noqa: S311 - no secret
+            await asyncio.sleep(self._policy.retry.delay(failures, chance))
+
+    async def _failed(self, error: SinkError) -> None:
+        """Note since when it fails; give the sink up if that is too long ago."""
+        now_ms = self._now_ms()
+        since = self._state.failing_since_ms
+        if since is None:
+            self._state = replace(self._state, failing_since_ms=now_ms, last_error=error.message)
+            await self._store.save_stream(self._state)
+            self._tell(logging.WARNING, error.message)
+        elif self._policy.retry.is_over(failing_since_ms=since, now_ms=now_ms):
+            hours = self._policy.retry.give_up_sec / 3600
+            if await self._sink.give_up(f"failed for {hours:g} hours: {error.message}"):
+                raise SinkStoppedError
+            self._tell(logging.ERROR, error.message)
+
+    def _tell(self, level: int, message: str) -> None:
+        about = {"action": "deliver", "sink": self._sink.name, "part": self._log.part}
+        logger.log(level, "a sink does not take events: %s", message, extra=about)
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Until a batch is done, or it is time to read on."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._batch_done.wait()
+        except TimeoutError:
+            return
+
+    async def _advance(self) -> None:
+        """Store the position behind the batches that are done; now and then also if there was
+        nothing in them to send."""
+        done = []
+        while self._open and not self._open[0].left:
+            done.append(self._open.popleft())
+        if not done:
+            return
+        self._state = replace(
+            self._state, position=done[-1].end, failing_since_ms=None, last_error=None
+        )
+        now = self._clock.now()
+        if any(each.size for each in done) or now - self._saved_at >= _SAVE_IDLE_SEC:
+            await self._store.save_stream(self._state)
+            self._saved_at = now
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)

@@ -1,0 +1,160 @@
+"""A webhook as a sink: signed requests, as Standard Webhooks has them.
+
+An address is checked when a connection to it is made, so neither a redirect, which is not followed,
+nor a name that changes its address leads anywhere that is not public.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import aiohttp
+import orjson
+
+from sandyard.broker.errors import SinkError, WebhookAddressError
+from sandyard.broker.sink_model import Attempt
+from sandyard.broker.webhook_model import Webhook, signatures
+from sandyard.kit.background import Background
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import LoggedEvent
+from sandyard.kit.events_http import EventAnswer
+from sandyard.kit.ids import EventIds
+from sandyard.kit.public_addresses import Network, is_public
+
+logger = logging.getLogger(__name__)
+
+_PARALLEL = 8
+_GONE = 410
+_LOG_SEC = 1.0
+
+
+class WebhookClient:
+    """Posts to the URLs of webhooks; one for all of them."""
+
+    def __init__(self, *, timeout_sec: float, allowed: Sequence[Network], clock: Clock) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=timeout_sec)
+        self._allowed = allowed
+        self._clock = clock
+        self._make_id = EventIds()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(self, webhook: Webhook, logged: LoggedEvent) -> Attempt:
+        """One try, whatever comes of it."""
+        now_ms = int(self._clock.now() * 1000)
+        started = time.perf_counter()
+        status, error = await self._post(webhook, logged, now_ms)
+        return Attempt(
+            attempt_id=self._make_id(now_ms),
+            webhook_id=webhook.webhook_id,
+            event_id=logged.event_id,
+            kind=logged.event.kind,
+            subject=logged.event.subject,
+            at_ms=now_ms,
+            duration_ms=int((time.perf_counter() - started) * 1000),
+            status=status,
+            error=error,
+        )
+
+    async def _post(
+        self, webhook: Webhook, logged: LoggedEvent, now_ms: int
+    ) -> tuple[int | None, str | None]:
+        body = body_of(logged)
+        headers = headers_of(webhook, logged.event_id, now_ms, body)
+        try:
+            async with self._open().post(
+                webhook.url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                status = answer.status
+        except WebhookAddressError as error:
+            return None, error.message
+        except TimeoutError:
+            return None, "no answer in time"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return None, f"{type(error).__name__}: {error}"[:200]
+        return status, None if 200 <= status < 300 else f"answered {status}"
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(socket_factory=self._socket, limit=0)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=self._timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "sandyard-webhooks"},
+            )
+        return self._session
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        """What a connection is made with: the address is the one that is connected to."""
+        family, kind, protocol, _, where = address
+        if not is_public(str(where[0]).split("%")[0], allowed=self._allowed):
+            raise WebhookAddressError
+        return socket.socket(family, kind, protocol)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def body_of(logged: LoggedEvent) -> bytes:
+    """The payload that Standard Webhooks recommends; `data` is the event as the API shows it."""
+    event = EventAnswer.of(logged).model_dump(mode="json")
+    return orjson.dumps({"type": logged.event.kind, "timestamp": event["at"], "data": event})
+
+
+def headers_of(webhook: Webhook, event_id: str, now_ms: int, body: bytes) -> dict[str, str]:
+    at_sec = now_ms // 1000
+    return {
+        "content-type": "application/json",
+        "webhook-id": event_id,
+        "webhook-timestamp": str(at_sec),
+        "webhook-signature": signatures(webhook.secrets_at(now_ms), event_id, at_sec, body),
+    }
+
+
+class WebhookSink:
+    """Sends to one webhook; what was tried is logged a little later, many tries at once."""
+
+    parallel = _PARALLEL
+
+    def __init__(
+        self,
+        webhook: Webhook,
+        client: WebhookClient,
+        *,
+        log: Callable[[Sequence[Attempt]], Awaitable[None]],
+        disable: Callable[[str, str], Awaitable[bool]],
+    ) -> None:
+        self.name = webhook.webhook_id
+        self.since_ms: int | None = webhook.created_at_ms
+        self.kinds = webhook.kind_list
+        self._webhook = webhook
+        self._client = client
+        self._log = log
+        self._disable = disable
+        self._tried: list[Attempt] = []
+        self._background = Background()
+
+    async def send(self, logged: LoggedEvent) -> None:
+        attempt = await self._client.post(self._webhook, logged)
+        self._tried.append(attempt)
+        if len(self._tried) == 1:
+            self._background.start(self._write_log_soon(), action="log deliveries")
+        if attempt.status == _GONE:
+            await self.give_up("answered 410: it is gone")
+        if attempt.error is not None:
+            raise SinkError(attempt.error)
+
+    async def give_up(self, reason: str) -> bool:
+        logger.error("a webhook is disabled: %s", reason, extra={"sink": self.name})
+        return await self._disable(self.name, reason)
+
+    async def close(self) -> None:
+        await self._background.finish()
+
+    async def _write_log_soon(self) -> None:
+        await asyncio.sleep(_LOG_SEC)
+        tried, self._tried = self._tried, []
+        await self._log(tried)

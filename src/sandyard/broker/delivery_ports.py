@@ -1,0 +1,44 @@
+"""What the delivery of events needs to remember, as promises."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sandyard.broker.sink_model import Attempt, StreamState
+from sandyard.broker.webhook_model import Webhook
+from sandyard.kit.paging import Page
+
+
+class DeliveryStore(Protocol):
+    """Webhooks, how far each sink has come, and what was tried. What a method has returned is
+    durable; each raises UnavailableError when the engine is away. Webhooks are changed by
+    `PoolStore.apply_together`."""
+
+    async def find_webhook(self, webhook_id: str) -> Webhook | None:
+        """As last committed."""
+        ...
+
+    async def webhooks(self) -> Sequence[Webhook]:
+        """All of them, as last committed, by their ids. There are few."""
+        ...
+
+    async def find_stream(self, sink: str, part: str) -> StreamState | None: ...
+
+    async def streams(self, sink: str) -> Sequence[StreamState]:
+        """How far the sink has come in each part's log."""
+        ...
+
+    async def save_stream(self, state: StreamState) -> None: ...
+
+    async def forget_sink(self, sink: str) -> None:
+        """Remove its streams and, of a webhook, its attempts."""
+        ...
+
+    async def log_attempts(self, attempts: Sequence[Attempt]) -> None: ...
+
+    async def attempts(self, webhook_id: str, *, limit: int, cursor: str | None) -> Page[Attempt]:
+        """The newest first."""
+        ...
+
+    async def drop_attempts(self, *, before_ms: int) -> None:
+        """Forget attempts that are older than this."""
+        ...

@@ -1,0 +1,86 @@
+"""The pool over the last day: a sample of every minute, and what follows from them. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sandyard.broker.model import Status
+
+MINUTE_SEC = 60
+KEPT_SEC = 24 * 3600
+RATE_SEC = 15 * 60
+"""Rates are of so long a time, up to now."""
+_FEWEST = 3
+"""With fewer samples nothing is said about where the pool goes."""
+_FURTHEST_SEC = 7 * 24 * 3600
+"""Nothing is foretold beyond this."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSample:
+    """The pool as it was in one minute. Data, no state: it has no events."""
+
+    at: int
+    """When the minute began, in Unix seconds."""
+    counts: Mapping[Status, int]
+    waiting: int
+    """Tickets that waited for a sandbox."""
+    leases: int = 0
+    """Leases that began in the minute before."""
+
+    @property
+    def available(self) -> int:
+        return self.counts.get(Status.AVAILABLE, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How fast the pool is used, and how long it lasts at that."""
+
+    leases_per_minute: float | None
+    """None while there is no sample to tell from."""
+    exhausted_in_sec: int | None
+    """None if it does not shrink, or not within a week."""
+
+
+def minute_of(now: float) -> int:
+    return int(now) - int(now) % MINUTE_SEC
+
+
+def outlook(samples: Sequence[PoolSample], *, available: int, now: int) -> Outlook:
+    """From the samples of the last quarter of an hour, the oldest first, and what is free now."""
+    recent = [each for each in samples if each.at > now - RATE_SEC]
+    if not recent:
+        return Outlook(None, None)
+    rate = sum(each.leases for each in recent) / len(recent)
+    return Outlook(rate, _exhausted_in(recent, available))
+
+
+def _exhausted_in(samples: Sequence[PoolSample], available: int) -> int | None:
+    if available == 0:
+        return 0
+    slope = _slope([(each.at, each.available) for each in samples])
+    if slope is None or slope >= 0:
+        return None
+    seconds = available / -slope
+    return round(seconds) if seconds <= _FURTHEST_SEC else None
+
+
+def _slope(points: Sequence[tuple[int, int]]) -> float | None:
+    """Of the straight line through the points, by least squares."""
+    if len(points) < _FEWEST:
+        return None
+    middle = sum(at for at, _ in points) / len(points)
+    mean = sum(value for _, value in points) / len(points)
+    spread = sum((at - middle) ** 2 for at, _ in points)
+    return sum((at - middle) * (value - mean) for at, value in points) / spread
+
+
+def in_steps(samples: Sequence[PoolSample], step_sec: int) -> Sequence[PoolSample]:
+    """One sample for each step of time: its last counts, and all of its leases. The samples are
+    in order; a step without any is left out."""
+    steps: dict[int, PoolSample] = {}
+    for each in samples:
+        at = each.at - each.at % step_sec
+        before = steps[at].leases if at in steps else 0
+        steps[at] = replace(each, at=at, leases=before + each.leases)
+    return list(steps.values())

@@ -1,0 +1,91 @@
+"""Sandboxes kept for somebody to look at, and the swap of a broken one for another. No I/O."""
+
+from dataclasses import dataclass, replace
+
+from sandyard.broker.errors import (
+    AllocationExpiredError,
+    SandboxNotFoundError,
+    TransitionNotAllowedError,
+)
+from sandyard.broker.model import Sandbox, Status, Tombstone, owned_by, seconds_of
+from sandyard.kit.transitions import Cause, Transition, changed
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A track's request for another sandbox instead of the one that it has."""
+
+    track_id: str
+    reason: str
+    name_prefix: str = ""
+    client: str | None = None
+
+
+def decide_hold(row: Sandbox | None, until: int, cause: Cause) -> Transition[Sandbox]:
+    """Keep it, in whatever state it is: a lease ends, a deletion waits. A repeat moves the time."""
+    if row is None:
+        raise SandboxNotFoundError
+    return changed(row, _held(row, until, cause), "sandbox.held", cause)
+
+
+def _held(row: Sandbox, until: int, cause: Cause) -> Sandbox:
+    return replace(
+        row,
+        status=Status.HELD,
+        status_reason=cause.reason,
+        held_until=until,
+        hold_reminded_at=None,
+        stale_reason=None,
+        reserved_for=None,
+        reservation_id=None if row.status is Status.RESERVED else row.reservation_id,
+        next_attempt_at=None,
+        updated_at=seconds_of(cause),
+    )
+
+
+def decide_reminder(row: Sandbox, cause: Cause) -> Transition[Sandbox] | None:
+    """A hold whose time is over and that is still there; None if not, or if that was told."""
+    now = seconds_of(cause)
+    if row.status is not Status.HELD or row.held_until is None or row.held_until > now:
+        return None
+    if row.hold_reminded_at is not None:
+        return None
+    after = replace(row, hold_reminded_at=now)
+    return changed(row, after, "sandbox.hold_overdue", cause.because(row.status_reason))
+
+
+def replaceable(row: Sandbox | Tombstone | None, track_id: str, now: int) -> Sandbox:
+    """The track's sandbox, if it may have another instead, or has got one before."""
+    sandbox = owned_by(row, track_id)
+    if sandbox.replaced_by is not None:
+        return sandbox
+    if sandbox.status is not Status.ALLOCATED:
+        raise TransitionNotAllowedError("replace", sandbox.status, [Status.ALLOCATED])
+    if not sandbox.lease.is_live(now):
+        raise AllocationExpiredError
+    return sandbox
+
+
+def decide_replacement(
+    old: Sandbox, free: Sandbox, *, held_until: int, cause: Cause
+) -> tuple[Transition[Sandbox], Transition[Sandbox]]:
+    """The lease goes over to a free sandbox, with its beginning and its end, and the old one is
+    held: what bounded the lease before still does."""
+    held = replace(_held(old, held_until, cause), replaced_by=free.sandbox_id)
+    leased = replace(
+        free,
+        status=Status.ALLOCATED,
+        allocated_to_track=old.allocated_to_track,
+        idempotency_key=old.idempotency_key,
+        track_name=old.track_name,
+        allocated_at=old.allocated_at,
+        ends_at=old.lease.expires_at,
+        extension_keys=old.extension_keys,
+        reserved_for=None,
+        updated_at=seconds_of(cause),
+    )
+    instead = cause.because(f"replaces {old.sandbox_id}")
+    return (
+        changed(old, held, "lease.replaced", cause),
+        changed(free, leased, "lease.created", instead),
+    )

@@ -1,0 +1,210 @@
+"""Calls of operators about reservations."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Body, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from sandyard.broker.http.access import AdminGuard
+from sandyard.broker.http.admin import ADMIN_TOKEN
+from sandyard.broker.http.headers import (
+    IDEMPOTENCY_KEY,
+    PRINTABLE,
+    TRACK_ID,
+    read_idempotency_key,
+)
+from sandyard.broker.http.router import header
+from sandyard.broker.reservation_model import (
+    MOST_SANDBOXES,
+    Booking,
+    Reservation,
+    ReservationStatus,
+)
+from sandyard.broker.reservations import Reservations
+from sandyard.kit.clock import Clock
+from sandyard.kit.http import secured_by
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.routes import GuardedRoutes
+from sandyard.kit.schemas import (
+    AS_JSON_HAS_IT,
+    LATEST,
+    Cursor,
+    Limit,
+    Moment,
+    PageAnswer,
+    example,
+    inline,
+)
+
+_KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
+_Id = Annotated[str, Path(description="As the call that made it answered")]
+_EXAMPLE = {
+    "count": 300,
+    "track_prefix": "k8s-intro-",
+    "client": None,
+    "name_prefix": None,
+    "from": 1_793_350_800,
+    "to": 1_793_365_200,
+    "note": "Kubernetes course, room 4",
+}
+
+
+_SAME = (
+    "reservation_id",
+    "count",
+    "kept",
+    "missing",
+    "track_prefix",
+    "client",
+    "note",
+    "created_at",
+    "ended_at",
+)
+
+
+class ReservationBody(BaseModel):
+    model_config = ConfigDict(
+        **example(**{name: value for name, value in _EXAMPLE.items() if value is not None}),
+        extra="forbid",
+    )
+
+    count: Annotated[StrictInt, Field(ge=1, le=MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
+        description="How many sandboxes"
+    )
+    track_prefix: str | None = Field(
+        None, pattern=TRACK_ID, description="For tracks whose ids begin so"
+    )
+    client: str | None = Field(
+        None, pattern=TRACK_ID, description="For the tracks of this client, instead"
+    )
+    name_prefix: str | None = Field(
+        None, pattern=PRINTABLE, description="Only sandboxes whose name begins so"
+    )
+    from_: Moment | None = Field(
+        None, alias="from", description="Unix seconds; they are kept from then on. Default: now"
+    )
+    to: Moment = Field(description="Unix seconds; what nobody has leased then goes back")
+    note: str = Field("", max_length=500, description="For people")
+
+    def booking(self, now: int) -> Booking:
+        return Booking(
+            count=self.count,
+            starts_at=now if self.from_ is None else self.from_,
+            ends_at=self.to,
+            track_prefix=self.track_prefix,
+            client=self.client,
+            name_prefix=self.name_prefix or "",
+            note=self.note,
+        )
+
+
+class ReservationAnswer(BaseModel):
+    model_config = example(
+        reservation_id="res-0199a2b3c4d500000adf3f2c91",
+        status="pending",
+        kept=280,
+        missing=20,
+        **_EXAMPLE,
+        created_at=1_793_264_400,
+        ended_at=None,
+    )
+
+    reservation_id: str
+    status: Annotated[ReservationStatus, inline(ReservationStatus)] = Field(
+        description="`pending`: its time has come, and some are missing"
+    )
+    count: int
+    kept: int = Field(description="Kept for it, or leased by its tracks")
+    missing: int = Field(description="Kept for it as soon as the pool has them")
+    track_prefix: str | None
+    client: str | None
+    name_prefix: str | None
+    from_: int = Field(alias="from")
+    to: int
+    note: str
+    created_at: int
+    ended_at: int | None = Field(description="When the last one went back that nobody had leased")
+
+    @classmethod
+    def of(cls, reservation: Reservation, now: int) -> Self:
+        values = {each: getattr(reservation, each) for each in _SAME}
+        return cls.model_validate(
+            {
+                **values,
+                "status": reservation.status(now),
+                "name_prefix": reservation.name_prefix or None,
+                "from": reservation.starts_at,
+                "to": reservation.ends_at,
+            }
+        )
+
+
+class ReservationPage(PageAnswer):
+    reservations: list[ReservationAnswer]
+    next_cursor: str | None
+
+
+def create_reservation_router(
+    reservations: Reservations, guard: AdminGuard, *, clock: Clock, prefix: str
+) -> APIRouter:
+    routes = GuardedRoutes(
+        prefix=f"{prefix}/admin/reservations",
+        tag="operators",
+        check=guard.require,
+        security=secured_by(ADMIN_TOKEN),
+    )
+
+    def now() -> int:
+        return int(clock.now())
+
+    @routes.post(
+        "",
+        "Reserve sandboxes",
+        409,
+        status_code=201,
+        answers={200: {"model": ReservationAnswer, "description": "Made before by this key"}},
+        described=secured_by(ADMIN_TOKEN, parameters=[_KEY]),
+    )
+    async def reserve_sandboxes(
+        request: Request, response: Response, body: Annotated[ReservationBody, Body()]
+    ) -> ReservationAnswer:
+        """From `from` on, so many sandboxes are kept for the tracks that are named: no other track
+        can lease them. What is missing then is kept as the pool grows, before anybody else gets
+        it. 409 with `possible` if the pool is too small for it."""
+        key = read_idempotency_key(request.scope["headers"])
+        found, is_new = await reservations.reserve(body.booking(now()), key=key)
+        request.state.log = {"action": "reserve", "reservation_id": found.reservation_id}
+        if not is_new:
+            response.status_code = 200
+        return ReservationAnswer.of(found, now())
+
+    @routes.get("", "List reservations")
+    async def list_reservations(
+        from_: Annotated[
+            int, Query(alias="from", ge=0, le=LATEST, description="Those that end after this time")
+        ] = 0,
+        to: Annotated[
+            int, Query(ge=0, le=LATEST, description="Those that begin before this time")
+        ] = LATEST,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
+    ) -> ReservationPage:
+        """The calendar: those whose time overlaps this one, in the order of their ends. Times are
+        Unix seconds. Pass `next_cursor` back as `cursor` until it is null."""
+        page = await reservations.calendar(from_at=from_, to_at=to, limit=limit, cursor=cursor)
+        at = now()
+        return ReservationPage.of(page, lambda each: ReservationAnswer.of(each, at))
+
+    @routes.get("/{reservation_id}", "Look at a reservation", 404)
+    async def get_reservation(reservation_id: _Id) -> ReservationAnswer:
+        """Also after its end."""
+        return ReservationAnswer.of(await reservations.get(reservation_id), now())
+
+    @routes.delete("/{reservation_id}", "Cancel a reservation", 404)
+    async def cancel_reservation(request: Request, reservation_id: _Id) -> ReservationAnswer:
+        """What nobody has leased goes back to the pool at once; leases stay. One that is over
+        stays as it is."""
+        request.state.log = {"action": "cancel", "reservation_id": reservation_id}
+        return ReservationAnswer.of(await reservations.cancel(reservation_id), now())
+
+    return routes.router

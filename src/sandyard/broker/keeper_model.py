@@ -1,0 +1,180 @@
+"""A pool that keeps its size: when it runs low, and how many sandboxes to create. No I/O."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import ClassVar
+
+from sandyard.broker.model import seconds_of
+from sandyard.broker.reservation_model import Reservation
+from sandyard.kit.transitions import Cause, Transition, changed, created
+
+HOUR_SEC = 3600
+SETTLE_SEC = 120
+"""A creation whose answer was lost may still be under way for so long."""
+FAILING_SYNCS = 3
+"""So many in a row are told of."""
+MOST_AT_ONCE = 20
+
+
+class Level(StrEnum):
+    OK = "ok"
+    LOW = "low"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperPolicy:
+    min_available: int = 0
+    """As many are kept free, beside what reservations lack; 0: none is created for that."""
+    max_total: int | None = None
+    low_available: int = 5
+    """With so many free or fewer the pool is low."""
+    per_hour: int = 60
+    lookahead_sec: int = 1800
+    backoff_base_sec: float = 60
+    backoff_max_sec: float = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """What is known of the pool's size beside its rows; a pool has one."""
+
+    SUBJECT: ClassVar[str] = "keeper"
+    OWNER: ClassVar[str | None] = None
+
+    keeper: str = "keeper"
+    level: str = Level.OK.value
+    asked: str = ""
+    """The names, with spaces in between, of sandboxes that the provider was asked to create and
+    of which it is not known whether they are there."""
+    asked_at: int = 0
+    window_at: int = 0
+    created: int = 0
+    """How many were asked for since `window_at`."""
+    failures: int = 0
+    """Creations in a row that failed."""
+    next_attempt_at: int = 0
+    is_stuck: bool = False
+    """It was told that the provider can't create what is missing."""
+    sync_failures: int = 0
+    sequence: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        return self.asked.split()
+
+
+def level_of(available: int, policy: KeeperPolicy) -> Level:
+    if available == 0:
+        return Level.EMPTY
+    return Level.LOW if available <= policy.low_available else Level.OK
+
+
+def lacking(reservations: Iterable[Reservation], *, now: int, lookahead_sec: int) -> int:
+    """How many sandboxes reservations lack, or will within this time."""
+    soon = now + lookahead_sec
+    return sum(
+        each.missing for each in reservations if not each.is_over(now) and each.starts_at <= soon
+    )
+
+
+def to_create(
+    keeper: Keeper, policy: KeeperPolicy, *, available: int, total: int, lacking: int, now: int
+) -> int:
+    """How many to ask for now: what is missing, as far as size, budget and back-off allow."""
+    missing = policy.min_available + lacking - available - len(keeper.names)
+    if missing <= 0 or now < keeper.next_attempt_at:
+        return 0
+    left = policy.per_hour - (keeper.created if now < keeper.window_at + HOUR_SEC else 0)
+    room = missing if policy.max_total is None else policy.max_total - total - len(keeper.names)
+    return max(0, min(missing, left, room, MOST_AT_ONCE))
+
+
+def decide_level(keeper: Keeper | None, level: Level, cause: Cause) -> Transition[Keeper] | None:
+    """The pool is low, empty or neither from now on; None if that is known."""
+    before = keeper or Keeper()
+    if before.level == level:
+        return None
+    kind = "pool.recovered" if level is Level.OK else f"pool.{level}"
+    is_stuck = before.is_stuck and level is not Level.OK
+    return _put(keeper, replace(before, level=level.value, is_stuck=is_stuck), kind, cause)
+
+
+def decide_asked(keeper: Keeper | None, names: Sequence[str], cause: Cause) -> Transition[Keeper]:
+    """These are going to be asked for. Written before the provider is, so that what a lost answer
+    has made is looked for."""
+    before, now = keeper or Keeper(), seconds_of(cause)
+    is_new = now >= before.window_at + HOUR_SEC
+    after = replace(
+        before,
+        asked=" ".join([*before.names, *names]),
+        asked_at=now,
+        window_at=now if is_new else before.window_at,
+        created=len(names) + (0 if is_new else before.created),
+        is_stuck=False,
+    )
+    return _put(keeper, after, "pool.creating", cause)
+
+
+def decide_settled(keeper: Keeper, known: Iterable[str], cause: Cause) -> Transition[Keeper] | None:
+    """Of these names it is known what became of them; None if that was known."""
+    left = _without(keeper, known)
+    if left == keeper.asked:
+        return None
+    return changed(keeper, replace(keeper, asked=left), "pool.settled", cause)
+
+
+def decide_answered(
+    keeper: Keeper, known: Iterable[str], cause: Cause, *, failure: str | None, policy: KeeperPolicy
+) -> Transition[Keeper]:
+    """The provider was asked, and made them all or failed at one. After a failure the next attempt
+    waits twice as long as the last."""
+    left = _without(keeper, known)
+    if failure is not None:
+        wait = min(policy.backoff_base_sec * 2**keeper.failures, policy.backoff_max_sec)
+        after = replace(
+            keeper,
+            asked=left,
+            failures=keeper.failures + 1,
+            next_attempt_at=seconds_of(cause) + round(wait),
+        )
+        return changed(keeper, after, "pool.creation_failed", cause.because(failure))
+    after = replace(keeper, asked=left, failures=0, next_attempt_at=0)
+    return changed(keeper, after, "pool.created", cause)
+
+
+def _without(keeper: Keeper, names: Iterable[str]) -> str:
+    gone = set(names)
+    return " ".join(each for each in keeper.names if each not in gone)
+
+
+def decide_stuck(keeper: Keeper | None, missing: int, cause: Cause) -> Transition[Keeper] | None:
+    """The provider can't create; None if that was told."""
+    before = keeper or Keeper()
+    if before.is_stuck:
+        return None
+    why = cause.because(f"the provider can't create sandboxes, and {missing} are missing")
+    return _put(keeper, replace(before, is_stuck=True), "pool.cannot_grow", why)
+
+
+def decide_sync(
+    keeper: Keeper | None, failure: str | None, cause: Cause
+) -> Transition[Keeper] | None:
+    """A sync has failed, or has not; None if nothing is different."""
+    before = keeper or Keeper()
+    if failure is None:
+        if not before.sync_failures:
+            return None
+        kind = "sync.recovered" if before.sync_failures >= FAILING_SYNCS else "sync.succeeded"
+        return _put(keeper, replace(before, sync_failures=0), kind, cause)
+    failures = before.sync_failures + 1
+    if failures > FAILING_SYNCS:
+        return None
+    kind = "sync.failing" if failures == FAILING_SYNCS else "sync.failed"
+    after = replace(before, sync_failures=failures)
+    return _put(keeper, after, kind, cause.because(failure))
+
+
+def _put(keeper: Keeper | None, after: Keeper, kind: str, cause: Cause) -> Transition[Keeper]:
+    return created(after, kind, cause) if keeper is None else changed(keeper, after, kind, cause)

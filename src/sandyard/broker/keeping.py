@@ -1,0 +1,174 @@
+"""The job `pool`: tells when the pool runs low, and creates what is missing at the provider."""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sandyard.broker.errors import ProviderUnavailableError, RowBusyError
+from sandyard.broker.keeper_model import (
+    SETTLE_SEC,
+    Keeper,
+    KeeperPolicy,
+    decide_answered,
+    decide_asked,
+    decide_level,
+    decide_settled,
+    decide_stuck,
+    decide_sync,
+    lacking,
+    level_of,
+    to_create,
+)
+from sandyard.broker.listing_model import decide_discovery
+from sandyard.broker.model import Listed, Status
+from sandyard.broker.offers import Offers
+from sandyard.broker.ports import PoolStore, Provider
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, Transition, Tries
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PoolReport:
+    available: int = 0
+    missing: int = 0
+    created: int = 0
+    adopted: int = 0
+
+
+class PoolKeeper:
+    def __init__(
+        self,
+        store: PoolStore,
+        provider: Provider,
+        *,
+        clock: Clock,
+        policy: KeeperPolicy,
+        lab_duration_hours: float,
+        name_prefix: str = "sandyard-",
+    ) -> None:
+        self._store = store
+        self._provider = provider
+        self._offers = Offers(store, clock=clock)
+        self._clock = clock
+        self._policy = policy
+        self._lab_duration_hours = lab_duration_hours
+        self._name_prefix = name_prefix
+
+    async def run(self) -> PoolReport:
+        """Tell of the level, look for what lost answers have made, and ask for what is missing."""
+        report = PoolReport()
+        counts = (await self._store.counts()).by_status
+        report.available = counts[Status.AVAILABLE]
+        await self._tell_level(report.available)
+        await self._adopt_lost(report)
+        reservations = await self._store.open_reservations()
+        now = int(self._clock.now())
+        needed = lacking(reservations, now=now, lookahead_sec=self._policy.lookahead_sec)
+        report.missing = max(0, self._policy.min_available + needed - report.available)
+        total = sum(counts.values()) + report.adopted
+        available = report.available + report.adopted
+        keeper = await self._keeper()
+        wanted = to_create(
+            keeper, self._policy, available=available, total=total, lacking=needed, now=now
+        )
+        if wanted and self._provider.can_create:
+            await self._create(wanted, report)
+        elif wanted:
+            await self._tell_stuck(report.missing)
+        return report
+
+    async def _tell_level(self, available: int) -> None:
+        level = level_of(available, self._policy)
+        told = await self._change(lambda keeper, cause: decide_level(keeper, level, cause))
+        if told and level != "ok":
+            extra = {"action": "pool", "available": available, "level": level}
+            logger.warning("the pool runs low", extra=extra)
+
+    async def _adopt_lost(self, report: PoolReport) -> None:
+        """What the provider lists by a name that was asked for is ours, whatever was answered.
+        What it has not listed after a while was not made."""
+        keeper = await self._keeper()
+        if not keeper.names:
+            return
+        by_name = {each.name: each for each in await self._provider.list_sandboxes()}
+        found = [by_name[name] for name in keeper.names if name in by_name]
+        report.adopted += await self._adopt(found)
+        is_settled = int(self._clock.now()) >= keeper.asked_at + SETTLE_SEC
+        known = keeper.names if is_settled else [each.name for each in found]
+        await self._change(lambda keeper, cause: decide_settled(keeper or Keeper(), known, cause))
+
+    async def _adopt(self, listed: Sequence[Listed]) -> int:
+        cause = Cause.by(actor("job", "pool"), self._clock)
+        hours = self._lab_duration_hours
+        made = [decide_discovery(each, lab_duration_hours=hours, cause=cause) for each in listed]
+        return sum(await self._offers.apply(made))
+
+    async def _create(self, wanted: int, report: PoolReport) -> None:
+        names = [f"{self._name_prefix}{secrets.token_hex(6)}" for _ in range(wanted)]
+        if not await self._change(lambda keeper, cause: decide_asked(keeper, names, cause)):
+            return
+        done: list[str] = []
+        failure: str | None = None
+        try:
+            for name in names:
+                report.created += await self._adopt([await self._provider.create_sandbox(name)])
+                done.append(name)
+        except ProviderUnavailableError as error:
+            failure = error.reason or error.message
+            # The rest was never asked for; of this one nobody knows.
+            done = [each for each in names if each != names[len(done)]]
+            logger.warning(
+                "the provider did not create a sandbox",
+                extra={"action": "pool", "reason": failure},
+            )
+        await self._change(
+            lambda keeper, cause: decide_answered(
+                keeper or Keeper(), done, cause, failure=failure, policy=self._policy
+            )
+        )
+
+    async def _tell_stuck(self, missing: int) -> None:
+        told = await self._change(lambda keeper, cause: decide_stuck(keeper, missing, cause))
+        if told:
+            extra = {"action": "pool", "missing": missing}
+            logger.error("the provider can't create sandboxes; add them there", extra=extra)
+
+    def around_sync(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """The same work, with events when it keeps failing and when it works again."""
+
+        async def watched() -> T:
+            try:
+                done = await run()
+            except ProviderUnavailableError as error:
+                await self._note_sync(error.reason or error.message)
+                raise
+            await self._note_sync(None)
+            return done
+
+        return watched
+
+    async def _note_sync(self, failure: str | None) -> None:
+        await self._change(lambda keeper, cause: decide_sync(keeper, failure, cause))
+
+    async def _keeper(self) -> Keeper:
+        return await self._store.find_keeper() or Keeper()
+
+    async def _change(
+        self, decide: Callable[[Keeper | None, Cause], Transition[Keeper] | None]
+    ) -> bool:
+        """Read, decide and apply; whether something changed."""
+        async for _ in Tries():
+            cause = Cause.by(actor("job", "pool"), self._clock)
+            change = decide(await self._store.find_keeper(), cause)
+            if change is None:
+                return False
+            if await self._store.apply_together(change):
+                return True
+        raise RowBusyError

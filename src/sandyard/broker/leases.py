@@ -1,0 +1,152 @@
+"""What a track may do with a lease that it has, beside giving it up."""
+
+import random
+from collections.abc import AsyncIterator
+
+from sandyard.broker.errors import (
+    AllocationExpiredError,
+    NoSandboxesAvailableError,
+    NotSandboxOwnerError,
+    RowBusyError,
+)
+from sandyard.broker.extension_model import Extension, decide_extension
+from sandyard.broker.hold_model import Replacement, decide_replacement, replaceable
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.model import Claim, Lease, Sandbox, Status, Tombstone
+from sandyard.broker.open_reservations import ReservedClaims
+from sandyard.broker.ports import PoolStore
+from sandyard.broker.rows import Rows
+from sandyard.kit.clock import Clock
+from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, Transition, Tries
+
+_PAGE = 50
+_RETRY_AFTER = 30
+
+
+class Leases:
+    def __init__(
+        self,
+        store: PoolStore,
+        *,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        lease_max_sec: int,
+        hold_sec: int = 24 * 3600,
+        claims: ReservedClaims | None = None,
+    ) -> None:
+        self._store = store
+        self._rows = Rows(store, clock=clock)
+        self._clock = clock
+        self._hold_sec = hold_sec
+        self._claims = claims or ReservedClaims(store)
+        self._metrics = metrics
+        self._lease_max_sec = lease_max_sec
+
+    async def extend(self, sandbox_id: str, asked: Extension) -> Lease:
+        """Move the end of the track's own live lease, once for each key; the lease as it is then.
+
+        Raises AllocationExpiredError, LeaseTooLongError, TransitionNotAllowedError,
+        NotSandboxOwnerError and SandboxNotFoundError.
+        """
+
+        def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
+            return decide_extension(row, asked, longest_sec=self._lease_max_sec, cause=cause)
+
+        try:
+            row, changed = await self._rows.change(
+                sandbox_id, actor("track", asked.track_id), decide
+            )
+        except SandyardError as error:
+            is_away = isinstance(error, UnavailableError)
+            self._metrics.extended.labels("unavailable" if is_away else "refused").inc()
+            raise
+        assert isinstance(row, Sandbox)  # noqa: S101 - a tombstone is not found
+        self._metrics.extended.labels("extended" if changed else "repeated").inc()
+        return row.lease
+
+    async def replace(self, sandbox_id: str, asked: Replacement) -> Lease:
+        """Give the track another sandbox for the rest of its lease, and hold the old one; both or
+        nothing. A repeat answers what the track has instead.
+
+        Raises NoSandboxesAvailableError, AllocationExpiredError, TransitionNotAllowedError,
+        NotSandboxOwnerError and SandboxNotFoundError; then nothing has changed.
+        """
+        try:
+            lease, is_new = await self._replace(sandbox_id, asked)
+        except SandyardError as error:
+            is_away = isinstance(error, UnavailableError)
+            self._metrics.replaced.labels("unavailable" if is_away else "refused").inc()
+            raise
+        self._metrics.replaced.labels("replaced" if is_new else "repeated").inc()
+        return lease
+
+    async def _replace(self, sandbox_id: str, asked: Replacement) -> tuple[Lease, bool]:
+        async for _ in Tries():
+            now = int(self._clock.now())
+            old = replaceable(await self._rows.find(sandbox_id), asked.track_id, now)
+            if old.replaced_by is not None:
+                return await self._follow(old, asked.track_id), False
+            lease = await self._swap(old, asked)
+            if lease is not None:
+                return lease, True
+            if await self._is_same(old):
+                raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER)
+        raise RowBusyError
+
+    async def _swap(self, old: Sandbox, asked: Replacement) -> Lease | None:
+        """The lease on another sandbox; None if nothing is free, or the old one has changed."""
+        async for free in self._free(asked):
+            if free.sandbox_id == old.sandbox_id:
+                continue  # an index that lags still has it among the free ones
+            cause = Cause.by(actor("track", asked.track_id), self._clock, reason=asked.reason)
+            until = cause.at_ms // 1000 + self._hold_sec
+            held, leased = decide_replacement(old, free, held_until=until, cause=cause)
+            if await self._store.apply_together(held, leased):
+                return leased.result.lease
+            if not await self._is_same(old):
+                return None
+        return None
+
+    async def _free(self, asked: Replacement) -> AsyncIterator[Sandbox]:
+        """What the track may have: of its reservations, of the rest, and what has gone from there
+        into its reservations meanwhile."""
+        claim = Claim(asked.track_id, asked.track_id, int(self._clock.now()), client=asked.client)
+        for look in ("reserved", "free", "reserved"):
+            if look == "free":
+                async for row in self._available(asked.name_prefix):
+                    yield row
+                continue
+            for each in await self._claims.of(claim):
+                for row in await self._store.reserved_for(each, limit=_PAGE):
+                    if row.name.startswith(asked.name_prefix):
+                        yield row
+
+    async def _available(self, name_prefix: str) -> AsyncIterator[Sandbox]:
+        """In no order within a page: several who ask are not to try the same one."""
+        cursor: str | None = None
+        while True:
+            page = await self._store.page(
+                status=Status.AVAILABLE, name_prefix=name_prefix, limit=_PAGE, cursor=cursor
+            )
+            for row in random.sample(page.items, len(page.items)):
+                yield row
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _is_same(self, row: Sandbox) -> bool:
+        found = await self._store.find(row.sandbox_id)
+        return isinstance(found, Sandbox) and found.sequence == row.sequence
+
+    async def _follow(self, old: Sandbox, track_id: str) -> Lease:
+        """The lease of the sandbox that the track has instead."""
+        row: Sandbox | Tombstone | None = old
+        while isinstance(row, Sandbox) and row.replaced_by is not None:
+            row = await self._store.find(row.replaced_by)
+        if not isinstance(row, Sandbox) or row.status is not Status.ALLOCATED:
+            raise AllocationExpiredError
+        if row.allocated_to_track != track_id:
+            raise NotSandboxOwnerError
+        return row.lease

@@ -1,0 +1,305 @@
+"""Sandboxes that become free, offered to reservations and to those who wait before anybody else
+sees them."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandyard.broker.model import Sandbox, decide_reserved
+from sandyard.broker.ports import PoolStore
+from sandyard.broker.reservation_model import (
+    Reservation,
+    decide_counted,
+    decide_kept,
+    decide_lost,
+    in_turn,
+    loses_reserved,
+)
+from sandyard.broker.ticket_model import (
+    QueueOrder,
+    Ticket,
+    becomes_free,
+    decide_ready,
+    first_who_wants,
+)
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, Transition, Tries, followed_by, subject_of
+
+_PAGE = 100
+TOGETHER = 20
+"""So many sandboxes are kept for a reservation in one write, which on DynamoDB has a limit."""
+
+
+@dataclass(slots=True)
+class _Demand:
+    """Who wants what becomes free: tickets that wait, and reservations that lack something."""
+
+    waiting: list[Ticket]
+    reservations: list[Reservation]
+    now: int
+    planned: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By reservation, which of the sandboxes that become free are going to be kept for it."""
+
+    def reservation_for(self, row: Sandbox) -> Reservation | None:
+        return next((each for each in self.reservations if self._lacks(each, row)), None)
+
+    def _lacks(self, reservation: Reservation, row: Sandbox) -> bool:
+        planned = len(self.planned[reservation.reservation_id])
+        return reservation.wants(row, self.now) and reservation.missing > planned
+
+    def ticket_for(self, row: Sandbox, within: Reservation | None) -> Ticket | None:
+        """The ticket whose turn it is: of the reservation's tracks, if it is for one."""
+        return first_who_wants(
+            row,
+            (
+                each
+                for each in self.waiting
+                if not within or within.admits(each.track_id, each.client)
+            ),
+        )
+
+    def replace(self, old: Reservation, new: Reservation | None) -> None:
+        place = self.reservations.index(old)
+        self.reservations[place : place + 1] = [] if new is None else [new]
+
+
+class Offers:
+    def __init__(self, store: PoolStore, *, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def apply(self, transitions: Sequence[Transition[Sandbox]]) -> Sequence[bool]:
+        """As the store's `apply`; but a sandbox that would become available is kept in the same
+        write for a reservation that lacks one, or for the first ticket that waits for such a one.
+        A reservation that loses a sandbox is told so in the same write."""
+        freed = any(becomes_free(each) for each in transitions)
+        demand = await self._demand() if freed else _Demand([], [], 0)
+        outcomes: dict[int, bool] = {}
+        for index, each in enumerate(transitions):
+            if becomes_free(each):
+                outcomes |= await self._offer(index, each, demand)
+            elif loses_reserved(each):
+                outcomes[index] = await self._lose(each)
+        for reservation in demand.reservations:
+            planned = demand.planned[reservation.reservation_id]
+            outcomes |= await self._fill(reservation, {at: transitions[at] for at in planned})
+        rest = [index for index in range(len(transitions)) if index not in outcomes]
+        applied = await self._store.apply([transitions[index] for index in rest])
+        outcomes |= zip(rest, applied, strict=True)
+        done = [transitions[index] for index in rest if outcomes[index]]
+        await self.offer_again([each.result for each in done if becomes_free(each)])
+        return [outcomes[index] for index in range(len(transitions))]
+
+    async def _offer(
+        self, index: int, freed: Transition[Sandbox], demand: _Demand
+    ) -> dict[int, bool]:
+        """Keep it for a ticket now, or plan to keep it for a reservation together with others."""
+        if await self._reserve_for_ticket(freed, demand):
+            return {index: True}
+        if (reservation := demand.reservation_for(freed.result)) is not None:
+            demand.planned[reservation.reservation_id].append(index)
+        return {}
+
+    async def free(self, freed: Transition[Sandbox], *others: Transition[Any]) -> bool:
+        """The same for one sandbox together with other changes: all of them or nothing. One that
+        counts for a reservation goes back to it, as long as that is active."""
+        demand = await self._demand()
+        gone = {subject_of(each.before) for each in others if each.before and not each.after}
+        demand.waiting = [each for each in demand.waiting if each.ticket_id not in gone]
+        own = await self._active_reservation(freed)
+        if own is not None:
+            return await self._return(freed, own, demand, others)
+        if await self._reserve_for_ticket(freed, demand, *others):
+            return True
+        if (wanting := demand.reservation_for(freed.result)) is not None:
+            [kept], counted = decide_kept(wanting, [freed.result], self._cause())
+            return await self._store.apply_together(followed_by(freed, kept), counted, *others)
+        is_free = await self._store.apply_together(freed, *others)
+        if is_free:
+            await self.offer_again([freed.result])
+        return is_free
+
+    async def reserve_for(self, ticket: Ticket, free: Sandbox) -> bool:
+        """Keep a sandbox for the ticket that it can have now."""
+        kept = decide_ready(ticket, free, self._cause(), reservation_id=free.reservation_id)
+        return await self._store.apply_together(*kept)
+
+    async def offer_again(self, free: Sequence[Sandbox]) -> None:
+        """Keep what has become available for those who queued meanwhile: whoever frees a sandbox
+        looks at the queue before and after that, and whoever queues looks at what is free after
+        it, so that neither misses the other."""
+        waiting = [each async for each in self._waiting()] if free else []
+        for row in free:
+            while (ticket := first_who_wants(row, waiting)) is not None:
+                is_kept = await self.reserve_for(ticket, row)
+                if not is_kept and await self.still_waits(ticket):
+                    break  # somebody has the sandbox
+                waiting.remove(ticket)
+                if is_kept:
+                    break
+
+    async def still_waits(self, ticket: Ticket) -> bool:
+        found = await self._store.find_ticket(*ticket.lease_key)
+        return found is not None and found.sequence == ticket.sequence
+
+    async def fill(self, reservation: Reservation, free: Sequence[Sandbox]) -> Reservation | None:
+        """Keep these free sandboxes for the reservation, as many as it lacks and as can be had;
+        the reservation after it, None if it is gone. Somebody may be faster at some of them."""
+        for start in range(0, len(free), TOGETHER):
+            chunk = free[start : start + min(TOGETHER, reservation.missing)]
+            if not chunk:
+                break
+            rows, counted = decide_kept(reservation, chunk, self._cause())
+            if await self._store.apply_together(*rows, counted):
+                reservation = counted.result
+                continue
+            fresh = await self._one_by_one(reservation, chunk)
+            if fresh is None:
+                return None
+            reservation = fresh
+        return reservation
+
+    async def _one_by_one(
+        self, reservation: Reservation, free: Sequence[Sandbox]
+    ) -> Reservation | None:
+        for each in free:
+            fresh = await self._store.find_reservation(reservation.reservation_id)
+            if fresh is None or not fresh.wants(each, self._now()):
+                return fresh
+            row = await self._store.find(each.sandbox_id)
+            if not isinstance(row, Sandbox) or row.sequence != each.sequence:
+                continue
+            [kept], counted = decide_kept(fresh, [each], self._cause())
+            await self._store.apply_together(kept, counted)
+        return await self._store.find_reservation(reservation.reservation_id)
+
+    async def _reserve_for_ticket(
+        self, freed: Transition[Sandbox], demand: _Demand, *others: Transition[Any]
+    ) -> bool:
+        """Keep it for the first who wants it; False if nobody does, or it is not what it was."""
+        while True:
+            reservation = demand.reservation_for(freed.result)
+            ticket = demand.ticket_for(freed.result, reservation)
+            if ticket is None:
+                return False
+            own = None if reservation is None else reservation.reservation_id
+            kept, ready = decide_ready(ticket, freed.result, self._cause(), reservation_id=own)
+            together: list[Transition[Any]] = [followed_by(freed, kept), ready, *others]
+            if reservation is not None:
+                counted = decide_counted(reservation, 1, self._cause())
+                together.append(counted)
+            is_kept = await self._store.apply_together(*together)
+            if is_kept and reservation is not None:
+                demand.replace(reservation, counted.result)
+            if is_kept or not await self.still_waits(ticket):
+                demand.waiting.remove(ticket)
+            elif not await self._is_renewed(reservation, demand):
+                return False
+            if is_kept:
+                return True
+
+    async def _is_renewed(self, reservation: Reservation | None, demand: _Demand) -> bool:
+        """Bring the reservation up to date in the demand; False if it was."""
+        if reservation is None:
+            return False
+        fresh = await self._store.find_reservation(reservation.reservation_id)
+        if fresh is not None and fresh.sequence == reservation.sequence:
+            return False
+        demand.replace(reservation, fresh)
+        return True
+
+    async def _fill(
+        self, reservation: Reservation, freed: Mapping[int, Transition[Sandbox]]
+    ) -> dict[int, bool]:
+        """Keep what becomes free for the reservation; those for which that was done."""
+        kept: dict[int, bool] = {}
+        current: Reservation | None = reservation
+        indexes = list(freed)
+        for start in range(0, len(indexes), TOGETHER):
+            if current is None:
+                break
+            chunk = [(index, freed[index]) for index in indexes[start : start + TOGETHER]]
+            current = await self._fill_chunk(current, chunk, kept)
+        return kept
+
+    async def _fill_chunk(
+        self,
+        reservation: Reservation,
+        chunk: Sequence[tuple[int, Transition[Sandbox]]],
+        kept: dict[int, bool],
+    ) -> Reservation | None:
+        """All in one write, or, where something is different now, each for itself."""
+        cause = self._cause()
+        rows, counted = decide_kept(reservation, [each.result for _, each in chunk], cause)
+        together = [followed_by(each, row) for (_, each), row in zip(chunk, rows, strict=True)]
+        if await self._store.apply_together(*together, counted):
+            kept.update({index: True for index, _ in chunk})
+            return counted.result
+        for index, each in chunk:
+            fresh = await self._store.find_reservation(reservation.reservation_id)
+            if fresh is None or not fresh.wants(each.result, self._now()):
+                return None
+            [row], counted = decide_kept(fresh, [each.result], cause)
+            if await self._store.apply_together(followed_by(each, row), counted):
+                kept[index] = True
+        return await self._store.find_reservation(reservation.reservation_id)
+
+    async def _lose(self, lost: Transition[Sandbox]) -> bool:
+        """Apply it, and tell the reservation that it has one less."""
+        before = lost.before
+        assert before is not None  # noqa: S101 - it was kept for a reservation
+        async for _ in Tries():
+            found = await self._store.find_reservation(before.reservation_id or "")
+            told = [] if found is None else [decide_lost(found, self._cause())]
+            if await self._store.apply_together(lost, *told):
+                return True
+            row = await self._store.find(before.sandbox_id)
+            if not isinstance(row, Sandbox) or row.sequence != before.sequence:
+                return False
+        return False
+
+    async def _return(
+        self,
+        freed: Transition[Sandbox],
+        own: Reservation,
+        demand: _Demand,
+        others: Sequence[Transition[Any]],
+    ) -> bool:
+        """It was kept for a ticket of the reservation's: now for the next one, or for all."""
+        ticket = demand.ticket_for(freed.result, own)
+        holder = own.reservation_id
+        if ticket is None:
+            kept = decide_reserved(freed.result, holder, self._cause(), reservation_id=holder)
+            return await self._store.apply_together(followed_by(freed, kept), *others)
+        kept, ready = decide_ready(ticket, freed.result, self._cause(), reservation_id=holder)
+        return await self._store.apply_together(followed_by(freed, kept), ready, *others)
+
+    async def _active_reservation(self, freed: Transition[Sandbox]) -> Reservation | None:
+        before = freed.before
+        if before is None or before.reservation_id is None:
+            return None
+        found = await self._store.find_reservation(before.reservation_id)
+        return found if found is not None and found.is_active(self._now()) else None
+
+    async def _demand(self) -> _Demand:
+        now = self._now()
+        wanting = [each for each in await self._store.open_reservations() if each.needs_more(now)]
+        return _Demand([each async for each in self._waiting()], in_turn(wanting), now)
+
+    def _now(self) -> int:
+        return int(self._clock.now())
+
+    def _cause(self) -> Cause:
+        return Cause.by(actor("system"), self._clock)
+
+    async def _waiting(self) -> AsyncIterator[Ticket]:
+        last: QueueOrder | None = None
+        while tickets := await self._store.tickets(limit=_PAGE, after=last):
+            last = tickets[-1].queue_order
+            for each in tickets:
+                if each.sandbox_id is None:
+                    yield each
+            if len(tickets) < _PAGE:
+                return

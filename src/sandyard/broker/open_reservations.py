@@ -1,0 +1,69 @@
+"""Claims that know which reservations their track belongs to, without reading them each time."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sandyard.broker.model import Claim, Claimed
+from sandyard.broker.ports import PoolStore
+from sandyard.broker.reservation_model import Reservation, in_turn
+from sandyard.kit.errors import UnavailableError
+
+_FRESH_SEC = 1.0
+
+
+class ReservedClaims:
+    """The open reservations as they were about a second ago. What is kept for one is marked in the
+    pool itself, so nobody leases it by an old list; and before a claim is told that nothing is
+    free for it, the list is read again."""
+
+    def __init__(self, store: PoolStore) -> None:
+        self._store = store
+        self._known: Sequence[Reservation] | None = None
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def claim(self, claim: Claim) -> Claimed | None:
+        """As the store's, with what is kept for the track's reservations first."""
+        own = await self.of(claim)
+        claimed = await self._store.claim(replace(claim, reservations=own) if own else claim)
+        if claimed is not None:
+            return claimed
+        await self._read()
+        fresh = _belonging(claim, self._known or ())
+        if set(fresh) <= set(own):
+            return None
+        return await self._store.claim(replace(claim, reservations=fresh))
+
+    async def of(self, claim: Claim) -> tuple[str, ...]:
+        """The reservations that the claim may lease from, in the order of their beginnings."""
+        if self._known is None:
+            await self._read()
+        elif self._reading is None and self._loop_time() >= self._read_at + _FRESH_SEC:
+            self._reading = asyncio.create_task(self._refresh())
+        return _belonging(claim, self._known or ()) if self._known else ()
+
+    async def _refresh(self) -> None:
+        try:
+            await self._read()
+        except UnavailableError:
+            return  # whoever asks next tries again, and finds out by its claim
+        finally:
+            self._reading = None
+
+    async def _read(self) -> None:
+        began = self._loop_time()
+        found = in_turn(await self._store.open_reservations())
+        if began >= self._read_at:  # else another look that began later was faster
+            self._known, self._read_at = found, began
+
+    def _loop_time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _belonging(claim: Claim, known: Sequence[Reservation]) -> tuple[str, ...]:
+    return tuple(
+        each.reservation_id
+        for each in known
+        if each.is_active(claim.now) and each.admits(claim.track_id, claim.client)
+    )

@@ -1,0 +1,45 @@
+"""Probes: when a sandbox that fails them leaves the pool, and when it comes back. No I/O."""
+
+from dataclasses import replace
+
+from sandyard.broker.model import FREE, Sandbox, StaleReason, Status, seconds_of
+from sandyard.kit.transitions import Cause, Transition, changed
+
+RECOVERED = "its probe passes again"
+
+
+def is_probed(row: Sandbox) -> bool:
+    """Free sandboxes, and those that a probe has quarantined; an operator's quarantine stays."""
+    if row.status in FREE:
+        return True
+    by_probe = row.stale_reason is StaleReason.QUARANTINED and row.probe_failures > 0
+    return row.status is Status.STALE and by_probe
+
+
+def decide_probed(
+    row: Sandbox, failure: str | None, *, threshold: int, cause: Cause
+) -> Transition[Sandbox] | None:
+    """What a probe changes that passed, or that failed for this reason; None if nothing."""
+    if not is_probed(row):
+        return None
+    if failure is None:
+        return _passed(row, cause)
+    if row.status is Status.STALE:
+        return None
+    failures = row.probe_failures + 1
+    why = cause.because(f"probe: {failure}")
+    if failures < threshold:
+        after = replace(row, probe_failures=failures)
+        return changed(row, after, "probe.failed", why)
+    stale = row.made_stale(StaleReason.QUARANTINED, seconds_of(cause), why=why.reason)
+    after = replace(stale, probe_failures=failures)
+    return changed(row, after, "sandbox.quarantined", why)
+
+
+def _passed(row: Sandbox, cause: Cause) -> Transition[Sandbox] | None:
+    if row.status is Status.STALE:
+        after = row.made_available(seconds_of(cause))
+        return changed(row, after, "sandbox.restored", cause.because(RECOVERED))
+    if not row.probe_failures:
+        return None
+    return changed(row, replace(row, probe_failures=0), "probe.passed", cause)

@@ -1,0 +1,228 @@
+"""Does a provider's API fit? Calls it as Sandyard does, and says of each answer what is wrong."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx
+
+from sandyard.broker.errors import ProviderUnavailableError
+from sandyard.broker.provider.client import DIALECTS, HttpProvider, ProviderPolicy
+
+UNKNOWN_ID = "00000000-0000-0000-0000-000000000000"
+_LIST = {"generic": "/api/sandbox", "infoblox": "/current_user/accounts"}
+_DELETE = {"generic": "/api/sandbox/{}", "infoblox": "/sandbox/accounts/{}"}
+_CREATE = {"generic": "/api/sandbox"}
+_SLOW_SEC = 2.0
+
+Verdict = Literal["fits", "does not fit", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one call showed."""
+
+    call: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    base_url: str
+    token: str
+    dialect: str
+    policy: ProviderPolicy
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"{DIALECTS[self.dialect].scheme} {self.token}"}
+
+    def provider(self) -> HttpProvider:
+        return HttpProvider(
+            base_url=self.base_url, token=self.token, dialect=self.dialect, policy=self.policy
+        )
+
+
+class ProviderCheck:
+    """`create` makes a sandbox and deletes it; `delete_id` deletes that one. Without them nothing
+    is changed at the provider."""
+
+    def __init__(
+        self, target: Target, *, create: bool = False, delete_id: str | None = None
+    ) -> None:
+        self._target = target
+        self._create = create
+        self._delete_id = delete_id
+        timeout = target.policy.read_timeout_sec
+        self._http = httpx.AsyncClient(
+            base_url=target.base_url, headers=dict(target.headers), timeout=timeout
+        )
+
+    async def run(self) -> AsyncIterator[Finding]:
+        async with self._http:
+            listed: set[str] | None = None
+            async for finding in self._list():
+                yield finding
+            listed = await self._ids()
+            yield await self._wrong_token()
+            yield await self._delete_unknown()
+            if self._create:
+                async for finding in self._create_and_delete():
+                    yield finding
+            if self._delete_id is not None:
+                async for finding in self._delete(self._delete_id, listed):
+                    yield finding
+
+    async def _list(self) -> AsyncIterator[Finding]:
+        path = _LIST[self._target.dialect]
+        call = f"GET {path}"
+        started = time.perf_counter()
+        ids = await self._ids()
+        took = time.perf_counter() - started
+        if ids is None:
+            yield Finding(call, "does not fit", await self._why_not(path))
+            return
+        yield Finding(call, "fits", f"{len(ids)} sandboxes")
+        if took > _SLOW_SEC:
+            yield Finding(call, "note", f"the whole list took {took:.1f} s")
+        if not ids:
+            yield Finding(call, "note", "the list is empty, so entries could not be checked")
+
+    async def _ids(self) -> set[str] | None:
+        """As Sandyard reads it, to the end; None if that does not work."""
+        provider = self._target.provider()
+        try:
+            return {each.external_id for each in await provider.list_sandboxes()}
+        except ProviderUnavailableError:
+            return None
+        finally:
+            await provider.close()
+
+    async def _why_not(self, path: str) -> str:
+        answer = await self._send("GET", path)
+        if isinstance(answer, str):
+            return answer
+        if answer.status_code != httpx.codes.OK:
+            return f"answers {answer.status_code}, and 200 is wanted: {_shown(answer)}"
+        try:
+            body = answer.json()
+        except ValueError:
+            return f"the answer is not JSON: {_shown(answer)}"
+        return _wrong_list(self._target.dialect, body) or "a later page of the list does not fit"
+
+    async def _wrong_token(self) -> Finding:
+        path = _LIST[self._target.dialect]
+        scheme = DIALECTS[self._target.dialect].scheme
+        answer = await self._send("GET", path, headers={"Authorization": f"{scheme} wrong"})
+        call = f"GET {path}, wrong token"
+        if isinstance(answer, str):
+            return Finding(call, "does not fit", answer)
+        if answer.status_code in (401, 403):
+            return Finding(call, "fits", f"refused with {answer.status_code}")
+        return Finding(
+            call, "note", f"answers {answer.status_code}: anybody may list the sandboxes"
+        )
+
+    async def _delete_unknown(self) -> Finding:
+        path = self._delete_path(UNKNOWN_ID)
+        answer = await self._send("DELETE", path)
+        call = f"DELETE {path}"
+        if isinstance(answer, str):
+            return Finding(call, "does not fit", answer)
+        if answer.status_code == httpx.codes.NOT_FOUND or answer.is_success:
+            return Finding(call, "fits", f"answers {answer.status_code} for one that is not there")
+        why = "404 is wanted for one that is not there: a repeated deletion would count as failed"
+        return Finding(call, "does not fit", f"answers {answer.status_code}, and {why}")
+
+    async def _create_and_delete(self) -> AsyncIterator[Finding]:
+        path = _CREATE.get(self._target.dialect)
+        if path is None:
+            yield Finding("create", "note", f"not part of the dialect {self._target.dialect}")
+            return
+        call = f"POST {path}"
+        answer = await self._send("POST", path, json={"name": "sandyard-check"})
+        if isinstance(answer, str):
+            yield Finding(call, "does not fit", answer)
+            return
+        made = _made_id(answer)
+        if made is None:
+            yield Finding(call, "note", f"can't create: answers {answer.status_code}")
+            return
+        yield Finding(call, "fits", f"made {made}")
+        listed = await self._ids()
+        if listed is not None and made not in listed:
+            yield Finding(call, "note", "the list does not show it yet")
+        async for finding in self._delete(made, {made}):
+            yield finding
+
+    async def _delete(self, external_id: str, listed: set[str] | None) -> AsyncIterator[Finding]:
+        path = self._delete_path(external_id)
+        call = f"DELETE {path}"
+        if listed is not None and external_id not in listed:
+            yield Finding(call, "does not fit", "the list has no such id; nothing was deleted")
+            return
+        for wanted in ("deleted", "deleted again"):
+            answer = await self._send("DELETE", path)
+            if isinstance(answer, str):
+                yield Finding(call, "does not fit", answer)
+                return
+            is_fine = answer.is_success or answer.status_code == httpx.codes.NOT_FOUND
+            verdict: Verdict = "fits" if is_fine else "does not fit"
+            yield Finding(call, verdict, f"{wanted}: answers {answer.status_code}")
+        left = await self._ids()
+        if left is not None and external_id in left:
+            yield Finding(call, "note", "still listed; Sandyard does not take it back")
+
+    def _delete_path(self, external_id: str) -> str:
+        identity = external_id
+        if self._target.dialect == "infoblox":
+            identity = external_id.rsplit("/", 1)[-1]
+        return _DELETE[self._target.dialect].format(quote(identity, safe=""))
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response | str:
+        """The answer, or why there is none."""
+        try:
+            return await self._http.request(method, path, **options)
+        except httpx.TimeoutException:
+            return f"no answer within {self._target.policy.read_timeout_sec:g} s"
+        except httpx.RequestError as error:
+            return f"no answer: {error or type(error).__name__}"
+
+
+def _wrong_list(dialect: str, body: Any) -> str | None:
+    """What is wrong with the first page, by its first entry that does not fit."""
+    name, wanted = (
+        ("sandboxes", ("id",))
+        if dialect == "generic"
+        else (
+            "results",
+            ("id", "account_type"),
+        )
+    )
+    if not isinstance(body, dict) or not isinstance(body.get(name), list):
+        return f"the answer must be an object with a list `{name}`"
+    for number, entry in enumerate(body[name]):
+        for each in wanted:
+            value = entry.get(each) if isinstance(entry, dict) else None
+            if not isinstance(value, str) or not value:
+                return f"`{name}[{number}].{each}` must be text that is not empty"
+    cursor = body.get("next_cursor")
+    if dialect == "generic" and cursor is not None and not isinstance(cursor, str | int):
+        return "`next_cursor` must be text, a number or null"
+    return None
+
+
+def _made_id(answer: httpx.Response) -> str | None:
+    try:
+        body = answer.json() if answer.is_success else None
+    except ValueError:
+        return None
+    made = body.get("id") if isinstance(body, dict) else None
+    return made if isinstance(made, str) and made else None
+
+
+def _shown(answer: httpx.Response) -> str:
+    return repr(answer.text[:80])

@@ -1,0 +1,47 @@
+"""One sandbox of the pool, read, decided about and changed."""
+
+import re
+from collections.abc import Callable
+
+from sandyard.broker.errors import RowBusyError
+from sandyard.broker.model import Sandbox, Tombstone
+from sandyard.broker.offers import Offers
+from sandyard.broker.ports import PoolStore
+from sandyard.kit.clock import Clock
+from sandyard.kit.transitions import Cause, Transition, Tries
+
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
+
+Decide = Callable[[Sandbox | Tombstone | None, Cause], Transition[Sandbox] | None]
+"""How the row changes; None if it need not."""
+
+
+def is_sandbox_id(text: str) -> bool:
+    """Whether a sandbox could have this id."""
+    return bool(_SANDBOX_ID.match(text))
+
+
+class Rows:
+    def __init__(self, store: PoolStore, *, clock: Clock) -> None:
+        self._store = store
+        self._offers = Offers(store, clock=clock)
+        self._clock = clock
+
+    async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
+        """What is stored under this id; nothing is under one that could never have been given."""
+        return await self._store.find(sandbox_id) if is_sandbox_id(sandbox_id) else None
+
+    async def change(
+        self, sandbox_id: str, by: str, decide: Decide
+    ) -> tuple[Sandbox | Tombstone, bool]:
+        """Read, decide and apply, again whenever somebody else was faster, each time by the time
+        that it is then. The row after it, and whether it changed; RowBusyError."""
+        async for _ in Tries():
+            row = await self.find(sandbox_id)
+            transition = decide(row, Cause(by, int(self._clock.now() * 1000)))
+            if transition is None:
+                assert row is not None  # noqa: S101 - an unknown id is an error in every decision
+                return row, False
+            if (await self._offers.apply([transition]))[0]:
+                return transition.result, True
+        raise RowBusyError

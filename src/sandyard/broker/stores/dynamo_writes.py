@@ -1,0 +1,188 @@
+"""Transitions of the pool on DynamoDB: each with its lease and its events in one transaction."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sandyard.broker.model import PoolTransition, Sandbox, Status, Tombstone
+from sandyard.broker.stores.dynamo_claims import new_write_id
+from sandyard.broker.stores.dynamo_entities import entity_actions
+from sandyard.broker.stores.dynamo_items import (
+    gone_key,
+    lease_item,
+    lease_key,
+    sandbox_item,
+    sandbox_key,
+    tombstone_item,
+    unchanged,
+)
+from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.dynamo import TransactionRefusedError
+from sandyard.kit.dynamo_values import Item
+from sandyard.kit.transitions import Transition
+
+_NO_TOMBSTONE = "attribute_not_exists(PK) OR kept_until <= :now"
+
+
+class DynamoWrites:
+    def __init__(self, pool: PoolTable) -> None:
+        self._pool = pool
+        self._table = pool.table
+
+    async def apply(self, transition: PoolTransition) -> bool:
+        write_id = new_write_id()
+        actions = self._actions(transition, write_id)
+        events = [self._pool.events.put_action(each) for each in transition.events]
+        try:
+            await self._table.transact(*actions, *events)
+        except TransactionRefusedError as refused:
+            if any(wrote(write_id, each.item) for each in refused.reasons):
+                return True
+            if refused.reasons[0].is_condition or not _ends_lease(transition):
+                return False
+        else:
+            return True
+        # Its lease names another sandbox and stays: in an adopted table, its track and key may
+        # have a newer one.
+        try:
+            await self._table.transact(actions[0], *events)
+        except TransactionRefusedError as refused:
+            return wrote(write_id, refused.reasons[0].item)
+        return True
+
+    async def apply_together(self, transitions: Sequence[Transition[Any]]) -> bool:
+        write_id = new_write_id()
+        moves = _lease_moves(transitions)
+        actions = [
+            action for each in transitions for action in self._actions_of(each, write_id, moves)
+        ]
+        events = [self._pool.events.put_action(e) for each in transitions for e in each.events]
+        try:
+            await self._table.transact(*actions, *events)
+        except TransactionRefusedError as refused:
+            return any(wrote(write_id, each.item) for each in refused.reasons)
+        return True
+
+    def _actions_of(
+        self, transition: Transition[Any], write_id: str, moves: Mapping[tuple[str, str], str]
+    ) -> list[dict[str, Any]]:
+        entity = transition.before or transition.after
+        if not isinstance(entity, Sandbox | Tombstone):
+            return entity_actions(self._table, transition, write_id)
+        after = transition.after
+        moved = _lease_key(after if _begins_lease(transition) else entity)
+        if moved not in moves or not isinstance(after, Sandbox):
+            return self._actions(transition, write_id)
+        change = self._pool.change_action(transition, write_id)
+        if _ends_lease(transition):
+            return [change]
+        return [change, self._begin_lease(after, write_id, instead_of=moves[moved])]
+
+    def _actions(self, transition: PoolTransition, write_id: str) -> list[dict[str, Any]]:
+        before, after = transition.before, transition.result
+        if isinstance(after, Tombstone):
+            return self._delete(transition, after, write_id)
+        if before is None:
+            return self._add(after, write_id)
+        assert isinstance(before, Sandbox)  # noqa: S101 - nothing leads out of a tombstone
+        change = self._pool.change_action(cast("Transition[Sandbox]", transition), write_id)
+        if _ends_lease(transition):
+            return [change, self._end_lease(before)]
+        if after.status is not Status.ALLOCATED:
+            return [change]
+        if _begins_lease(transition):
+            return [change, self._begin_lease(after, write_id)]
+        return [change, self._move_end(after, write_id)]
+
+    def _begin_lease(
+        self, sandbox: Sandbox, write_id: str, *, instead_of: str | None = None
+    ) -> dict[str, Any]:
+        """A lease where there is none, or where there is that of another sandbox."""
+        item = lease_item(*_lease_key(sandbox), sandbox.lease) | {"write_id": write_id}
+        if instead_of is None:
+            return self._table.put_action(item, condition="attribute_not_exists(PK)")
+        return self._table.put_action(
+            item, condition="sandbox_id = :old", values={"old": instead_of}
+        )
+
+    def _move_end(self, sandbox: Sandbox, write_id: str) -> dict[str, Any]:
+        """With a name of its own: a claim that read the old end can't end the lease any more."""
+        lease = sandbox.lease
+        return self._table.update_action(
+            lease_key(*_lease_key(sandbox)),
+            "SET expires_at = :end, #ttl = :ttl, write_id = :write_id",
+            {
+                "end": lease.expires_at,
+                "ttl": lease.collected_at,
+                "id": sandbox.sandbox_id,
+                "write_id": write_id,
+            },
+            condition="sandbox_id = :id",
+        )
+
+    def _end_lease(self, sandbox: Sandbox) -> dict[str, Any]:
+        return self._table.delete_action(
+            lease_key(*_lease_key(sandbox)),
+            condition="attribute_not_exists(PK) OR sandbox_id = :id",
+            values={"id": sandbox.sandbox_id},
+        )
+
+    def _delete(
+        self, transition: PoolTransition, tombstone: Tombstone, write_id: str
+    ) -> list[dict[str, Any]]:
+        sequence = transition.before.sequence if transition.before else 0
+        return [
+            self._table.delete_action(
+                sandbox_key(tombstone.sandbox_id),
+                condition=unchanged(sequence),
+                values={"before": sequence},
+            ),
+            self._table.put_action(
+                tombstone_item(tombstone) | {"write_id": write_id},
+                condition=_NO_TOMBSTONE,
+                values={"now": tombstone.deleted_at},
+            ),
+        ]
+
+    def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
+        return [
+            self._table.put_action(
+                sandbox_item(sandbox) | {"write_id": write_id},
+                condition="attribute_not_exists(PK)",
+            ),
+            self._table.check_action(
+                gone_key(sandbox.sandbox_id),
+                condition=_NO_TOMBSTONE,
+                values={"now": sandbox.created_at},
+            ),
+        ]
+
+
+def wrote(write_id: str, item: Item | None) -> bool:
+    """Whether what stands in the way of a write is that write, come before its answer was lost."""
+    return item is not None and item.get("write_id") == write_id
+
+
+def _ends_lease(transition: PoolTransition) -> bool:
+    before, after = transition.before, transition.after
+    was_leased = isinstance(before, Sandbox) and before.status is Status.ALLOCATED
+    return was_leased and not (isinstance(after, Sandbox) and after.status is Status.ALLOCATED)
+
+
+def _begins_lease(transition: PoolTransition) -> bool:
+    before, after = transition.before, transition.after
+    was_leased = isinstance(before, Sandbox) and before.status is Status.ALLOCATED
+    return isinstance(after, Sandbox) and after.status is Status.ALLOCATED and not was_leased
+
+
+def _lease_key(row: Sandbox | Tombstone | None) -> tuple[str, str]:
+    if not isinstance(row, Sandbox):
+        return "", ""
+    return row.allocated_to_track or "", row.idempotency_key or ""
+
+
+def _lease_moves(transitions: Sequence[Transition[Any]]) -> dict[tuple[str, str], str]:
+    """By track and key, the sandbox whose lease goes over to another one in the same write, which
+    may touch the lease's item only once."""
+    begun = {_lease_key(each.after) for each in transitions if _begins_lease(each)}
+    ended = [each.before for each in transitions if each.before and _ends_lease(each)]
+    return {_lease_key(row): row.sandbox_id for row in ended if _lease_key(row) in begun}

@@ -1,0 +1,62 @@
+"""Transitions that belong together in SQL: sandboxes and whatever else the pool has."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sandyard.broker.client_model import Client
+from sandyard.broker.keeper_model import Keeper
+from sandyard.broker.model import Sandbox, Tombstone
+from sandyard.broker.provider_model import ProviderBinding
+from sandyard.broker.reservation_model import Calendar, Reservation
+from sandyard.broker.stores.sql_rows import EVENTS, apply_transitions
+from sandyard.broker.stores.tables import (
+    bindings,
+    calendars,
+    clients,
+    keepers,
+    reservations,
+    tickets,
+    webhooks,
+)
+from sandyard.broker.ticket_model import Ticket
+from sandyard.broker.webhook_model import Webhook
+from sandyard.kit.sql import Database
+from sandyard.kit.sql_transitions import EntityTable, SqlTransitions, StaleTransitionError
+from sandyard.kit.transitions import Transition
+
+BINDINGS = EntityTable(ProviderBinding, bindings)
+TICKETS = EntityTable(Ticket, tickets)
+WEBHOOKS = EntityTable(Webhook, webhooks)
+CLIENTS = EntityTable(Client, clients)
+RESERVATIONS = EntityTable(Reservation, reservations)
+CALENDARS = EntityTable(Calendar, calendars)
+KEEPERS = EntityTable(Keeper, keepers)
+
+
+class SqlTogether:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        kinds: list[EntityTable[Any]] = [
+            *(BINDINGS, TICKETS, WEBHOOKS, CLIENTS),
+            *(RESERVATIONS, CALENDARS, KEEPERS),
+        ]
+        self._others = SqlTransitions(database, kinds, EVENTS)
+
+    async def apply(self, transitions: Sequence[Transition[Any]]) -> bool:
+        try:
+            await self._database.write(lambda connection: self._write(connection, transitions))
+        except (StaleTransitionError, sa.exc.IntegrityError):
+            return False
+        return True
+
+    def _write(self, connection: sa.Connection, transitions: Sequence[Transition[Any]]) -> None:
+        rows = [each for each in transitions if _is_of_sandbox(each)]
+        self._others.write(connection, [each for each in transitions if not _is_of_sandbox(each)])
+        if not all(apply_transitions(connection, rows)):
+            raise StaleTransitionError
+
+
+def _is_of_sandbox(transition: Transition[Any]) -> bool:
+    return isinstance(transition.before or transition.after, Sandbox | Tombstone)

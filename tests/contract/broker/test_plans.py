@@ -1,0 +1,101 @@
+"""Nothing that tracks do reads a whole table, with reservations and a queue beside it."""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
+from sqlalchemy import event
+
+from sandyard.broker.extension_model import Extension
+from sandyard.broker.hold_model import Replacement
+from sandyard.broker.leases import Leases
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.model import Claim
+from sandyard.broker.queue import Queue
+from sandyard.broker.reservation_model import Booking
+from sandyard.broker.reservations import Reservations
+from sandyard.broker.service import Broker
+from sandyard.broker.stores.sql import SqlPoolStore
+from sandyard.broker.ticket_model import URGENCY, decide_queued
+from sandyard.kit.clock import SystemClock
+from sandyard.kit.ids import EventIds
+from sandyard.kit.sql import Database
+from tests.pools import fill
+
+MANY, WAITING = 1000, 150
+_SCANS = re.compile(r"(?:SCAN|Seq Scan on) (sandboxes|tickets|events)\b")
+
+
+@contextmanager
+def sent() -> Iterator[list[tuple[str, Any]]]:
+    """Every statement that reads or changes rows inside, with its parameters."""
+    statements: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        rows = parameters[0] if isinstance(parameters, list) and parameters else parameters
+        if re.match(r"\s*(SELECT|UPDATE|DELETE|WITH)", statement):
+            statements.append((statement, rows))
+
+    event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+async def plan_of(database: Database, statement: str, parameters: Any) -> str:
+    explain = "EXPLAIN QUERY PLAN " if database.name == "sqlite" else "EXPLAIN "
+
+    def work(connection: sa.Connection) -> str:
+        if database.name != "sqlite":  # in a pool this small PostgreSQL scans though it need not
+            connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        return str(connection.exec_driver_sql(explain + statement, parameters).all())
+
+    return await database.write(work)
+
+
+async def analyze(database: Database) -> None:
+    await database.write(lambda connection: connection.exec_driver_sql("ANALYZE"))
+
+
+@pytest.fixture
+async def broker(database: Database) -> Broker:
+    """A large pool with a reservation, and many who wait for what is not there."""
+    store = SqlPoolStore(database)
+    await fill(store, MANY)
+    now = int(time.time())
+    reservations = Reservations(store, clock=SystemClock())
+    await reservations.reserve(Booking(100, now, now + 3600, "course-"))
+    make_id = EventIds()
+    for number in range(WAITING):
+        claim = Claim(f"waits-{number}", "key", now, name_prefix="nowhere-")
+        ticket_id = make_id(now * 1000 + number)
+        await store.apply_together(decide_queued(claim, ticket_id=ticket_id, urgency=URGENCY))
+    await analyze(database)
+    metrics = BrokerMetrics(CollectorRegistry())
+    return Broker(store, clock=SystemClock(), metrics=metrics)
+
+
+async def test_no_call_of_a_track_scans(database: Database, broker: Broker) -> None:
+    store = SqlPoolStore(database)
+    metrics = BrokerMetrics(CollectorRegistry())
+    leases = Leases(store, clock=SystemClock(), metrics=metrics, lease_max_sec=10**6)
+    with sent() as statements:
+        for track in ("stranger", "course-1"):
+            lease = (await broker.allocate(track_id=track)).lease
+            await broker.allocate(track_id=track)
+            await leases.extend(lease.sandbox_id, Extension(track, 10, "k"))
+            other = await leases.replace(lease.sandbox_id, Replacement(track, "broken"))
+            await broker.mark_for_deletion(track_id=track, sandbox_id=other.sandbox_id)
+        await Queue(store, clock=SystemClock(), ticket_ttl_sec=60).ask(
+            lambda: Claim("last", "key", int(time.time()), name_prefix="nowhere-")
+        )
+    assert len(statements) > 10
+    for statement, parameters in statements:
+        plan = await plan_of(database, statement, parameters)
+        assert not _SCANS.search(plan), f"{statement}\n{plan}"

@@ -1,0 +1,140 @@
+"""Clients over HTTP and by the command line, on a real server."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.servers import ServerProcess, clean_environment, sandyard_serve
+
+SETTINGS = {
+    "PARTS": "broker",
+    "TRUSTED_PROXIES": "127.0.0.0/8",
+    "IP_ALLOWLIST": "10.0.0.0/8",
+}
+INSIDE = {"X-Forwarded-For": "10.1.2.3"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("clients")
+    with sandyard_serve(folder / "data", environment=SETTINGS) as server:
+        yield server
+
+
+def command(server: ServerProcess, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "sandyard", "clients", *arguments],
+        env=clean_environment({"DATA_DIR": str(server.data_dir)}),
+        capture_output=True,
+        timeout=60,
+        check=False,
+        text=True,
+    )
+    return done.returncode, done.stdout.strip(), done.stderr
+
+
+def as_track(server: ServerProcess, token: str, track: str) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}", "X-Track-ID": track}
+    return httpx.post(f"{server.url}/v1/allocate", headers=headers)
+
+
+def code_of(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+def test_from_create_to_delete_by_the_command_line(server: ServerProcess) -> None:
+    code, token, told = command(
+        server,
+        *("create", "acme", "--scope", "allocate", "--track-prefix", "acme-"),
+        *("--rate", "6/hour", "--max-leases", "2"),
+    )
+    assert code == 0, told
+    assert "shown this once" in told
+    first = as_track(server, token, "acme-1")
+    assert first.status_code == 201
+    assert as_track(server, token, "acme-1").json() == first.json()
+    assert code_of(as_track(server, token, "other-1")) == (403, "TRACK_NOT_ALLOWED")
+    assert as_track(server, token, "acme-2").status_code == 201
+    assert code_of(as_track(server, token, "acme-3")) == (409, "CLIENT_LEASE_LIMIT")
+    headers = {"Authorization": f"Bearer {token}", "X-Track-ID": "acme-1"}
+    path = f"{server.url}/v1/sandboxes/{first.json()['sandbox_id']}/mark-for-deletion"
+    assert httpx.post(path, headers=headers).status_code == 200
+    assert as_track(server, token, "acme-3").status_code == 201
+    limited = as_track(server, token, "acme-4")
+    assert code_of(limited) == (429, "CLIENT_RATE_LIMIT_EXCEEDED")
+    assert int(limited.headers["Retry-After"]) > 0
+
+    assert command(server, "create", "acme", "--scope", "read")[0] == 1
+    _, second, _ = command(server, "add-token", "acme", "--expires-days", "1")
+    _, listed, _ = command(server, "list")
+    assert "acme: allocate, tracks acme-*, rate 6/hour, max leases 2" in listed
+    assert token.split(".")[1] in listed
+    assert "never used" in listed
+    assert second.split(".")[2] not in listed
+    assert command(server, "revoke", "acme", second.split(".")[1])[0] == 0
+    assert command(server, "delete", "acme")[:2] == (0, "deleted acme")
+    code, _, told = command(server, "delete", "acme")
+    assert (code, told.startswith("sandyard: There is no such client.")) == (1, True)
+    for wrong in (["create", "Acme", "--scope", "read"], ["create", "b", "--scope", "all"]):
+        assert command(server, *wrong)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("scope", "statuses"),
+    [
+        ("allocate", {"stats": 403, "expire": 403, "clients": 403, "allocate": 201}),
+        ("read", {"stats": 200, "expire": 403, "clients": 403, "allocate": 403}),
+        ("operate", {"stats": 200, "expire": 200, "clients": 403, "allocate": 403}),
+        ("admin", {"stats": 200, "expire": 200, "clients": 200, "allocate": 403}),
+    ],
+)
+def test_each_scope_opens_its_calls(
+    server: ServerProcess, scope: str, statuses: dict[str, int]
+) -> None:
+    body = {"name": f"of-{scope}", "scopes": [scope]}
+    with httpx.Client(base_url=f"{server.url}/v1", headers=INSIDE) as api:
+        made = api.post("/admin/clients", json=body, headers=server.admin)
+        assert made.status_code == 201, made.text
+        headers = {"Authorization": f"Bearer {made.json()['token']}", "X-Track-ID": scope}
+        answers = {
+            "stats": api.get("/admin/stats", headers=headers),
+            "expire": api.post("/admin/expire", headers=headers),
+            "clients": api.get("/admin/clients", headers=headers),
+            "allocate": api.post("/allocate", headers=headers),
+        }
+        assert {name: each.status_code for name, each in answers.items()} == statuses
+        refused = {each.text for each in answers.values() if each.status_code == 403}
+        assert all("INSUFFICIENT_SCOPE" in each for each in refused)
+
+
+def test_operators_call_from_allowed_networks_alone(server: ServerProcess) -> None:
+    def stats(**headers: str) -> httpx.Response:
+        return httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin | headers)
+
+    assert stats(**INSIDE).status_code == 200
+    for forged in ("203.0.113.9", "10.1.2.3, 203.0.113.9", "unknown"):
+        assert code_of(stats(**{"X-Forwarded-For": forged})) == (403, "ADDRESS_NOT_ALLOWED")
+    assert code_of(stats()) == (403, "ADDRESS_NOT_ALLOWED")
+    assert as_track(server, server.track_token, "anywhere").status_code == 201
+
+
+def test_bad_input_is_told(server: ServerProcess) -> None:
+    bodies = [
+        {"name": "Upper", "scopes": ["read"]},
+        {"name": "a", "scopes": []},
+        {"name": "a", "scopes": ["everything"]},
+        {"name": "a", "scopes": ["read"], "rate": "often"},
+        {"name": "a", "scopes": ["read"], "max_leases": 0},
+        {"name": "a", "scopes": ["read"], "track_prefix": "a b"},
+    ]
+    with httpx.Client(base_url=server.url, headers=server.admin | INSIDE) as api:
+        for body in bodies:
+            assert code_of(api.post("/v1/admin/clients", json=body)) == (400, "INVALID_REQUEST")
+        assert code_of(api.get("/v1/admin/clients/nobody")) == (404, "CLIENT_NOT_FOUND")
+        for url in ("ftp://x", "https://user@host/", "https://", "x" * 3000):
+            refused = api.post("/v1/admin/webhooks", json={"url": url})
+            assert code_of(refused) == (400, "INVALID_REQUEST")
+        assert code_of(api.get("/v1/admin/webhooks/whk-1")) == (404, "WEBHOOK_NOT_FOUND")

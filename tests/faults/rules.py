@@ -1,0 +1,232 @@
+"""What a pool's log must never tell: the rules of leases, reservations, tickets and replacements,
+checked event by event."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from sandyard.broker.model import FREE, Status
+from sandyard.broker.reservation_model import Reservation
+from sandyard.kit.events import Effect, Event, LoggedEvent
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    longest_sec: float = inf
+    """How long a lease may last that is asked for or extended."""
+    apart_ms: int = 1000
+    """Tickets that come closer to each other than this may change places: their order is that of
+    the replicas' clocks, and a write takes its time."""
+
+
+def broken_rules(log: Sequence[LoggedEvent], limits: Limits | None = None) -> list[str]:
+    """Everything that cannot be, in sentences."""
+    life = _Life.told_by(log)
+    limits = limits or Limits()
+    return [
+        *_wrong_leases(life, limits),
+        *_wrong_replacements(life),
+        *_wrong_tickets(life),
+        *_overtaken(life, limits),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One event of a subject, with the subject's state before and after it."""
+
+    event: Event
+    before: State
+    after: State
+
+
+@dataclass(slots=True)
+class _Life:
+    """The log, told subject by subject."""
+
+    steps: dict[str, list[_Step]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def told_by(cls, log: Sequence[LoggedEvent]) -> "_Life":
+        life = cls()
+        numbered = [each for each in log if each.event.sequence is not None]
+        for each in sorted(numbered, key=lambda e: (e.event.sequence, e.event_id)):
+            life._add(each.event)
+        return life
+
+    def _add(self, event: Event) -> None:
+        steps = self.steps[event.subject]
+        before = steps[-1].after if steps else {}
+        match event.effect:
+            case Effect.FULL:
+                after = dict(event.data)
+            case Effect.PARTIAL:
+                after = {**before, **event.data}
+            case Effect.REMOVED:
+                after = {}
+            case Effect.NONE:
+                after = before
+        steps.append(_Step(event, before, after))
+
+    def of(self, *kinds: str) -> Iterator[_Step]:
+        """The steps of these kinds, in the order of their times."""
+        found = [
+            each for steps in self.steps.values() for each in steps if each.event.kind in kinds
+        ]
+        return iter(sorted(found, key=lambda each: each.event.at_ms))
+
+    def ticket(self, ticket_id: str | None) -> State | None:
+        """The ticket as it was made."""
+        made = self._first(ticket_id)
+        return made if "ticket_id" in made else None
+
+    def reservation(self, reservation_id: str | None) -> Reservation | None:
+        made = self._first(reservation_id)
+        return Reservation(**made) if "count" in made else None
+
+    def _first(self, subject: str | None) -> State:
+        steps = self.steps.get(subject or "")
+        return steps[0].after if steps else {}
+
+
+def _wrong_leases(life: _Life, limits: Limits) -> Iterator[str]:
+    leased: set[str] = set()
+    for step in life.of("lease.created"):
+        subject = step.event.subject
+        if subject in leased:
+            yield f"leased twice in its life: {subject}"
+        leased.add(subject)
+        if step.before.get("status") not in FREE:
+            yield f"leased though it was {step.before.get('status')}: {subject}"
+        yield from _strangers(life, step)
+    for step in life.of("lease.created", "lease.extended"):
+        length = step.after["ends_at"] - step.after["allocated_at"]
+        if length > limits.longest_sec:
+            yield f"a lease past its bound: {step.event.subject} for {length} s"
+    for step in life.of("lease.extended"):
+        if step.before["ends_at"] * 1000 <= step.event.at_ms:
+            yield f"extended after its end: {step.event.subject}"
+
+
+def _strangers(life: _Life, step: _Step) -> Iterator[str]:
+    """What was kept for a ticket goes to its track and key, and what was kept for a reservation
+    to its tracks. By which client a track called is not told, so those of clients are left out."""
+    track, holder = step.after["allocated_to_track"], step.before.get("reserved_for")
+    what = f"{step.event.subject} to {track}"
+    ticket, reservation = life.ticket(holder), life.reservation(step.before.get("reservation_id"))
+    if ticket and (track, step.after["idempotency_key"]) != (ticket["track_id"], ticket["key"]):
+        yield f"kept for a ticket and given to a stranger: {what}"
+    if holder and not ticket and life.reservation(holder) is None:
+        yield f"kept for nobody and given away: {what}"
+    if reservation is None or reservation.client is not None:
+        return
+    if not reservation.admits(track, None):
+        yield f"a reserved sandbox to a stranger: {what}"
+
+
+_GOES_OVER = ("allocated_to_track", "idempotency_key", "allocated_at", "ends_at")
+
+
+def _wrong_replacements(life: _Life) -> Iterator[str]:
+    """A replacement is the same lease on another sandbox, with its beginning and its end."""
+    leases = {step.event.subject: step.after for step in life.of("lease.created")}
+    for step in life.of("lease.replaced"):
+        old, new = step.before, leases.get(step.after["replaced_by"])
+        what = f"{step.event.subject} by {step.after['replaced_by']}"
+        if new is None:
+            yield f"replaced by nothing: {what}"
+        elif any(old[each] != new[each] for each in _GOES_OVER):
+            yield f"replaced by another lease: {what}"
+
+
+def _wrong_tickets(life: _Life) -> Iterator[str]:
+    """A ticket that is served has got what was kept for it, once."""
+    served: set[str] = set()
+    leases = {step.event.subject: step.after for step in life.of("lease.created")}
+    for step in life.of("ticket.served"):
+        subject = step.event.subject
+        if subject in served:
+            yield f"served twice: {subject}"
+        served.add(subject)
+        lease = leases.get(step.before.get("sandbox_id") or "", {})
+        owner = (lease.get("allocated_to_track"), lease.get("idempotency_key"))
+        if owner != (step.before.get("track_id"), step.before.get("key")):
+            yield f"served with nothing: {subject}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A ticket as it was made, and since when it waits: again, if what was kept for it broke."""
+
+    made: _Step
+    since_ms: int
+
+    def wants(self, row: State) -> bool:
+        return str(row.get("name", "")).startswith(self.made.after["name_prefix"])
+
+
+def _overtaken(life: _Life, limits: Limits) -> Iterator[str]:
+    """Of the same urgency, who came first gets a sandbox first; and all before newcomers."""
+    waiting: dict[str, _Waiting] = {}
+    kinds = ("ticket.created", "ticket.waiting", "ticket.dropped", "ticket.served", "ticket.ready")
+    for step in life.of(*kinds, "lease.created"):
+        subject = step.event.subject
+        if step.event.kind in ("ticket.created", "ticket.waiting"):
+            waiting[subject] = _Waiting(life.steps[subject][0], step.event.at_ms)
+            continue
+        others = [each for name, each in waiting.items() if name != subject]
+        if step.event.kind == "ticket.ready":
+            yield from _passed_by(life, step, others, limits)
+        elif step.event.kind == "lease.created" and step.before.get("status") == Status.AVAILABLE:
+            yield from _passed_by_newcomer(life, step, others, limits)
+        waiting.pop(subject, None)
+
+
+def _passed_by(
+    life: _Life, ready: _Step, waiting: Sequence[_Waiting], limits: Limits
+) -> Iterator[str]:
+    mine = life.steps[ready.event.subject][0]
+    kept = _kept_for(life, ready)
+    reservation = life.reservation(kept.get("reservation_id"))
+    for each in waiting:
+        ticket = each.made.after
+        may_have = reservation is None or reservation.admits(ticket["track_id"], ticket["client"])
+        came_first = each.made.event.at_ms + limits.apart_ms < mine.event.at_ms
+        was_seen = each.since_ms + limits.apart_ms < ready.event.at_ms
+        alike = ticket["urgency"] == mine.after["urgency"] and each.wants(kept)
+        if alike and may_have and came_first and was_seen:
+            yield f"overtaken: {each.made.event.subject} by {ready.event.subject}"
+
+
+def _kept_for(life: _Life, ready: _Step) -> State:
+    """The sandbox as it was kept for the ticket."""
+    for step in life.steps.get(ready.after["sandbox_id"], ()):
+        if step.after.get("reserved_for") == ready.event.subject:
+            return step.after
+    return {}
+
+
+def _passed_by_newcomer(
+    life: _Life, leased: _Step, waiting: Sequence[_Waiting], limits: Limits
+) -> Iterator[str]:
+    """What becomes free after a ticket was written is kept for it. What became free in the same
+    moment may go to a newcomer before the job `queue` has run."""
+    if leased.event.reason is not None:
+        return  # a replacement, which is no new lease
+    freed_at = _freed_at(life, leased)
+    for each in waiting:
+        if each.wants(leased.before) and each.since_ms + limits.apart_ms < freed_at:
+            yield f"overtaken: {each.made.event.subject} by a newcomer, {leased.event.subject}"
+
+
+def _freed_at(life: _Life, leased: _Step) -> int:
+    """When the sandbox last became available before it was leased."""
+    return max(
+        step.event.at_ms
+        for step in life.steps[leased.event.subject]
+        if step.after.get("status") == Status.AVAILABLE != step.before.get("status")
+    )

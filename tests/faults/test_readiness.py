@@ -1,0 +1,95 @@
+"""A DynamoDB that refuses writes, or reads: what load balancers are told."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sandyard.entrypoints.server import free_port
+from tests.engines import AWS_ENVIRONMENT, dynamo_server
+from tests.faults.cluster import Proxy, proxy_process
+from tests.faults.index_lag import WRITES
+from tests.servers import ServerProcess, run_sandyard, sandyard_serve
+
+WAIT_SEC = 60
+
+
+TOLD = {
+    "error": "answers with an error of its own",
+    "throttle": "throttles us",
+    "reset": "does not answer in time",
+}
+READS = frozenset({"GetItem"})
+CALLS = {"broker": [WRITES, READS], "telemetry": [WRITES]}
+"""Which calls are refused. Telemetry looks at its tables' descriptions, not into them."""
+PROBES = {WRITES: "UpdateItem", READS: "GetItem"}
+MORE = [("broker", "throttle"), ("broker", "reset"), ("telemetry", "error"), ("telemetry", "reset")]
+
+
+@pytest.mark.parametrize(
+    ("part", "fault"),
+    [
+        ("broker", "error"),
+        ("telemetry", "throttle"),
+        *(pytest.param(*each, marks=pytest.mark.torture) for each in MORE),
+    ],
+)
+async def test_refused_writes_are_told_by_readyz_which_recovers_by_itself(
+    tmp_path: Path, part: str, fault: str
+) -> None:
+    with dynamo_server() as engine:
+        async with proxy_process(engine, seed=1) as proxy:
+            settings = settings_of(part, proxy.url)
+            await asyncio.to_thread(create_tables, settings, tmp_path)
+            serving = sandyard_serve(tmp_path / "data", environment=settings)
+            server = await asyncio.to_thread(serving.__enter__)
+            try:
+                for calls in CALLS[part]:
+                    await refuse_and_recover(server, proxy, part, fault, calls)
+            finally:
+                await asyncio.to_thread(serving.__exit__, None, None, None)
+
+
+async def refuse_and_recover(
+    server: ServerProcess, proxy: Proxy, part: str, fault: str, calls: frozenset[str]
+) -> None:
+    await proxy.set(**{fault: 1, "only": sorted(calls)})
+    told = (await readyz_with(server, 503)).json()["error"]
+    assert told["details"] == {"engine": "dynamodb", "part": part}
+    assert told["message"] == (
+        f"Not ready: the {part}'s dynamodb engine. "
+        f"DynamoDB {TOLD[fault]} ({PROBES[calls]}). Try again shortly."
+    )
+    assert f'"reason":"{PROBES[calls]}: ' in server.log.read_text()
+    assert (await proxy.look())["since_reset"]["injected"][fault]
+    await proxy.set(**{fault: 0})
+    await readyz_with(server, 200)
+
+
+async def readyz_with(server: ServerProcess, status: int) -> httpx.Response:
+    """The first answer with this status."""
+    deadline = time.monotonic() + WAIT_SEC
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        while (answer := await client.get("/readyz")).status_code != status:
+            assert time.monotonic() < deadline, answer.text
+            await asyncio.sleep(0.1)
+    return answer
+
+
+def settings_of(part: str, url: str) -> dict[str, str]:
+    return AWS_ENVIRONMENT | {
+        "PARTS": part,
+        "POOL_STORE": "dynamodb",
+        "TELEMETRY_STORE": "dynamodb",
+        "DDB_ENDPOINT_URL": url,
+        "DDB_TABLE_NAME": f"Pool-{free_port()}",
+        "CSP_BASE_URL": "http://127.0.0.1:9",
+    }
+
+
+def create_tables(settings: dict[str, str], folder: Path) -> None:
+    process = run_sandyard("tables", "create", environment=settings, log=folder / "tables.log")
+    process.communicate(timeout=60)
+    assert process.returncode == 0, (folder / "tables.log").read_text()

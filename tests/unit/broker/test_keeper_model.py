@@ -1,0 +1,82 @@
+"""The pool's size: how many to ask for, and what is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from sandyard.broker.keeper_model import (
+    MOST_AT_ONCE,
+    Keeper,
+    KeeperPolicy,
+    Level,
+    decide_answered,
+    decide_level,
+    lacking,
+    level_of,
+    to_create,
+)
+from sandyard.broker.reservation_model import Reservation
+from tests.pools import NOW, operator
+
+POLICY = KeeperPolicy(min_available=10, max_total=50, low_available=3, per_hour=15)
+
+
+@pytest.mark.parametrize(
+    ("available", "level"), [(0, Level.EMPTY), (1, Level.LOW), (3, Level.LOW), (4, Level.OK)]
+)
+def test_levels(available: int, level: Level) -> None:
+    assert level_of(available, POLICY) is level
+
+
+@pytest.mark.parametrize(
+    ("keeper", "available", "total", "lacks", "wanted"),
+    [
+        pytest.param(Keeper(), 10, 20, 0, 0, id="enough"),
+        pytest.param(Keeper(), 4, 20, 0, 6, id="too few"),
+        pytest.param(Keeper(), 10, 20, 5, 5, id="a reservation lacks some"),
+        pytest.param(Keeper(), 0, 48, 0, 2, id="the pool is nearly as large as it may be"),
+        pytest.param(Keeper(), 0, 60, 0, 0, id="the pool is too large"),
+        pytest.param(Keeper(created=12, window_at=NOW), 0, 0, 0, 3, id="what the hour allows"),
+        pytest.param(Keeper(created=15, window_at=NOW - 3600), 0, 0, 0, 10, id="a new hour"),
+        pytest.param(Keeper(asked="a b"), 6, 20, 0, 2, id="some are on their way"),
+        pytest.param(Keeper(next_attempt_at=NOW + 1), 0, 0, 0, 0, id="it waits after a failure"),
+    ],
+)
+def test_how_many_are_asked_for(
+    keeper: Keeper, available: int, total: int, lacks: int, wanted: int
+) -> None:
+    asked = to_create(keeper, POLICY, available=available, total=total, lacking=lacks, now=NOW)
+    assert asked == wanted
+
+
+def test_never_too_many_at_once() -> None:
+    generous = KeeperPolicy(min_available=1000, per_hour=1000)
+    found = to_create(Keeper(), generous, available=0, total=0, lacking=0, now=NOW)
+    assert found == MOST_AT_ONCE
+
+
+def test_reservations_count_from_a_while_before_they_begin() -> None:
+    soon = Reservation("r", 4, NOW + 1800, NOW + 5400, NOW, track_prefix="c", kept=1)
+    assert lacking([soon], now=NOW, lookahead_sec=1800) == 3
+    assert lacking([soon], now=NOW, lookahead_sec=1799) == 0
+    assert lacking([replace(soon, cancelled_at=NOW)], now=NOW, lookahead_sec=1800) == 0
+
+
+def test_a_level_is_told_when_it_changes() -> None:
+    assert decide_level(None, Level.OK, operator(NOW)) is None
+    low = decide_level(None, Level.LOW, operator(NOW))
+    assert low is not None
+    assert decide_level(low.result, Level.LOW, operator(NOW)) is None
+    again = decide_level(low.result, Level.OK, operator(NOW))
+    assert again is not None
+    assert [low.events[0].kind, again.events[0].kind] == ["pool.low", "pool.recovered"]
+
+
+def test_the_wait_after_a_failure_doubles_up_to_a_bound() -> None:
+    keeper = Keeper(asked="a", sequence=1)
+    waits = []
+    for _ in range(8):
+        failed = decide_answered(keeper, [], operator(NOW), failure="500", policy=POLICY)
+        keeper = failed.result
+        waits.append(keeper.next_attempt_at - NOW)
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
