@@ -42,6 +42,11 @@ def builtin_files(url: str) -> dict[str, bytes]:
     return {path.relative_to(source).as_posix(): path.read_bytes() for path in _files(source)}
 
 
+def is_bare(url: str) -> bool:
+    """Whether this is a built-in template without a program: its machine waits for commands."""
+    return url.startswith(BUILTIN) and not (_source(url) / "Procfile").exists()
+
+
 def _source(url: str) -> Path:
     name = url.removeprefix(BUILTIN)
     if name not in builtin_names():

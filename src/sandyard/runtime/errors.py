@@ -37,6 +37,85 @@ class UnsafePathError(InvalidError):
         )
 
 
+class InvalidPathError(InvalidError):
+    """A path has no NUL, is valid text and has at most 4095 bytes."""
+
+    code = "INVALID_PATH"
+
+    def __init__(self, path: str) -> None:
+        shown = path[:100].encode(errors="replace").decode()
+        super().__init__(
+            f"{shown!r} is no path: it has no NUL, is valid text and has 1 to 4095 bytes.",
+            details={"path": shown},
+        )
+
+
+class FileMissingError(NotFoundError):
+    """There is no such file or folder in the sandbox."""
+
+    code = "FILE_NOT_FOUND"
+
+
+class FileRefusedError(ConflictError):
+    """The sandbox refused this: its user may not do it, or this kind of file does not allow it."""
+
+    code = "FILE_REFUSED"
+
+
+class TooManyFilesError(ConflictError):
+    """There are too many files to list at once. List a folder below, or with less depth."""
+
+    code = "TOO_MANY_FILES"
+
+
+class StorageFullError(ConflictError):
+    """The sandbox's storage is full. Remove something first."""
+
+    code = "STORAGE_FULL"
+
+
+class InvalidArchiveError(InvalidError):
+    """This is no tar archive, it broke off, or an entry would leave the folder."""
+
+    code = "INVALID_ARCHIVE"
+
+
+class CommandRefusedError(ConflictError):
+    """The command can't be run: there is no such program, folder or user in the sandbox."""
+
+    code = "COMMAND_REFUSED"
+
+
+class ProcessNotFoundError(NotFoundError):
+    """There is no process with this id, or it ended long ago. List those that there are."""
+
+    code = "PROCESS_NOT_FOUND"
+
+
+class InputClosedError(ConflictError):
+    """The process takes no input: it was started without, has closed it, or has ended."""
+
+    code = "INPUT_CLOSED"
+
+
+class NotATerminalError(ConflictError):
+    """The process has no terminal. Start it with one."""
+
+    code = "NOT_A_TERMINAL"
+
+
+class InvalidSignalError(InvalidError):
+    """There is no signal with this number."""
+
+    code = "INVALID_SIGNAL"
+
+
+class PortClosedError(ConflictError):
+    """Nothing listens on this port of the sandbox."""
+
+    code = "PORT_CLOSED"
+
+
 class FilesTooLargeError(InvalidError):
     """The files are larger than the storage that this may use. Send less, or allow more."""
 
@@ -79,6 +158,13 @@ class IsolationMissingError(UnavailableError):
     code = "ISOLATION_MISSING"
 
 
+class LimitsMissingError(UnavailableError):
+    """The limits of sandboxes can't be held as was asked for: correct SANDBOX_CGROUP_ROOT or
+    SANDBOX_VOLUME."""
+
+    code = "LIMITS_MISSING"
+
+
 class RuntimeUnavailableError(UnavailableError):
     """The runtime's folder can't be read or written. Nothing was decided; try again shortly."""
 
@@ -107,6 +193,24 @@ class AddressRefusedError(CloneFailedError):
     """The repository's host has a private address. Use a public host."""
 
     code = "REPOSITORY_ADDRESS_REFUSED"
+
+
+class EnvironmentMissingError(StartFailedError):
+    """There is no such environment on this node. Import it, or use another."""
+
+    code = "ENVIRONMENT_MISSING"
+
+
+class EnvironmentRefusedError(InvalidError):
+    """This is no root file system that can be imported: an OCI layout or a tar of one is."""
+
+    code = "ENVIRONMENT_REFUSED"
+
+
+class EnvironmentInUseError(ConflictError):
+    """A machine that runs has this environment. Stop it first."""
+
+    code = "ENVIRONMENT_IN_USE"
 
 
 class RestoreFailedError(StartFailedError):
@@ -163,6 +267,7 @@ START_FAILURES: dict[str, type[StartFailedError]] = {
         StartFailedError,
         CloneFailedError,
         AddressRefusedError,
+        EnvironmentMissingError,
         RestoreFailedError,
         ProcfileMissingError,
         WebLineMissingError,

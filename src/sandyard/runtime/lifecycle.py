@@ -3,17 +3,38 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from sandyard.runtime.errors import (
+    START_FAILURES,
     AttemptEndedError,
     NotRunningError,
+    OverLimitError,
     ProcfileMissingError,
     RunNotFoundError,
+    StartFailedError,
     StillRunningError,
+    SupervisorLostError,
     WebLineMissingError,
+    exited_at_once,
     start_failure,
 )
-from sandyard.runtime.model import Ended, EndReason, Running, RunState, Stopping, web_line
+from sandyard.runtime.model import (
+    Ended,
+    EndReason,
+    MachineState,
+    RunId,
+    Running,
+    RunState,
+    Starting,
+    Stopping,
+    Up,
+    web_line,
+)
+from sandyard.runtime.run_records import RunRecord
+
+State = TypeVar("State")
 
 TAIL_LINES = 20
 """So many of the last log lines are told with a failure."""
@@ -60,13 +81,45 @@ def require_started(
     return running
 
 
+def run_state(run_id: RunId, record: RunRecord, machine: MachineState | None) -> RunState | None:
+    """How a run stands, by what is recorded of it and how its machine is."""
+    begun_at, running = record.begun_at(), record.running()
+    if begun_at is None:
+        return None
+    if (failure := record.failure()) is not None:
+        code, message, at = failure
+        launched_at = record.launched_at()
+        return Ended(run_id, "not_started", at, launched_at, error_code=code, message=message)
+    if running is None or machine is None:
+        return Starting(run_id, begun_at) if running is None else None
+    if isinstance(machine, Ended):
+        return replace(machine, run_id=run_id, started_at=running.started_at)
+    if isinstance(machine, Up):
+        return replace(running, deadline_at=machine.deadline_at)
+    return Stopping(run_id, machine.since_at)
+
+
+def start_failure_of(machine: MachineState | None, log_lines: Sequence[str]) -> StartFailedError:
+    """Why a start came to nothing whose machine ended."""
+    if not isinstance(machine, Ended):
+        return SupervisorLostError()
+    if machine.error_code is not None:
+        return START_FAILURES.get(machine.error_code, StartFailedError)(machine.message)
+    if machine.reason == "exited" and machine.exit_code is not None:
+        return exited_at_once(machine.exit_code, log_lines)
+    if machine.reason in ("out_of_memory", "out_of_storage"):
+        words = machine.reason.replace("_", " ")
+        return OverLimitError(f"The program was {words} before it listened.")
+    return SupervisorLostError()
+
+
 async def wait_until(
-    is_done: Callable[[RunState | None], bool],
-    find: Callable[[], Awaitable[RunState | None]],
+    is_done: Callable[[State], bool],
+    find: Callable[[], Awaitable[State]],
     *,
     timeout_sec: float,
     poll_sec: float,
-) -> RunState | None:
+) -> State:
     """The first state that is done. Raises TimeoutError."""
     until = time.monotonic() + timeout_sec
     while not is_done(run := await find()):

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
+from sandyard.runtime.network_model import Network
 
-Kind = Literal["sandbox", "preview"]
+Kind = Literal["sandbox", "preview", "warm"]
+"""Whose a run is; one that is warm is nobody's yet."""
 EndReason = Literal[
     "stopped", "timeout", "exited", "out_of_memory", "out_of_storage", "killed", "not_started"
 ]
@@ -27,7 +29,7 @@ class RunId:
     attempt: str
 
     def __post_init__(self) -> None:
-        if self.kind not in ("sandbox", "preview"):
+        if self.kind not in get_args(Kind):
             raise InvalidRunIdError
         if not (_NAME.fullmatch(self.id) and _NAME.fullmatch(self.attempt)):
             raise InvalidRunIdError
@@ -41,6 +43,12 @@ class Repository:
     """A git repository: `https://…`, or `builtin:<name>` for one that ships with the product."""
 
     url: str
+    ref: str | None = None
+    """A branch or a tag; None is what it has by default."""
+    folder: str | None = None
+    """Where in it the program is; None is the top."""
+    token: str | None = field(default=None, repr=False)
+    """For a private one: a token, or `user:token`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +60,17 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Where the code comes from; a snapshot, if there is one, is restored instead."""
+    """Where the code comes from; a snapshot, if there is one, is restored instead. Without a
+    source there is nothing to run: the machine waits for commands."""
 
-    source: Repository | Files
+    source: Repository | Files | None
     snapshot_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    network: Network = "none"
+    root: str | None = None
+    """The environment whose root file system it has; None is the machine's own."""
+    archive_id: str | None = None
+    """The archive that its files come from, in place of those of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +100,22 @@ class Starting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """It listens. `started_at` is when its program began, which was before that."""
+    """It listens on `port` of its machine, or waits for commands. `started_at` is when its program
+    began, which was before that."""
 
     run_id: RunId
-    url: str
+    port: int
     started_at: float
+    deadline_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A machine that can be entered. `port` is what its program is told to listen on."""
+
+    run_id: RunId
+    port: int
+    created_at: float
     deadline_at: float
 
 
@@ -127,6 +152,26 @@ class Ended:
 
 
 RunState = Starting | Running | Stopping | Ended
+MachineState = Starting | Up | Stopping | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """What machine to make. Its deadline is so long from now, until it is moved."""
+
+    limits: Limits
+    lifetime_sec: float
+    snapshot_id: str | None = None
+    network: Network = "none"
+    root: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A stretch of what a program wrote, from this byte on."""
+
+    begins_at: int
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from sandyard.runtime.model import (
     Sample,
     Snapshot,
 )
+from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.session_ports import Session
 
 
 class Runtime(Protocol):
@@ -88,6 +90,31 @@ class Runtime(Protocol):
         No path leaves the workspace, whatever links the program made there. Raises
         UnsafePathError before anything is written, FilesTooLargeError and NotRunningError.
         """
+        ...
+
+    async def session(self, run_id: RunId) -> Session:
+        """Into the machine of a running program. Raises RunNotFoundError, NotRunningError."""
+        ...
+
+    async def set_network(self, run_id: RunId, network: Network) -> None:
+        """What it may reach from now on; connections beyond that are cut off. Raises
+        NotRunningError."""
+        ...
+
+    async def egress_report(self, run_id: RunId) -> EgressReport:
+        """What went out and what was refused, also of a run that has ended. Raises
+        RunNotFoundError."""
+        ...
+
+    async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
+        """Keep the files of a running program, which goes on: others can begin with them. Raises
+        NotRunningError, and what reading files raises; then nothing is kept."""
+        ...
+
+    async def list_archives(self) -> Sequence[Snapshot]: ...
+
+    async def delete_archive(self, archive_id: str) -> None:
+        """Return when it is gone, by this call or before it."""
         ...
 
     async def has_snapshot(self, snapshot_id: str) -> bool:

@@ -9,14 +9,16 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from sandyard.runtime.model import Ended, Kind, RunId, Running, Snapshot, Starting, Stopping
+from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, Snapshot
 
 _STOP = "stop"
+_TAKEN = "taken"
 # Records outlive the code that wrote them, so their names stay.
 _RUNS = "held"
 _NAMES_ON_DISK = {"run_id": "owner", "snapshot_error": "snapshot_trouble"}
@@ -29,7 +31,33 @@ class RunFolders:
     def __init__(self, root: Path) -> None:
         self._path = root / _RUNS
 
+    def of(self, run_id: RunId) -> "RunFolder":
+        return RunFolder(self.path_of(run_id))
+
     def path_of(self, run_id: RunId) -> Path:
+        """Its folder; of a run that was handed over, the one that it began in."""
+        path = self._entry(run_id)
+        return path.resolve() if path.is_symlink() else path
+
+    def hand_over(self, run_id: RunId, to: Running, limits: Limits) -> None:
+        """Let what runs under one id be found under another from now on, with this record."""
+        folder, entry = self.of(run_id), self._entry(to.run_id)
+        folder.write("begun", {"at": to.started_at, "limits": asdict(limits)}, durable=False)
+        folder.write("launched", {"at": to.started_at}, durable=False)
+        folder.write("running", to_record(asdict(to)), durable=False)
+        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        entry.symlink_to(os.path.relpath(folder.path, entry.parent))
+
+    def is_handed_over(self, run_id: RunId) -> bool:
+        """Whether what runs under this id is found under another one."""
+        running = self.of(run_id).running()
+        return (
+            running is not None
+            and running.run_id != run_id
+            and (self._entry(running.run_id).is_symlink())
+        )
+
+    def _entry(self, run_id: RunId) -> Path:
         return self._path / run_id.kind / run_id.id / run_id.attempt
 
     def run_ids(self, kind: Kind) -> list[RunId]:
@@ -38,16 +66,17 @@ class RunFolders:
         return [RunId(kind, name.name, attempt.name) for name, attempt in attempts]
 
     def remove(self, run_id: RunId) -> None:
-        path = self.path_of(run_id)
-        remove_folder(path)
-        try:
-            path.parent.rmdir()
-        except OSError:
-            return  # other attempts of the same sandbox are there
+        entry, folder = self._entry(run_id), self.path_of(run_id)
+        remove_folder(folder)
+        if entry != folder:
+            entry.unlink(missing_ok=True)
+        for path in {entry, folder}:
+            with suppress(OSError):  # other attempts of the same sandbox are there
+                path.parent.rmdir()
 
 
 class RunFolder:
-    """The records of one run. Who changes them holds the lock."""
+    """The records of one run and of its machine; `run_records.RunRecord` is what a run needs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,11 +100,27 @@ class RunFolder:
             return None
         return record
 
-    def write_launched(self) -> float:
-        """Note that the program begins now; when that is."""
-        at = time.time()
+    def begin(self, limits: Limits) -> None:
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.write("begun", {"at": time.time(), "limits": asdict(limits)})
+
+    def begun_at(self) -> float | None:
+        """Of a run of 0.1.0, when what it should be was written."""
+        found = self.read("begun")
+        return self._written_at("spec.json") or None if found is None else float(found["at"])
+
+    def limits(self) -> Limits:
+        return Limits(**(self.read("begun") or self.read("spec") or {})["limits"])
+
+    def write_failure(self, code: str, message: str, at: float) -> None:
+        self.write("failure", {"code": code, "message": message, "at": at})
+
+    def failure(self) -> tuple[str, str, float] | None:
+        found = self.read("failure")
+        return None if found is None else (found["code"], found["message"], found["at"])
+
+    def write_launched(self, at: float) -> None:
         self.write("launched", {"at": at}, durable=False)
-        return at
 
     def launched_at(self) -> float | None:
         found = self.read("launched")
@@ -88,8 +133,9 @@ class RunFolder:
         found = self.read("running")
         if found is None:
             return None
-        deadline = self.read("deadline") or {}
-        return Running(**from_record(found | deadline))
+        if (url := found.pop("url", None)) is not None:  # as 0.1.0 wrote it
+            found["port"] = urlsplit(url).port
+        return Running(**from_record(found))
 
     def write_ended(self, ended: Ended, *, final: bool = True) -> None:
         """The end; not final while its snapshot is still being taken."""
@@ -103,11 +149,17 @@ class RunFolder:
         found["snapshot"] = Snapshot(**snapshot) if snapshot else None
         return Ended(**from_record(found))
 
-    def starting_or_stopping(self, run_id: RunId) -> Starting | Stopping:
-        """What it is while it neither runs nor has ended."""
-        has_run = self.read("running") is not None
-        since_at = self._written_at("ending.json" if has_run else "spec.json", ".")
-        return Stopping(run_id, since_at) if has_run else Starting(run_id, since_at)
+    def take(self) -> bool:
+        """Whether it is ours from now on: of all that ask, one is told so."""
+        try:
+            (self.path / _TAKEN).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def taken_at(self) -> float | None:
+        """When somebody took it, if anybody did."""
+        return self._written_at(_TAKEN) or None
 
     def request_stop(self) -> None:
         (self.path / _STOP).touch()
@@ -121,24 +173,25 @@ class RunFolder:
         heartbeat.touch()
 
     def last_heartbeat_at(self) -> float:
-        return self._written_at("heartbeat", "running.json", "launched.json", "spec.json", ".")
+        """When anything was last written that shows it alive."""
+        return self._written_at("heartbeat", "running.json", "launched.json", "spec.json")
 
     def _written_at(self, *names: str) -> float:
-        """When the first of these that is there was written."""
-        for name in names:
-            try:
-                return (self.path / name).stat().st_mtime
-            except FileNotFoundError:
-                continue
-        return 0.0
+        """When the latest of these was written; 0 if there is none."""
+        files = [self.path / name for name in names]
+        return max((file.stat().st_mtime for file in files if exists(file)), default=0.0)
 
     @contextmanager
-    def lock(self) -> Iterator[int | None]:
-        """The descriptor of the lock, or None if a supervisor or another start has it.
+    def start_lock(self) -> Iterator[bool]:
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.lock("start.lock") as descriptor:
+            yield descriptor is not None
 
-        A supervisor inherits it and so holds it until its process ends.
-        """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    @contextmanager
+    def lock(self, name: str = "lock") -> Iterator[int | None]:
+        """The descriptor of the lock, or None if somebody else has it; who inherits it holds it
+        until its process ends."""
+        descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,6 +1,7 @@
 """Which repositories may be cloned, and how git is told to do it: the same wherever it runs."""
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from sandyard.runtime.errors import InvalidRepositoryError
@@ -14,8 +15,18 @@ GIT_ENVIRONMENT = {
     "GIT_LFS_SKIP_SMUDGE": "1",
     "LC_ALL": "C.UTF-8",
 }
+GIT_MISSING = (
+    "The environment has no git, which fetches repositories. Use an environment that has it."
+)
 
 _LONGEST_URL = 2000
+_LONGEST_REF = 200
+_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(?:[./][A-Za-z0-9_+-]+)*")
+_ANY_USER = "x-access-token"
+"""What hosts take beside a token that needs no name."""
+_USER, _PASSWORD = "SANDYARD_GIT_USER", "SANDYARD_GIT_TOKEN"
+_HELPER = f'!printf "username=%s\\npassword=%s\\n" "${_USER}" "${_PASSWORD}" #'
+"""Run by a shell, with a word of git's behind it."""
 _URL_TEXT = re.compile(r"[!-~]+")
 _CLONE = (
     *("clone", "--quiet", "--depth", "1", "--single-branch", "--no-tags"),
@@ -23,7 +34,6 @@ _CLONE = (
 )
 _SETTINGS = {
     "protocol.allow": "never",
-    "credential.helper": "",
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "http.followRedirects": "initial",
@@ -47,11 +57,36 @@ def check_url(url: str) -> None:
         raise InvalidRepositoryError
 
 
-def clone_command(url: str, *, protocol: str) -> list[str]:
+def check_ref(ref: str) -> None:
+    """Raises InvalidRepositoryError."""
+    if not _REF.fullmatch(ref) or len(ref) > _LONGEST_REF:
+        raise InvalidRepositoryError("A repository's ref is the name of a branch or a tag.")
+
+
+def credentials(url: str, token: str | None) -> Mapping[str, str]:
+    """The variables by which git finds the token, for this host alone: it stands in no word of a
+    command and in no file."""
+    nobody_else = {"GIT_CONFIG_KEY_0": "credential.helper", "GIT_CONFIG_VALUE_0": ""}
+    if token is None:
+        return {**nobody_else, "GIT_CONFIG_COUNT": "1"}
+    user, _, password = token.rpartition(":")
+    parts = urlsplit(url)
+    return {
+        **nobody_else,
+        _USER: user or _ANY_USER,
+        _PASSWORD: password,
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_1": f"credential.{parts.scheme}://{parts.netloc}.helper",
+        "GIT_CONFIG_VALUE_1": _HELPER,
+    }
+
+
+def clone_command(url: str, *, protocol: str, ref: str | None = None) -> list[str]:
     """Clone into the folder that it is run in, by this protocol alone."""
+    chosen = [] if ref is None else ["--branch", ref]
     settings = {**_SETTINGS, f"protocol.{protocol}.allow": "always"}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    return ["git", *options, *_CLONE, "--", url, "."]
+    return ["git", *options, *_CLONE, *chosen, "--", url, "."]
 
 
 def clone_failure(stderr: str) -> str:

@@ -4,11 +4,14 @@ import re
 from collections.abc import Mapping
 
 from sandyard.kit.errors import InvalidError
-from sandyard.runtime.errors import FilesTooLargeError
-from sandyard.runtime.model import Limits, path_parts
+from sandyard.runtime.builtin import builtin_files
+from sandyard.runtime.errors import FilesTooLargeError, InvalidRepositoryError
+from sandyard.runtime.model import Files, Limits, Program, Repository, path_parts
+from sandyard.runtime.repositories import BUILTIN, check_ref, check_url
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _ENVIRONMENT_BYTES = 65536
+_TOKEN = re.compile(r"[!-~]{1,2000}")
 
 
 def check_sizes(files: Mapping[str, bytes], limits: Limits) -> None:
@@ -17,6 +20,29 @@ def check_sizes(files: Mapping[str, bytes], limits: Limits) -> None:
         path_parts(path)
     if sum(map(len, files.values())) > limits.storage_bytes:
         raise FilesTooLargeError
+
+
+def check_program(program: Program, limits: Limits) -> None:
+    """Raises InvalidError if this can't be tried."""
+    check_environment(program.environment)
+    source = program.source
+    if isinstance(source, Files):
+        check_sizes(source.contents, limits)
+    elif source is not None and program.snapshot_id is None and source.url.startswith(BUILTIN):
+        builtin_files(source.url)
+    elif source is not None and program.snapshot_id is None:
+        check_url(source.url)
+    if isinstance(source, Repository):
+        _check_repository(source)
+
+
+def _check_repository(repository: Repository) -> None:
+    if repository.ref is not None:
+        check_ref(repository.ref)
+    if repository.folder is not None:
+        path_parts(repository.folder)
+    if repository.token is not None and not _TOKEN.fullmatch(repository.token):
+        raise InvalidRepositoryError("A repository's token is one line of visible letters.")
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.session_ports import Session
 from tests.runtimes import RUNTIMES, RuntimeHost, runtime_host
+from tests.sessions import SESSIONS, SessionHost, session_host
 
 
 @pytest.fixture(params=RUNTIMES)
@@ -18,3 +20,14 @@ async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 @pytest.fixture
 def runtime(host: RuntimeHost) -> Runtime:
     return host.connect()
+
+
+@pytest.fixture(params=SESSIONS)
+async def machine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SessionHost]:
+    async with session_host(request.param, tmp_path) as machine:
+        yield machine
+
+
+@pytest.fixture
+async def session(machine: SessionHost) -> Session:
+    return await machine.connect()

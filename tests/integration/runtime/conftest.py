@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.local.runtime import LocalRuntime
-from sandyard.runtime.local.specs import LocalPolicy
+from sandyard.runtime.local.policy import LocalPolicy
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import end_all
 
 

@@ -1,7 +1,7 @@
 """A git server on loopback over https, with the redirects and refusals that clones must survive."""
 
+import base64
 import os
-import ssl
 import subprocess
 import threading
 import time
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.certificates import Certificate, make_certificate
+
+TOKEN = "ghp-0123456789abcdefghij"
+"""Opens the repositories whose names begin with `secret`."""
 _BACKEND = ["git", "http-backend"]
 _GIT = {
     "PATH": "/usr/bin:/bin",
@@ -34,33 +38,27 @@ class GitServer:
         folder = self.folder / name
         folder.mkdir()
         for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
-        for command in (
+        self.run(
+            name,
             "git init --quiet --initial-branch=main",
             *commands,
             "git add --all",
             "git commit --quiet --message first",
-        ):
-            subprocess.run(["sh", "-c", command], cwd=folder, env=_GIT, check=True)
+        )
         return f"{self.url}/{name}/.git"
+
+    def run(self, name: str, *commands: str) -> None:
+        for command in commands:
+            subprocess.run(["sh", "-c", command], cwd=self.folder / name, env=_GIT, check=True)
 
 
 @contextmanager
-def git_server(folder: Path) -> Iterator[GitServer]:
+def git_server(folder: Path, certificate: Certificate | None = None) -> Iterator[GitServer]:
     repositories = folder / "repositories"
     repositories.mkdir()
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
-            *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"),
-            *("-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    certificate = certificate or make_certificate(folder, "IP:127.0.0.1", "DNS:localhost")
 
     class Handler(_Handler):
         root = repositories
@@ -68,12 +66,12 @@ def git_server(folder: Path) -> Iterator[GitServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.block_on_close = False  # a client that keeps its connection is not waited for
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.socket = certificate.serving().wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
         url = f"https://127.0.0.1:{server.server_address[1]}"
-        yield GitServer(url, certificate, repositories)
+        yield GitServer(url, certificate.file, repositories)
     finally:
         server.shutdown()
         server.server_close()
@@ -93,9 +91,16 @@ class _Handler(BaseHTTPRequestHandler):
         match self.path.split("/")[1]:
             case "locked":
                 self._say(401, {"WWW-Authenticate": 'Basic realm="x"'})
+            case name if name.startswith("secret") and not self._is_let_in():
+                self._say(401, {"WWW-Authenticate": 'Basic realm="x"'})
             case "private":
                 rest = self.path.removeprefix("/private")
                 self._say(302, {"Location": f"https://10.255.255.1{rest}"})
+            case "elsewhere":
+                rest = self.path.removeprefix("/elsewhere")
+                port = self.connection.getsockname()[1]
+                host = f"localhost:{port}"
+                self._say(302, {"Location": f"https://{host}{rest}"})
             case "plain":
                 self._say(302, {"Location": f"http://127.0.0.1{self.path}"})
             case "slow":
@@ -103,6 +108,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._say(404, {})
             case _:
                 self._serve(body)
+
+    def _is_let_in(self) -> bool:
+        """With a token in place of a password, whoever has it."""
+        kind, _, packed = self.headers.get("Authorization", "").partition(" ")
+        return kind == "Basic" and base64.b64decode(packed).decode().endswith(f":{TOKEN}")
 
     def _serve(self, body: bytes) -> None:
         path, _, query = self.path.partition("?")

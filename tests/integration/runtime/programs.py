@@ -2,13 +2,13 @@
 so that the system's Python can run it as an ordinary user."""
 
 import asyncio
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http.client import HTTPException
 from itertools import count
 from time import time_ns
+from typing import Protocol
 
+from sandyard.kit.errors import SandyardError
 from sandyard.runtime.model import Ended, Files, Kind, Limits, Program, RunId, Running
 from sandyard.runtime.ports import Runtime
 
@@ -50,6 +50,7 @@ class Obedient(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+http.server.ThreadingHTTPServer.request_queue_size = 128
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Obedient).serve_forever()
 """
 OBEDIENT = Program(Files({"Procfile": b"web: exec python3 app.py\n", "app.py": OBEDIENT_APP}))
@@ -84,25 +85,22 @@ async def clear(runtime: Runtime, run_id: RunId) -> None:
         await runtime.forget(run_id)
 
 
-async def fetch(url: str, body: bytes | None = None) -> bytes:
-    def ask() -> bytes:
-        with urllib.request.urlopen(url, data=body, timeout=20) as answer:  # noqa: S310
-            content: bytes = answer.read()
-            return content
+class Fetching(Runtime, Protocol):
+    """A runtime whose programs can be asked."""
 
-    return await asyncio.to_thread(ask)
+    async def fetch(self, running: Running, body: bytes | None = None) -> bytes: ...
 
 
-async def inside(running: Running, code: str) -> str:
+async def inside(runtime: Fetching, running: Running, code: str) -> str:
     """What the code prints when the obedient program runs it."""
-    return (await fetch(running.url, code.encode())).decode().strip()
+    return (await runtime.fetch(running, code.encode())).decode().strip()
 
 
-async def send(running: Running, code: str) -> None:
+async def send(runtime: Fetching, running: Running, code: str) -> None:
     """Let it run code that it may not survive."""
     try:
-        await inside(running, code)
-    except (OSError, HTTPException):
+        await inside(runtime, running, code)
+    except (OSError, SandyardError):
         return
 
 

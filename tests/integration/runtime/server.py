@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
-from sandyard.runtime.local.runtime import LocalRuntime
-from sandyard.runtime.local.specs import LocalPolicy
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.model import RunId
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, OBEDIENT
 
 
@@ -20,7 +20,7 @@ async def _serve(folder: Path, attempt: str, max_running_sec: float, isolation: 
     runtime = LocalRuntime(folder, policy)
     limits = replace(LIMITS, max_running_sec=max_running_sec)
     running = await runtime.start(RunId("sandbox", "box", attempt), OBEDIENT, limits)
-    sys.stdout.write(f"{running.url}\n")
+    sys.stdout.write(f"{running.port}\n")
     sys.stdout.flush()
     await asyncio.sleep(60)
 

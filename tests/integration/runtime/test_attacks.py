@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import sandyard
-from sandyard.runtime.local.runtime import LocalRuntime
 from tests.integration.runtime.attacks.all import ATTACKS
+from tests.integration.runtime.local import LocalRuntime
 
 _SOURCES = Path(sandyard.__file__).parent.parent
 _TESTS = Path(__file__).parent
@@ -35,7 +35,8 @@ def public_folder() -> Iterator[Path]:
         shutil.copytree(_SOURCES / "sandyard" / package, folder / "sandyard" / package)
     shutil.copy(_SOURCES / "sandyard/__init__.py", folder / "sandyard")
     (folder / "tests/integration/runtime").mkdir(parents=True)
-    shutil.copy(_TESTS / "programs.py", folder / "tests/integration/runtime")
+    for module in ("programs.py", "local.py"):
+        shutil.copy(_TESTS / module, folder / "tests/integration/runtime")
     shutil.copytree(_TESTS / "attacks", folder / "tests/integration/runtime/attacks")
     (folder / "data").mkdir()
     yield folder

@@ -14,18 +14,17 @@ import psutil
 import pytest
 
 import sandyard
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.processes import descendants, identity
 from sandyard.runtime.local.records import IsolationMode, LocalRunFolder
-from sandyard.runtime.local.runtime import LocalRuntime
-from sandyard.runtime.local.specs import LocalPolicy
 from sandyard.runtime.model import RunId, Running, Starting
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import (
     LIMITS,
     OBEDIENT,
     STATIC,
     clear,
     end_all,
-    fetch,
     inside,
     new_run_id,
     until_ended,
@@ -59,7 +58,7 @@ def killed_server(
 
 
 def supervisor_of(runtime: LocalRuntime, run_id: RunId) -> int:
-    pid = LocalRunFolder(runtime.workspace_of(run_id).parent).supervisor_pid()
+    pid = runtime.folder_of(run_id).supervisor_pid()
     assert pid is not None
     return pid
 
@@ -79,7 +78,7 @@ if os.fork() == 0:
 """
     supervisor = supervisor_of(runtime, run_id)
     before = len(descendants(supervisor))
-    await inside(running, stubborn)
+    await inside(runtime, running, stubborn)
     below = descendants(supervisor)
     assert len(below) > before
     deadline_at = time.time() + 1
@@ -119,12 +118,12 @@ async def test_a_deadline_holds_when_the_server_is_gone(
 
 async def test_a_new_server_adopts_what_runs(tmp_path: Path) -> None:
     run_id = new_run_id()
-    url = killed_server(tmp_path / "runtime", run_id, 60)
+    port = int(killed_server(tmp_path / "runtime", run_id, 60))
     runtime = LocalRuntime(tmp_path / "runtime")
     (held,) = await runtime.list_runs("sandbox")
     assert isinstance(held, Running)
-    assert (held.run_id, held.url) == (run_id, url)
-    assert await inside(held, "print(6 * 7)") == "42"
+    assert (held.run_id, held.port) == (run_id, port)
+    assert await inside(runtime, held, "print(6 * 7)") == "42"
     assert (await runtime.sample(run_id)).processes > 0
     assert await runtime.start(run_id, OBEDIENT, LIMITS) == held
     ended = await runtime.stop(run_id)
@@ -157,7 +156,9 @@ async def test_an_end_without_the_workspace_says_so_in_words(
     below = descendants(supervisor)
     os.kill(supervisor, signal.SIGKILL)
     await until_gone(below)
-    shutil.rmtree(runtime.workspace_of(run_id))
+    folder = runtime.folder_of(run_id)
+    shutil.rmtree(folder.workspace)
+    folder.image.unlink(missing_ok=True)
     ended = await until_ended(runtime, run_id)
     assert (ended.reason, ended.snapshot) == ("killed", None)
     assert ended.snapshot_error == "those since its last stop are not there"
@@ -171,10 +172,12 @@ async def test_a_killed_supervisor_takes_its_program_along(
     runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(isolation=isolation))
     run_id = new_run_id()
     running = await runtime.start(run_id, OBEDIENT, LIMITS)
-    await inside(running, "open('kept', 'w').write('yes'); import os; os.system('sleep 50 &')")
+    await inside(
+        runtime, running, "open('kept', 'w').write('yes'); import os; os.system('sleep 50 &')"
+    )
     supervisor = supervisor_of(runtime, run_id)
     below = descendants(supervisor)
-    record = LocalRunFolder(runtime.workspace_of(run_id).parent)
+    record = runtime.folder_of(run_id)
     async with asyncio.timeout(30):
         while (seen_at := record.last_heartbeat_at()) < running.started_at + 0.5:
             await asyncio.sleep(0.02)
@@ -190,7 +193,7 @@ async def test_a_killed_supervisor_takes_its_program_along(
     again = new_run_id()
     program = replace(OBEDIENT, snapshot_id=ended.snapshot.id)
     restored = await runtime.start(again, program, LIMITS)
-    assert await inside(restored, "print(open('kept').read())") == "yes"
+    assert await inside(runtime, restored, "print(open('kept').read())") == "yes"
     await end_all(runtime)
 
 
@@ -199,10 +202,10 @@ async def test_a_supervisor_that_is_killed_while_it_packs_leaves_the_true_end(
 ) -> None:
     run_id = new_run_id()
     running = await runtime.start(run_id, OBEDIENT, LIMITS)
-    await inside(running, "import os; open('large', 'wb').write(os.urandom(120 << 20))")
+    await inside(runtime, running, "import os; open('large', 'wb').write(os.urandom(120 << 20))")
     supervisor = supervisor_of(runtime, run_id)
     stopping = asyncio.create_task(runtime.stop(run_id))
-    record = LocalRunFolder(runtime.workspace_of(run_id).parent)
+    record = runtime.folder_of(run_id)
     while (ending := record.ended(final=False)) is None:
         await asyncio.sleep(0.005)
     os.kill(supervisor, signal.SIGKILL)
@@ -218,7 +221,7 @@ async def test_another_process_with_the_same_pid_is_not_taken_for_the_supervisor
     run_id = new_run_id()
     await runtime.start(run_id, STATIC, LIMITS)
     supervisor = supervisor_of(runtime, run_id)
-    record = LocalRunFolder(runtime.workspace_of(run_id).parent)
+    record = runtime.folder_of(run_id)
     os.kill(supervisor, signal.SIGKILL)
     with subprocess.Popen(["sleep", "60"]) as bystander:
         record.write("supervisor", {"pid": bystander.pid, "identity": f"{time.time()}/1"})
@@ -250,7 +253,7 @@ async def test_a_start_whose_server_died_is_closed(tmp_path: Path) -> None:
             while isinstance(held := await runtime.find(run_id), Starting):
                 await asyncio.sleep(0.02)
         if isinstance(held, Running):
-            assert await fetch(held.url) == b"at your service"
+            assert await runtime.fetch(held) == b"at your service"
         await clear(runtime, run_id)
     assert await runtime.list_runs("sandbox") == []
 

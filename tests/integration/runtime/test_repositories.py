@@ -16,16 +16,15 @@ from sandyard.runtime.errors import (
     OverLimitError,
     ProcfileMissingError,
 )
-from sandyard.runtime.local.runtime import LocalRuntime
-from sandyard.runtime.local.specs import LocalPolicy
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.model import Program, Repository
-from tests.integration.runtime.git_server import GitServer, git_server
+from tests.integration.runtime.git_server import TOKEN, GitServer, git_server
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import (
     LIMITS,
     MEGABYTE,
     OBEDIENT_APP,
     end_all,
-    fetch,
     inside,
     new_run_id,
     started,
@@ -42,14 +41,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
 
 @pytest.fixture
 def policy(server: GitServer) -> LocalPolicy:
-    return LocalPolicy(
-        allowed_networks=("127.0.0.1/32",), git_ca_file=server.ca_file, prepare_timeout_sec=20
-    )
+    return LocalPolicy(allowed_networks=("127.0.0.1/32", "::1/128"), ca_files=(server.ca_file,))
 
 
 @pytest.fixture
 async def cloning(tmp_path: Path, policy: LocalPolicy) -> AsyncIterator[LocalRuntime]:
-    runtime = LocalRuntime(tmp_path / "runtime", policy)
+    runtime = LocalRuntime(tmp_path / "runtime", policy, prepare_timeout_sec=20)
     yield runtime
     await end_all(runtime)
 
@@ -57,7 +54,76 @@ async def cloning(tmp_path: Path, policy: LocalPolicy) -> AsyncIterator[LocalRun
 async def test_a_repository_is_cloned_and_served(cloning: LocalRuntime, server: GitServer) -> None:
     url = server.add("site", {"Procfile": _PROCFILE, "index.html": b"from git"})
     async with started(cloning, Program(Repository(url))) as running:
-        assert await fetch(running.url) == b"from git"
+        assert await cloning.fetch(running) == b"from git"
+
+
+async def test_a_branch_or_a_tag_and_a_folder_of_it_are_served(
+    cloning: LocalRuntime, server: GitServer
+) -> None:
+    files = {"apps/web/Procfile": _PROCFILE, "apps/web/index.html": b"version one"}
+    url = server.add("many", files)
+    server.run(
+        "many",
+        "git tag v1",
+        "git checkout --quiet -b next",
+        "echo version two > apps/web/index.html",
+        "git commit --quiet --all --message second",
+        "git checkout --quiet main",
+    )
+    for ref, page in (("v1", b"version one"), ("next", b"version two\n")):
+        source = Repository(url, ref=ref, folder="apps/web")
+        async with started(cloning, Program(source)) as running:
+            assert await cloning.fetch(running) == page
+    with pytest.raises(CloneFailedError, match="v9"):
+        await cloning.start(new_run_id(), Program(Repository(url, ref="v9")), LIMITS)
+    with pytest.raises(ProcfileMissingError):
+        await cloning.start(new_run_id(), Program(Repository(url, folder="apps")), LIMITS)
+
+
+@pytest.mark.parametrize("token", [TOKEN, f"somebody:{TOKEN}"])
+async def test_a_private_repository_is_cloned_with_a_token_that_stays_nowhere(
+    cloning: LocalRuntime, server: GitServer, token: str
+) -> None:
+    url = server.add(f"secret-{len(token)}", {"Procfile": _PROCFILE, "index.html": b"private"})
+    program = Program(Repository(url, token=token))
+    async with started(cloning, program) as running:
+        assert await cloning.fetch(running) == b"private"
+        folder = cloning.folder_of(running.run_id).path
+        for path in folder.rglob("*"):
+            assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
+        session = await cloning.session(running.run_id)
+        told = str(
+            [await session.processes.get(each.id) for each in await session.processes.list()]
+        )
+        assert TOKEN not in told
+    assert TOKEN not in repr(program)
+
+
+async def test_without_its_token_or_with_another_it_stays_closed(
+    cloning: LocalRuntime, server: GitServer
+) -> None:
+    url = server.add("secret-closed", {"Procfile": _PROCFILE})
+    for token in (None, "wrong"):
+        with pytest.raises(CloneFailedError) as caught:
+            await cloning.start(new_run_id(), Program(Repository(url, token=token)), LIMITS)
+        assert "wrong" not in caught.value.message
+
+
+async def test_a_token_goes_to_no_other_host(cloning: LocalRuntime, server: GitServer) -> None:
+    """Not by a redirect either: 127.0.0.1 and localhost are two hosts."""
+    server.add("secret-elsewhere", {"Procfile": _PROCFILE})
+    url = f"{server.url}/elsewhere/secret-elsewhere/.git"
+    with pytest.raises(CloneFailedError, match=r"Username for 'https://localhost"):
+        await cloning.start(new_run_id(), Program(Repository(url, token=TOKEN)), LIMITS)
+
+
+@pytest.mark.parametrize(
+    "ref", ["--upload-pack=id", "a..b", "a b", "", "-x", "a/", "/a", "a.", "~"]
+)
+async def test_what_is_no_branch_is_not_even_tried(runtime: LocalRuntime, ref: str) -> None:
+    source = Repository("https://example.org/x.git", ref=ref)
+    with pytest.raises(InvalidRepositoryError):
+        await runtime.start(new_run_id(), Program(source), LIMITS)
 
 
 async def test_without_walls_it_is_cloned_through_the_same_gate(
@@ -66,7 +132,7 @@ async def test_without_walls_it_is_cloned_through_the_same_gate(
     url = server.add("plain-site", {"Procfile": _PROCFILE, "index.html": b"from git"})
     runtime = LocalRuntime(tmp_path / "runtime", replace(policy, isolation="none"))
     async with started(runtime, Program(Repository(url))) as running:
-        assert await fetch(running.url) == b"from git"
+        assert await runtime.fetch(running) == b"from git"
     strict = LocalRuntime(
         tmp_path / "strict", replace(policy, isolation="none", allowed_networks=())
     )
@@ -105,7 +171,7 @@ async def test_what_a_hostile_repository_brings_is_not_run(
         assert not trace.exists()
         for path in ("shadow", "a/.git", "b/.git", ".git/hooks", ".git/modules"):
             look = f"import os; print(os.path.exists({path!r}))"
-            assert await inside(running, look) == "False"
+            assert await inside(cloning, running, look) == "False"
 
 
 async def test_a_repository_may_not_bring_its_procfile_by_a_link(
@@ -184,7 +250,7 @@ async def test_what_can_not_be_cloned_is_told(
 async def test_a_clone_that_takes_too_long_is_given_up(
     tmp_path: Path, policy: LocalPolicy, server: GitServer
 ) -> None:
-    runtime = LocalRuntime(tmp_path / "runtime", replace(policy, prepare_timeout_sec=1))
+    runtime = LocalRuntime(tmp_path / "runtime", policy, prepare_timeout_sec=1)
     with pytest.raises(CloneFailedError, match="within 1 s"):
         await runtime.start(new_run_id(), Program(Repository(f"{server.url}/slow/x.git")), LIMITS)
 

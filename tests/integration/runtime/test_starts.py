@@ -14,12 +14,11 @@ from sandyard.runtime.errors import (
     StoppedWhileStartingError,
 )
 from sandyard.runtime.local.isolation_check import check_isolation
-from sandyard.runtime.local.runtime import LocalRuntime
 from sandyard.runtime.model import Ended, Program, Repository
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import (
     LIMITS,
     STATIC,
-    fetch,
     new_run_id,
     shell,
     started,
@@ -79,13 +78,13 @@ async def test_a_broken_snapshot_is_told(runtime: LocalRuntime, tmp_path: Path) 
 async def test_a_flood_of_output_slows_only_its_own_program(runtime: LocalRuntime) -> None:
     flood = 'yes "a long line that says nothing at all" & exec python3 -m http.server "$PORT"'
     async with started(runtime, shell(flood)) as running:
-        logs = runtime.workspace_of(running.run_id).parent / "logs"
+        logs = runtime.folder_of(running.run_id).logs
         async with asyncio.timeout(60):
             while (logs / "00000001").exists():  # until the first piece is dropped
                 await asyncio.sleep(0.05)
         assert sum(piece.stat().st_size for piece in logs.iterdir()) <= 1_048_576 + 65536
         assert len(await runtime.tail_logs(running.run_id, lines=50)) == 50
-        assert b"Procfile" in await fetch(running.url)
+        assert b"Procfile" in await runtime.fetch(running)
         ended = await runtime.stop(running.run_id)
         assert ended.reason == "stopped"
 

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from sandyard.runtime.e2b.runtime import E2bRuntime
+from sandyard.runtime.programs import ProgramRunner
+from tests.e2b_machine import MachineOptions
 from tests.e2b_machines import E2bMachines, e2b_machines
 from tests.integration.runtime.git_server import GitServer, git_server
 from tests.integration.runtime_e2b.runtimes import connect_to
@@ -21,11 +23,15 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
 async def double(tmp_path: Path, git: GitServer) -> AsyncIterator[E2bMachines]:
     folder = tmp_path / "machines"
     folder.mkdir()
-    trusted = {"GIT_SSL_CAINFO": str(git.ca_file)}
-    async with e2b_machines(folder, trusted) as double:
+    options = MachineOptions(
+        environment={"GIT_SSL_CAINFO": str(git.ca_file)},
+        readable=[git.ca_file],
+        reachable=[urlsplit(git.url).port or 443],
+    )
+    async with e2b_machines(folder, options) as double:
         yield double
 
 
 @pytest.fixture
-def runtime(double: E2bMachines, tmp_path: Path) -> E2bRuntime:
+def runtime(double: E2bMachines, tmp_path: Path) -> ProgramRunner:
     return connect_to(double, tmp_path / "runtime")

@@ -2,17 +2,19 @@
 
 import asyncio
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from sandyard.kit.e2b_backoff import Backoff
 from sandyard.kit.errors import SandyardError
+from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
-from sandyard.runtime.e2b.runtime import E2bRuntime
-from sandyard.runtime.e2b.starts import E2bPolicy
+from sandyard.runtime.e2b.machines import E2bMachines as Machines
+from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
+from sandyard.runtime.programs import ProgramPolicy, ProgramRunner
+from sandyard.runtime.records import RunFolders
 from tests.e2b_double import API_KEY
 from tests.e2b_machines import E2bMachines
 from tests.integration.runtime.programs import LIMITS, new_run_id, shell
@@ -32,7 +34,20 @@ def connect_to(
     node: str = "here",
     api_key: str = API_KEY,
     listen_timeout_sec: float = 20,
-) -> E2bRuntime:
+) -> ProgramRunner:
+    machines = machines_at(double, folder, timeouts, node=node, api_key=api_key)
+    policy = ProgramPolicy(listen_timeout_sec=listen_timeout_sec)
+    return ProgramRunner(machines, RunFolders(folder), ArchiveFolder(folder / "archives"), policy)
+
+
+def machines_at(
+    double: E2bMachines,
+    folder: Path,
+    timeouts: E2bTimeouts | None = None,
+    *,
+    node: str = "here",
+    api_key: str = API_KEY,
+) -> Machines:
     control = E2bControl(
         api_key,
         api_url=double.url,
@@ -40,11 +55,11 @@ def connect_to(
         timeouts=timeouts,
         backoff=Backoff(first_sec=0.01, longest_sec=0.05),
     )
-    return E2bRuntime(folder, control, E2bPolicy(node, listen_timeout_sec=listen_timeout_sec))
+    return Machines(folder, control, E2bPolicy(node))
 
 
 async def start(
-    runtime: E2bRuntime,
+    runtime: ProgramRunner,
     program: Program = COUNTING,
     *,
     run_id: RunId | None = None,
@@ -55,12 +70,20 @@ async def start(
 
 async def page_of(double: E2bMachines, running: Running, path: str = "/runs") -> httpx.Response:
     """As a browser would, which finds every `*.localhost` on this machine."""
-    headers = {"Host": urlsplit(running.url).netloc}
+    sandbox_id = sandbox_id_of(double, running.run_id)
+    headers = {"Host": f"{running.port}-{sandbox_id}.localhost"}
     async with httpx.AsyncClient() as client:
         return await client.get(double.url + path, headers=headers)
 
 
-async def ended(runtime: E2bRuntime, run_id: RunId, *, within_sec: float = 60) -> Ended:
+def sandbox_id_of(double: E2bMachines, run_id: RunId) -> str:
+    """E2B's id for its machine, of which nothing may be left."""
+    wanted = {"kind": run_id.kind, "id": run_id.id, "attempt": run_id.attempt}
+    found = [box for box in double.boxes if wanted.items() <= box.metadata.items()]
+    return found[0].sandbox_id if found else "none"
+
+
+async def ended(runtime: ProgramRunner, run_id: RunId, *, within_sec: float = 60) -> Ended:
     """Its end, once the runtime knows it."""
     async with asyncio.timeout(within_sec):
         while not isinstance(held := await runtime.find(run_id), Ended):
@@ -68,7 +91,7 @@ async def ended(runtime: E2bRuntime, run_id: RunId, *, within_sec: float = 60) -
     return held
 
 
-async def failure_of(runtime: E2bRuntime, program: Program, run_id: RunId) -> SandyardError:
+async def failure_of(runtime: ProgramRunner, program: Program, run_id: RunId) -> SandyardError:
     with pytest.raises(SandyardError) as raised:
         await start(runtime, program, run_id=run_id)
     return raised.value

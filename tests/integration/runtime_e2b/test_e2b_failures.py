@@ -13,10 +13,10 @@ from sandyard.runtime.e2b.errors import (
     E2bRateLimitedError,
     E2bUnavailableError,
 )
-from sandyard.runtime.e2b.runtime import E2bRuntime
 from sandyard.runtime.errors import (
     NotRunningError,
     StartFailedError,
+    SupervisorLostError,
 )
 from sandyard.runtime.model import (
     Ended,
@@ -24,8 +24,8 @@ from sandyard.runtime.model import (
     Repository,
     RunId,
     Running,
-    Stopping,
 )
+from sandyard.runtime.programs import ProgramRunner
 from tests.e2b_machines import LONGEST_SEC, E2bMachines
 from tests.integration.runtime.git_server import GitServer
 from tests.integration.runtime.programs import LIMITS, new_run_id, shell
@@ -40,7 +40,7 @@ KINDS = ("drop", "error", "unavailable", "nonsense", "rate_limited", "unauthoriz
 
 
 async def test_a_repository_that_can_not_be_used_is_told(
-    double: E2bMachines, runtime: E2bRuntime, git: GitServer
+    double: E2bMachines, runtime: ProgramRunner, git: GitServer
 ) -> None:
     urls = {
         git.add("no-procfile", {"README": b"nothing to run"}): "PROCFILE_MISSING",
@@ -53,7 +53,7 @@ async def test_a_repository_that_can_not_be_used_is_told(
 
 
 async def test_what_e2b_refuses_to_make_is_a_failed_start(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     limits = replace(LIMITS, max_running_sec=LONGEST_SEC + 1)
     with pytest.raises(StartFailedError, match="greater than 24 hours"):
@@ -62,7 +62,9 @@ async def test_what_e2b_refuses_to_make_is_a_failed_start(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_trouble_is_not_an_end(double: E2bMachines, runtime: E2bRuntime, kind: str) -> None:
+async def test_trouble_is_not_an_end(
+    double: E2bMachines, runtime: ProgramRunner, kind: str
+) -> None:
     running = await start(runtime)
     double.inject(kind)
     for call in (runtime.find, runtime.stop, runtime.sample):
@@ -77,7 +79,7 @@ async def test_trouble_is_not_an_end(double: E2bMachines, runtime: E2bRuntime, k
 
 @pytest.mark.parametrize("kind", [*KINDS, "not_found"])
 async def test_trouble_inside_is_not_an_end_while_e2b_says_that_it_runs(
-    double: E2bMachines, runtime: E2bRuntime, kind: str
+    double: E2bMachines, runtime: ProgramRunner, kind: str
 ) -> None:
     running = await start(runtime)
     for operation in ("download", "health", "run", "upload"):
@@ -97,7 +99,7 @@ async def test_trouble_inside_is_not_an_end_while_e2b_says_that_it_runs(
     ],
 )
 async def test_each_trouble_is_told_as_what_it_is(
-    double: E2bMachines, runtime: E2bRuntime, kind: str, expected: type[UnavailableError]
+    double: E2bMachines, runtime: ProgramRunner, kind: str, expected: type[UnavailableError]
 ) -> None:
     await runtime.check()
     double.inject(kind, retry_after=17 if kind == "rate_limited" else None)
@@ -120,7 +122,7 @@ async def test_of_a_create_whose_answer_was_lost_nothing_is_left_but_its_end(
     restarted = connect_to(double, tmp_path / "runtime")
     [held] = await restarted.list_runs("sandbox")
     assert isinstance(held, Ended)
-    assert (held.run_id, held.reason, held.error_code) == (run_id, "not_started", "START_FAILED")
+    assert (held.run_id, held.reason, held.error_code) == (run_id, "not_started", "SUPERVISOR_LOST")
     assert double.boxes == []
     await start(restarted, run_id=replace(run_id, attempt="next"))
     assert len(double.boxes) == 1
@@ -128,7 +130,7 @@ async def test_of_a_create_whose_answer_was_lost_nothing_is_left_but_its_end(
 
 @pytest.mark.parametrize("operation", ["upload", "run", "timeout", "get"])
 async def test_of_a_start_that_breaks_off_nothing_is_left_but_its_end(
-    double: E2bMachines, runtime: E2bRuntime, operation: str
+    double: E2bMachines, runtime: ProgramRunner, operation: str
 ) -> None:
     run_id = new_run_id()
     double.inject("error", operation)
@@ -142,7 +144,7 @@ async def test_of_a_start_that_breaks_off_nothing_is_left_but_its_end(
 
 
 async def test_a_server_that_stops_while_a_program_starts_leaves_none(
-    double: E2bMachines, runtime: E2bRuntime, tmp_path: Path
+    double: E2bMachines, runtime: ProgramRunner, tmp_path: Path
 ) -> None:
     run_id = new_run_id()
     starting = asyncio.create_task(start(runtime, shell("exec sleep 1000"), run_id=run_id))
@@ -158,7 +160,7 @@ async def test_a_server_that_stops_while_a_program_starts_leaves_none(
 
 
 async def test_a_sandbox_that_came_too_late_is_killed_and_those_of_others_are_not(
-    double: E2bMachines, runtime: E2bRuntime, tmp_path: Path
+    double: E2bMachines, runtime: ProgramRunner, tmp_path: Path
 ) -> None:
     elsewhere = connect_to(double, tmp_path / "elsewhere", node="elsewhere")
     theirs, mine = await start(elsewhere), await start(runtime)
@@ -178,14 +180,16 @@ async def test_a_sandbox_that_came_too_late_is_killed_and_those_of_others_are_no
     [("snapshot", "unavailable"), ("snapshot", "not_found"), ("delete", "unavailable")],
 )
 async def test_a_stop_that_breaks_off_is_finished_later_with_the_true_end(
-    double: E2bMachines, runtime: E2bRuntime, operation: str, kind: str
+    double: E2bMachines, runtime: ProgramRunner, operation: str, kind: str
 ) -> None:
     running = await start(runtime)
     double.inject(kind, operation, times=1)
     with pytest.raises(UnavailableError):
         await runtime.stop(running.run_id)
-    stopping = runtime._folder_of(running.run_id).state()
-    assert isinstance(stopping, Stopping)
+    double.inject("unavailable")
+    with pytest.raises(UnavailableError):
+        await runtime.find(running.run_id)
+    double.calm()
     end = await runtime.find(running.run_id)
     assert isinstance(end, Ended)
     assert end.reason == "stopped"
@@ -207,10 +211,10 @@ async def test_after_a_while_it_ends_without_a_snapshot(
 
 
 async def test_one_that_e2b_loses_at_the_start_has_failed(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     double.inject("not_found", "timeout")
-    with pytest.raises(StartFailedError, match="E2B ended its sandbox"):
+    with pytest.raises(SupervisorLostError):
         await start(runtime)
     assert double.boxes == []
 
@@ -227,7 +231,7 @@ async def test_a_wrong_key_is_told_and_nothing_is_kept_of_it(
 
 
 async def test_gone_in_the_moment_of_a_call_is_not_running(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     running = await start(runtime)
     double.inject("not_found", "metrics", times=1)

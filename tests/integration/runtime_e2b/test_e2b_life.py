@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from sandyard.runtime.e2b.errors import E2bNotMeasuredError, E2bRefusedError
-from sandyard.runtime.e2b.runtime import E2bRuntime
 from sandyard.runtime.errors import (
     ExitedAtOnceError,
     InvalidRepositoryError,
@@ -15,6 +14,7 @@ from sandyard.runtime.errors import (
     UnsafePathError,
 )
 from sandyard.runtime.model import Ended, FileChanges, Program, Repository
+from sandyard.runtime.programs import ProgramRunner
 from tests.e2b_machines import E2bMachines
 from tests.integration.runtime.git_server import GitServer
 from tests.integration.runtime.programs import LIMITS, new_run_id, shell
@@ -22,17 +22,17 @@ from tests.integration.runtime_e2b.runtimes import COUNTING, ended, page_of, sta
 
 
 async def test_a_run_is_a_sandbox_until_its_end_and_a_snapshot_after_it(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     first = await start(runtime)
     [box] = double.boxes
-    assert first.url.startswith(f"http://8080-{box.sandbox_id}.localhost:")
+    assert first.port == 8080
     assert first.deadline_at == pytest.approx(box.end_at.timestamp())
     assert LIMITS.max_running_sec <= first.deadline_at - first.started_at < 700
     assert box.metadata == {
         "kind": "sandbox",
         "node": "here",
-        "owner": first.run_id.id,
+        "id": first.run_id.id,
         "attempt": first.run_id.attempt,
     }
     end = await runtime.stop(first.run_id)
@@ -51,7 +51,7 @@ async def test_a_run_is_a_sandbox_until_its_end_and_a_snapshot_after_it(
     assert (double.snapshots, await runtime.list_snapshots()) == ({}, [])
 
 
-async def test_it_is_measured(double: E2bMachines, runtime: E2bRuntime) -> None:
+async def test_it_is_measured(double: E2bMachines, runtime: ProgramRunner) -> None:
     running = await start(runtime)
     sample = await runtime.sample(running.run_id)
     assert sample.at == pytest.approx(time.time(), abs=5)
@@ -64,7 +64,7 @@ async def test_it_is_measured(double: E2bMachines, runtime: E2bRuntime) -> None:
 
 
 async def test_at_its_deadline_it_ends_and_its_files_are_kept(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     running = await start(runtime, limits=replace(LIMITS, max_running_sec=1))
     end = await ended(runtime, running.run_id)
@@ -77,7 +77,7 @@ async def test_at_its_deadline_it_ends_and_its_files_are_kept(
     assert (await page_of(double, again)).text == "run\nrun\n"
 
 
-async def test_its_deadline_can_be_moved(double: E2bMachines, runtime: E2bRuntime) -> None:
+async def test_its_deadline_can_be_moved(double: E2bMachines, runtime: ProgramRunner) -> None:
     running = await start(runtime)
     for seconds in (6000, 600):
         moved = await runtime.extend(running.run_id, deadline_at=time.time() + seconds)
@@ -87,7 +87,7 @@ async def test_its_deadline_can_be_moved(double: E2bMachines, runtime: E2bRuntim
 
 
 async def test_one_that_e2b_has_no_more_was_killed(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     running = await start(runtime)
     assert await runtime.find(running.run_id) == running
@@ -100,7 +100,7 @@ async def test_one_that_e2b_has_no_more_was_killed(
 
 
 async def test_processes_that_left_their_parent_end_with_it(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     program = shell("setsid sleep 1000 & exec python3 -m http.server $PORT")
     running = await start(runtime, program)
@@ -110,7 +110,7 @@ async def test_processes_that_left_their_parent_end_with_it(
 
 
 async def test_a_link_in_the_way_is_refused_before_anything_is_written(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     running = await start(runtime, shell("ln -s / out; exec python3 -m http.server $PORT"))
     for path in ("../escape", "/etc/passwd", "out/tmp/escape"):
@@ -121,7 +121,7 @@ async def test_a_link_in_the_way_is_refused_before_anything_is_written(
 
 
 async def test_a_repository_is_cloned(
-    double: E2bMachines, runtime: E2bRuntime, git: GitServer
+    double: E2bMachines, runtime: ProgramRunner, git: GitServer
 ) -> None:
     url = git.add(
         "fine", {"Procfile": b"web: exec python3 -m http.server $PORT\n", "runs": b"cloned"}
@@ -131,7 +131,7 @@ async def test_a_repository_is_cloned(
 
 
 async def test_however_many_starts_there_are_one_sandbox_is_made(
-    double: E2bMachines, runtime: E2bRuntime
+    double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     run_id = new_run_id()
     await asyncio.gather(*(start(runtime, run_id=run_id) for _ in range(5)))

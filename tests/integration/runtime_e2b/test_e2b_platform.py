@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -21,7 +20,7 @@ from tests.e2b_double import API_KEY
 from tests.e2b_machines import E2bMachines
 from tests.integration.runtime.git_server import GitServer
 from tests.platforms import PlatformApi, code_of, platform_api, platform_settings
-from tests.sandboxes import act, add_sandbox, add_template, look
+from tests.sandboxes import act, add_sandbox, add_template, look, page_of
 
 AT_E2B = {"sandbox_runtime": "e2b"}
 
@@ -43,11 +42,6 @@ async def api(double: E2bMachines, tmp_path: Path) -> AsyncIterator[PlatformApi]
         yield api
 
 
-async def page_of(double: E2bMachines, url: str, path: str = "/") -> httpx.Response:
-    async with httpx.AsyncClient() as client:
-        return await client.get(double.url + path, headers={"Host": url.partition("//")[2]})
-
-
 async def run_job(api: PlatformApi, name: str) -> Any:
     [job] = [job for job in api.part.schedule if job.name.split()[0] == name]
     return await api.part.runner.run(job)
@@ -62,7 +56,7 @@ async def test_a_sandbox_lives_at_e2b_and_nothing_is_left_of_it_there(
     sandbox = await add_sandbox(api, caller, template_id=template_id)
     running = await act(api, caller, sandbox, "start")
     assert running["status"] == "running"
-    assert (await page_of(double, running["preview_url"], "/runs")).text == "run\n"
+    assert (await page_of(api, caller, running, "/runs")).text == "run\n"
     path = f"/sandboxes/{sandbox['sandbox_id']}"
     assert "run" in (await api.get(f"{path}/logs", caller))["lines"]
     assert (await run_job(api, "measure")).measured == 1
@@ -73,7 +67,7 @@ async def test_a_sandbox_lives_at_e2b_and_nothing_is_left_of_it_there(
     assert stopped["snapshot_bytes"] > 0
     assert double.boxes == []
     again = await act(api, caller, sandbox, "start")
-    assert (await page_of(double, again["preview_url"], "/runs")).text == "run\nrun\n"
+    assert (await page_of(api, caller, again, "/runs")).text == "run\nrun\n"
 
     gone = await api.call("DELETE", path, caller)
     assert gone.json()["status"] == "recycled"
@@ -119,24 +113,9 @@ async def test_a_start_whose_sandbox_was_lost_from_sight_is_closed_and_tried_aga
     assert (await run_job(api, "reconcile")).closed == 1
     lost = await look(api, caller, sandbox)
     assert lost["status"] == "stopped"
-    assert lost["status_reason"].startswith("START_FAILED")
+    assert lost["status_reason"].startswith("SUPERVISOR_LOST")
     assert double.boxes == []
     assert (await act(api, caller, sandbox, "start"))["status"] == "running"
-    assert len(double.boxes) == 1
-
-
-async def test_one_that_the_reconciler_records_first_goes_on(
-    api: PlatformApi, double: E2bMachines
-) -> None:
-    caller = await api.account()
-    sandbox = await add_sandbox(api, caller)
-    double.inject("slow", "download", seconds=3)  # what a start looks at last
-    starting = asyncio.create_task(act(api, caller, sandbox, "start"))
-    async with asyncio.timeout(60):
-        while (await run_job(api, "ends")).adopted == 0:
-            await asyncio.sleep(0.02)
-    assert (await starting)["status"] == "running"
-    assert (await look(api, caller, sandbox))["status"] == "running"
     assert len(double.boxes) == 1
 
 
@@ -147,7 +126,7 @@ async def test_previews_stay_where_they_were_set_to(api: PlatformApi, tmp_path: 
         project_id="prj-a", attempt="1", files={}, ttl=timedelta(minutes=1)
     )
     try:
-        assert made.preview_url.startswith("http://127.0.0.1:")
+        assert made.preview_url == "http://8080-prj-a.localhost/"
     finally:
         await provider.kill(made.sandbox_id)
 

@@ -25,7 +25,7 @@ from sandyard.runtime.model import Ended, RunId, Running, RunState, Starting, St
 
 RUN_ID = RunId("sandbox", "box", "1")
 STARTING = Starting(RUN_ID, since_at=1)
-RUNNING = Running(RUN_ID, "http://127.0.0.1:1", started_at=1, deadline_at=9)
+RUNNING = Running(RUN_ID, 8080, started_at=1, deadline_at=9)
 STOPPING = Stopping(RUN_ID, since_at=2)
 ENDED = Ended(RUN_ID, "stopped", ended_at=3, started_at=1)
 NOT_STARTED = Ended(RUN_ID, "not_started", ended_at=3, error_code="CLONE_FAILED", message="No.")

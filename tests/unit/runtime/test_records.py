@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 
-from sandyard.runtime.model import Ended, RunId, Running, Snapshot, Starting, Stopping
+from sandyard.runtime.model import Ended, Limits, RunId, Running, Snapshot
 from sandyard.runtime.records import RunFolder, RunFolders
 
 RUN_ID = RunId("sandbox", "box", "1")
-RUNNING = Running(RUN_ID, "http://127.0.0.1:8080", started_at=10.5, deadline_at=70.5)
+RUNNING = Running(RUN_ID, 8080, started_at=10.5, deadline_at=70.5)
+LIMITS = Limits(cpu=1, memory_bytes=2, processes=3, storage_bytes=4, max_running_sec=5)
 ENDED = Ended(
     RUN_ID,
     "exited",
@@ -47,12 +48,20 @@ def test_records_of_the_first_version_are_read(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).ended() == ENDED
 
 
-def test_records_are_written_as_in_the_first_version(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert folder.begun_at() is None
+    assert folder.running() is None
+    folder.begin(LIMITS)
+    folder.write_launched(11.5)
     folder.write_running(RUNNING)
     folder.write_ended(ENDED)
-    written = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in FIRST_VERSION}
-    assert written == FIRST_VERSION
+    folder.write_failure("NOT_LISTENING", "It did not listen.", 12.5)
+    assert folder.begun_at() is not None
+    assert folder.limits() == LIMITS
+    assert folder.launched_at() == 11.5
+    assert (folder.running(), folder.ended()) == (RUNNING, ENDED)
+    assert folder.failure() == ("NOT_LISTENING", "It did not listen.", 12.5)
 
 
 def test_an_end_with_its_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -61,22 +70,6 @@ def test_an_end_with_its_snapshot_is_read_as_it_was_written(tmp_path: Path) -> N
     folder.write_ended(ended, final=False)
     assert folder.ended() is None
     assert folder.ended(final=False) == ended
-
-
-def test_a_moved_deadline_is_part_of_what_runs(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_running(RUNNING)
-    folder.write("deadline", {"deadline_at": 99.5})
-    running = folder.running()
-    assert running is not None
-    assert running.deadline_at == 99.5
-
-
-def test_what_has_run_and_not_ended_is_stopping(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert isinstance(folder.starting_or_stopping(RUN_ID), Starting)
-    folder.write_running(RUNNING)
-    assert isinstance(folder.starting_or_stopping(RUN_ID), Stopping)
 
 
 def test_a_request_to_stop_stays(tmp_path: Path) -> None:

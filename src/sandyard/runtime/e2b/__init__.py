@@ -1,1 +1,1 @@
-"""The runtime at E2B: each program in a sandbox there, known by records here."""
+"""Machines at E2B, each a sandbox there, known by records here."""

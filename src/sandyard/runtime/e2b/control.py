@@ -8,9 +8,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 from sandyard.kit import e2b as kit
-from sandyard.kit.e2b_backoff import Backoff
+from sandyard.kit.e2b_backoff import Backoff, SandboxBackoffs
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bMissingError, translation
-from sandyard.runtime.e2b.session import Session
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxInfo, SandboxMetrics
@@ -38,7 +37,6 @@ class E2bControl:
         *,
         api_url: str | None = None,
         sandbox_url: str | None = None,
-        port: int = 8080,
         timeouts: E2bTimeouts | None = None,
         backoff: Backoff | None = None,
     ) -> None:
@@ -47,10 +45,10 @@ class E2bControl:
             self._sandboxes = kit.open_sandboxes(api_key, api_url=api_url, sandbox_url=sandbox_url)
         except ImportError as error:
             raise E2bMissingError from error
-        self.port = port
+        self.sandbox_url = sandbox_url
         self.timeouts = timeouts or E2bTimeouts()
         self._backoff = backoff or Backoff()
-        self._scheme = "http" if (sandbox_url or "").startswith("http://") else "https"
+        self.backoffs = SandboxBackoffs(self._backoff)
 
     async def check(self) -> None:
         """Return if E2B answers and takes the key."""
@@ -59,25 +57,25 @@ class E2bControl:
 
     async def create(
         self, template: str, *, lifetime_sec: float, metadata: Mapping[str, str]
-    ) -> Session:
+    ) -> "AsyncSandbox":
         """A new sandbox. The request is sent once; if its answer is lost, list by metadata.
 
         At its end it is paused, not killed: its files are still to be kept.
         """
         async with self._translated(self.timeouts.create_sec):
-            made = await self._sandboxes.create(
+            return await self._sandboxes.create(
                 template,
                 timeout=_seconds(lifetime_sec),
                 metadata=dict(metadata),
                 lifecycle={"on_timeout": "pause", "auto_resume": False},
             )
-        return self._session(made)
 
-    async def connect(self, sandbox_id: str, *, lifetime_sec: float = kit.SHORTEST_SEC) -> Session:
-        """A session into a sandbox, which lives so long at least; a paused one is resumed."""
+    async def connect(
+        self, sandbox_id: str, *, lifetime_sec: float = kit.SHORTEST_SEC
+    ) -> "AsyncSandbox":
+        """The sandbox, which lives so long at least; a paused one is resumed."""
         async with self._translated(self.timeouts.create_sec):
-            found = await self._sandboxes.connect(sandbox_id, timeout=_seconds(lifetime_sec))
-        return self._session(found)
+            return await self._sandboxes.connect(sandbox_id, timeout=_seconds(lifetime_sec))
 
     async def get(self, sandbox_id: str) -> "SandboxInfo":
         """Raises E2bGoneError."""
@@ -113,11 +111,6 @@ class E2bControl:
         async with self._translated():
             await self._sandboxes.kill(sandbox_id)
 
-    async def url(self, sandbox_id: str) -> str:
-        """Where the world reaches its program."""
-        info = await self.get(sandbox_id)
-        return kit.public_url(info, port=self.port, scheme=self._scheme)
-
     async def metrics(self, sandbox_id: str, *, since: datetime) -> "Sequence[SandboxMetrics]":
         async with self._translated():
             return await self._sandboxes.get_metrics(sandbox_id, start=since)
@@ -140,9 +133,6 @@ class E2bControl:
         """Return when it is gone, by this call or before it."""
         async with self._translated():
             await self._sandboxes.delete_snapshot(snapshot_id)
-
-    def _session(self, sandbox: "AsyncSandbox") -> Session:
-        return Session(sandbox, port=self.port, timeout_sec=self.timeouts.command_sec)
 
     def _translated(self, within_sec: float | None = None) -> AbstractAsyncContextManager[None]:
         within_sec = within_sec or self.timeouts.request_sec

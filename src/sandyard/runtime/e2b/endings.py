@@ -1,4 +1,4 @@
-"""How a program at E2B ends: its log and a snapshot are kept, then its sandbox is killed.
+"""How a machine at E2B ends: its log and a snapshot are kept, then it is killed.
 
 An end is recorded before anything is done, so that whoever comes later completes it.
 """
@@ -7,93 +7,91 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bUnavailableError
+from sandyard.runtime.e2b.machine import Connections
 from sandyard.runtime.e2b.records import E2bRunFolder, SnapshotRecords
-from sandyard.runtime.errors import StartFailedError
+from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.lifecycle import end_message
-from sandyard.runtime.model import Ended, EndReason, RunId, Running, Snapshot
+from sandyard.runtime.model import Ended, EndReason, Kind, RunId, Snapshot, Up
 
 _CLOCK_SKEW_SEC = 5
 _NOT_A_NAME = re.compile(r"[^a-z0-9-]+")
-_INTERRUPTED = "The start was interrupted: E2B or this server was unavailable. Start again."
+
+
+def metadata_of(run_id: RunId, *, node: str) -> dict[str, str]:
+    """What E2B is told about a machine."""
+    return metadata_of_kind(run_id.kind, node=node) | {"id": run_id.id, "attempt": run_id.attempt}
+
+
+def metadata_of_kind(kind: Kind, *, node: str) -> dict[str, str]:
+    """Other servers with the same key have machines of their own."""
+    return {"kind": kind, "node": node}
+
+
+def run_id_of(kind: Kind, metadata: Mapping[str, str]) -> RunId:
+    """Whose machine it is. An earlier version wrote the id as `owner`."""
+    return RunId(kind, metadata.get("id") or metadata["owner"], metadata["attempt"])
 
 
 class Endings:
-    def __init__(self, control: E2bControl, snapshots: SnapshotRecords, *, node: str) -> None:
+    def __init__(
+        self,
+        control: E2bControl,
+        connections: Connections,
+        snapshots: SnapshotRecords,
+        *,
+        node: str,
+    ) -> None:
         self._control = control
+        self._connections = connections
         self._snapshots = snapshots
         self._node = node
 
-    def metadata_of(self, run_id: RunId) -> Mapping[str, str]:
-        """The metadata of its sandbox at E2B."""
-        return self.metadata_of_kind(run_id.kind) | {"owner": run_id.id, "attempt": run_id.attempt}
-
-    def metadata_of_kind(self, kind: str) -> dict[str, str]:
-        """Other servers with the same key have sandboxes of their own."""
-        return {"kind": kind, "node": self._node}
-
     async def end(
-        self, folder: E2bRunFolder, running: Running, reason: EndReason, *, code: int | None = None
+        self, folder: E2bRunFolder, reason: EndReason, *, code: int | None = None
     ) -> Ended:
         """End what runs now."""
-        return await self._close(folder, running, reason, ended_at=time.time(), code=code)
+        return await self._close(folder, reason, ended_at=time.time(), code=code)
 
-    async def end_paused_or_gone(self, folder: E2bRunFolder, running: Running) -> Ended:
+    async def end_paused_or_gone(self, folder: E2bRunFolder, up: Up) -> Ended:
         """Record the end of what E2B has paused or lost: by its deadline, or killed."""
         now = time.time()
-        if now >= running.deadline_at - _CLOCK_SKEW_SEC:
-            ended_at = min(now, running.deadline_at)
-            return await self._close(folder, running, "timeout", ended_at=ended_at)
-        seen_at = max(running.started_at, folder.last_heartbeat_at())
-        return await self._close(folder, running, "killed", ended_at=seen_at)
-
-    async def fail_start(
-        self, folder: E2bRunFolder, error: StartFailedError | None = None
-    ) -> Ended:
-        """End a start that failed; without an error, one that was interrupted."""
-        error = error or StartFailedError(_INTERRUPTED)
-        if folder.ended(final=False) is None:
-            ended = Ended(
-                folder.run_id,
-                "not_started",
-                ended_at=time.time(),
-                started_at=folder.launched_at(),
-                error_code=error.code,
-                message=error.message,
-            )
-            await asyncio.to_thread(folder.write_ended, ended, final=False)
-        return await self.finish(folder)
+        if now >= up.deadline_at - _CLOCK_SKEW_SEC:
+            return await self._close(folder, "timeout", ended_at=min(now, up.deadline_at))
+        seen_at = max(up.created_at, folder.last_heartbeat_at())
+        return await self._close(folder, "killed", ended_at=seen_at)
 
     async def finish(self, folder: E2bRunFolder) -> Ended:
         """Complete the end that was recorded, from wherever it was interrupted."""
         ended = folder.ended(final=False)
         if ended is None:
             raise UnavailableError(reason=f"no end of {folder.run_id} was written down")
-        if ended.has_listened and not (ended.snapshot or ended.snapshot_error):
+        if folder.running() is None:
+            await self._save_log(folder)
+        elif not (ended.snapshot or ended.snapshot_error):
             ended = await self._with_snapshot(folder, ended)
             await asyncio.to_thread(folder.write_ended, ended, final=False)
-        await self._kill_sandbox(folder)
+        await self._kill(folder)
         await asyncio.to_thread(folder.write_ended, ended)
         return ended
 
     async def _close(
         self,
         folder: E2bRunFolder,
-        running: Running,
         reason: EndReason,
         *,
         ended_at: float,
         code: int | None = None,
     ) -> Ended:
         ended = Ended(
-            running.run_id,
+            folder.run_id,
             reason,
             ended_at=ended_at,
-            started_at=running.started_at,
             exit_code=code,
             message=end_message(reason, code),
         )
@@ -104,7 +102,7 @@ class Endings:
         """The end with its snapshot, or with the reason why there is none."""
         try:
             return replace(ended, snapshot=await self._take_snapshot(folder))
-        except E2bGoneError as error:
+        except (E2bGoneError, NotRunningError) as error:
             if await self._control.state(folder.sandbox_id() or "") != "gone":
                 raise E2bUnavailableError(reason="it was paused meanwhile") from error
             return replace(ended, snapshot_error="E2B has it no more")
@@ -114,26 +112,39 @@ class Endings:
             return replace(ended, snapshot_error=error.message)
 
     async def _take_snapshot(self, folder: E2bRunFolder) -> Snapshot:
-        """Only a sandbox that runs can be kept, so a paused one is resumed for it."""
+        """Only a machine that runs can be kept, so a paused one is resumed for it."""
         sandbox_id = folder.sandbox_id() or ""
-        session = await self._control.connect(
-            sandbox_id, lifetime_sec=2 * self._control.timeouts.snapshot_sec
+        lifetime_sec = 2 * self._control.timeouts.snapshot_sec
+        machine = await self._connections.resumed(
+            sandbox_id, folder.run_id, lifetime_sec=lifetime_sec
         )
-        await session.end_program(folder.run_id)  # a snapshot keeps processes too
-        await asyncio.to_thread(folder.save_log, await session.read_log())
-        size = (await session.usage()).workspace_bytes
+        await machine.end_processes()  # a snapshot keeps processes too
+        await asyncio.to_thread(folder.save_log, await machine.read_log())
+        size = (await machine.usage()).workspace_bytes
         name = _NOT_A_NAME.sub("-", str(folder.run_id).lower())
         snapshot_id = await self._control.take_snapshot(sandbox_id, name=name)
         snapshot = Snapshot(snapshot_id, size, time.time())
         self._snapshots.add(snapshot)
         return snapshot
 
-    async def _kill_sandbox(self, folder: E2bRunFolder) -> None:
-        """Kill its sandbox; after a create whose answer was lost, that one too."""
-        found = {folder.sandbox_id()}
-        if None in found:
-            listed = await self._control.list_by_metadata(self.metadata_of(folder.run_id))
-            found = {each.sandbox_id for each in listed}
-        for sandbox_id in found:
-            if sandbox_id is not None:
-                await self._control.kill(sandbox_id)
+    async def _save_log(self, folder: E2bRunFolder) -> None:
+        """What a program wrote that never listened, if it can still be had."""
+        sandbox_id = folder.sandbox_id()
+        if sandbox_id is None or folder.launched_at() is None:
+            return
+        with suppress(UnavailableError, E2bGoneError, NotRunningError):
+            machine = await self._connections.to_running(sandbox_id, folder.run_id)
+            await asyncio.to_thread(folder.save_log, await machine.read_log())
+
+    async def _kill(self, folder: E2bRunFolder) -> None:
+        """Kill the machine; after a create whose answer was lost, the one that was made."""
+        sandbox_id = folder.sandbox_id()
+        if sandbox_id is not None:
+            self._connections.drop(sandbox_id)
+            await self._control.kill(sandbox_id)
+            return
+        run_id = folder.run_id
+        of_kind = metadata_of_kind(run_id.kind, node=self._node)
+        for found in await self._control.list_by_metadata(of_kind):
+            if run_id_of(run_id.kind, found.metadata) == run_id:
+                await self._control.kill(found.sandbox_id)

@@ -1,67 +1,85 @@
-"""What is on disk about one run's sandbox at E2B, and about the snapshots that were taken."""
+"""What is on disk about one machine at E2B, and about the snapshots that were taken."""
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from sandyard.runtime.e2b.session import Log
-from sandyard.runtime.model import Limits, RunId, Running, RunState, Snapshot
+from sandyard.runtime.model import Log, MachineState, RunId, Snapshot, Starting, Stopping, Up
 from sandyard.runtime.records import RunFolder
 
+_MACHINE = "machine"
 _LOG = "log"
+_END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecord:
+    """A machine that is being made, or was: then its `sandbox_id` is E2B's for it."""
+
+    created_at: float
+    deadline_at: float
+    sandbox_id: str | None = None
 
 
 class E2bRunFolder(RunFolder):
-    """The records of one run, and what was kept of its log."""
+    """The records of one run's machine, beside those of the run, and what was kept of its log."""
 
     def __init__(self, path: Path, run_id: RunId) -> None:
         super().__init__(path)
         self.run_id = run_id
 
-    def begin(self, limits: Limits) -> None:
-        """Note that a sandbox is about to be made, before it is."""
-        self.write("spec", {"limits": asdict(limits)})
+    def write_machine(self, machine: MachineRecord) -> None:
+        self.write(_MACHINE, asdict(machine))
 
-    def limits(self) -> Limits:
-        return Limits(**(self.read("spec") or {})["limits"])
+    def machine(self) -> MachineRecord | None:
+        found = self.read(_MACHINE)
+        return None if found is None else MachineRecord(**found)
 
-    def is_begun(self) -> bool:
-        return self.read("spec") is not None
+    def drop_machine(self) -> None:
+        (self.path / f"{_MACHINE}.json").unlink()
 
-    def state(self) -> RunState | None:
+    def state(self, *, port: int) -> MachineState | None:
         """How it stood when something was last written."""
-        if not self.is_begun():
+        machine = self.machine()
+        if machine is None:
             return None
         if (ended := self.ended()) is not None:
             return ended
-        running = self.running()
-        if running is not None and self.ended(final=False) is None:
-            return running
-        return self.starting_or_stopping(self.run_id)
-
-    def write_sandbox_id(self, sandbox_id: str) -> None:
-        self.write("sandbox", {"sandbox_id": sandbox_id})
+        if self.ended(final=False) is not None:
+            return Stopping(self.run_id, self._written_at("ending.json"))
+        if machine.sandbox_id is None:
+            return Starting(self.run_id, machine.created_at)
+        return Up(self.run_id, port, machine.created_at, machine.deadline_at)
 
     def sandbox_id(self) -> str | None:
-        found = self.read("sandbox")
-        return None if found is None else str(found["sandbox_id"])
+        machine = self.machine()
+        return None if machine is None else machine.sandbox_id
 
-    def move_deadline(self, running: Running) -> None:
-        self.write("deadline", {"deadline_at": running.deadline_at})
+    def move_deadline(self, deadline_at: float) -> None:
+        if (machine := self.machine()) is not None:
+            self.write_machine(replace(machine, deadline_at=deadline_at))
+
+    def request_end(self) -> None:
+        (self.path / _END).touch()
+
+    def end_is_requested(self) -> bool:
+        return (self.path / _END).exists()
 
     def save_log(self, log: Log) -> None:
-        """Keep what the program wrote, for when its sandbox is gone."""
+        """Keep what the program wrote, for when its machine is gone."""
         begin = log.begins_at.to_bytes(8, "big")
         (self.path / _LOG).write_bytes(begin + log.content)
 
-    def saved_log(self) -> Log:
+    def saved_log(self, begin: int | None) -> Log:
         try:
             content = (self.path / _LOG).read_bytes()
         except FileNotFoundError:
-            return Log(0, b"")
-        return Log(int.from_bytes(content[:8], "big"), content[8:])
+            return Log(begin or 0, b"")
+        begins_at, content = int.from_bytes(content[:8], "big"), content[8:]
+        skipped = max(0, (begin or 0) - begins_at)
+        return Log(begins_at + skipped, content[skipped:])
 
 
 class SnapshotRecords:

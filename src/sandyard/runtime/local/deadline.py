@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from sandyard.runtime.local.records import LocalRunFolder
 
@@ -18,13 +19,18 @@ async def until_deadline(
 ) -> None:
     """Return at the deadline as it stands then, never past it but for one that is moved to
     within `POLL_SEC`; note in between that the program lives."""
-    heartbeat_at = 0.0
+    heartbeat_at = deadline_at = 0.0
     while True:
-        running, at = folder.running(), now()
-        left_sec = running.deadline_at - at if running else 0
+        at = now()
+        # What can't be read or written just now, for want of descriptors, is no end.
+        with suppress(OSError):
+            up = folder.up()
+            deadline_at = up.deadline_at if up else 0.0  # its folder was removed
+        left_sec = deadline_at - at
         if left_sec <= 0:
             return
         if abs(at - heartbeat_at) >= _HEARTBEAT_SEC:
             heartbeat_at = at
-            folder.write_heartbeat()
+            with suppress(OSError):
+                folder.write_heartbeat()
         await sleep(min(left_sec, POLL_SEC))

@@ -1,85 +1,189 @@
-"""The egress proxy, the only network a clone has: it connects to public hosts alone.
+"""The egress proxy, the only way out of a machine: tunnels by CONNECT, and plain HTTP.
 
-It resolves a name, checks the addresses and connects to one that it checked, in that order; so
-neither a redirect nor a name that changes its address in between leads anywhere else.
+It decides by the name, looks it up, checks every address and connects to one that it checked, in
+that order; so neither a redirect nor a name that changes its address in between leads anywhere
+else. A plain request has its connection to the host for itself, and one request alone: there is
+nobody whose requests could be mixed up.
 """
 
 import asyncio
-import ipaddress
-import re
-import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
+from typing import Protocol
 
+from sandyard.kit.public_addresses import may_connect, networks_of
 from sandyard.runtime.local.forward import Streams, forward
+from sandyard.runtime.local.http_heads import (
+    MOST_HEAD_BYTES,
+    BadRequestError,
+    ProxyRequest,
+    closing_answer,
+    parse_request,
+)
+from sandyard.runtime.local.lookups import Lookups
+from sandyard.runtime.network_model import PRIVATE, EgressCounter, EgressPolicy, told
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_CONNECT = re.compile(rb"CONNECT \[?([^\s\]/]{1,253})\]?:(\d{1,5}) HTTP/1\.[01]\r\n")
-_CONNECT_SEC = 10
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that is given out so far. What Python takes for global beyond it is no host of the internet:
-IPv4-compatible, site-local (fec0::/10), an operator's own NAT64 (64:ff9b:1::/48)."""
+MOST_CONNECTIONS = 256
+_HEAD_SEC = 10.0
+_CONNECT_SEC = 10.0
+_IDLE_SEC = 600.0
+
+
+class NameLookup(Protocol):
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """All that the name has now. Raises OSError."""
+        ...
 
 
 class EgressProxy:
-    """Answers CONNECT requests; remembers whether it refused an address."""
+    """Answers one connection at each call. `on_change` is called when there is news to tell, with
+    the line of a refusal that was not told before."""
 
-    def __init__(self, *, allowed_networks: Sequence[str] = ()) -> None:
-        self._allowed = [ipaddress.ip_network(network) for network in allowed_networks]
-        self.refused: str | None = None
+    def __init__(
+        self,
+        policy: EgressPolicy,
+        *,
+        counter: EgressCounter | None = None,
+        on_change: Callable[[str | None], None] = lambda _line: None,
+        lookups: NameLookup | None = None,
+        head_sec: float = _HEAD_SEC,
+    ) -> None:
+        self.policy = policy
+        self.counter = counter or EgressCounter()
+        self.private_host: str | None = None
+        """The last host that was refused because its address is private."""
+        self._on_change = on_change
+        self._head_sec = head_sec
+        self._lookups: NameLookup = lookups or Lookups()
+        self._open: dict[asyncio.Task[None], ProxyRequest | None] = {}
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._open) >= MOST_CONNECTIONS:
+            _answer(writer, 503, "too many connections at once")
+            return
+        self._open[task] = None
+        try:
+            await self._serve(reader, writer, task)
+        except OSError:
+            return  # it went away
+        finally:
+            del self._open[task]
+            writer.close()
+
+    def change(self, policy: EgressPolicy) -> None:
+        """From now on by this policy; what it does not let through is cut off."""
+        self.policy = policy
+        for task, request in self._open.items():
+            if request is not None and policy.refusal(request.host, request.port) is not None:
+                task.cancel()
+
+    def close(self) -> None:
+        for task in self._open:
+            task.cancel()
+
+    async def _serve(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> None:
+        try:
+            request = self._open[task] = await self._read(reader)
+            far = await self._connect(request)
+        except BadRequestError as error:
+            _answer(writer, error.status, str(error))
+        else:
+            await self._forward((reader, writer), far, request)
+
+    async def _read(self, reader: asyncio.StreamReader) -> ProxyRequest:
+        try:
+            async with asyncio.timeout(self._head_sec):
+                return await _read_request(reader)
+        except TimeoutError:
+            raise BadRequestError("the request did not come in time", 408) from None
+
+    async def _forward(self, near: Streams, far: Streams, request: ProxyRequest) -> None:
+        self.counter.connections += 1
+        if request.head is None:
+            near[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            far[1].write(request.head)
+            self._sent(len(request.head))
+        try:
+            await forward(
+                near,
+                far,
+                idle_sec=_IDLE_SEC,
+                on_sent=self._sent,
+                on_received=self._received,
+                request_bytes=None if request.head is None else request.body_bytes,
+                change_head=closing_answer,
+            )
+        finally:
+            self._on_change(None)
+
+    async def _connect(self, request: ProxyRequest) -> Streams:
+        """Raises BadRequestError: it is refused, or can't be reached."""
+        host, port = request.host, request.port
+        if (reason := self.policy.refusal(host, port)) is not None:
+            raise self._refused(request, reason)
         try:
             async with asyncio.timeout(_CONNECT_SEC):
-                request = await reader.readuntil(b"\r\n\r\n")
-                found = _CONNECT.match(request)
-                far = (
-                    await self._connect(found[1].decode("ascii"), int(found[2])) if found else None
-                )
-        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
-            far = None
-        except asyncio.LimitOverrunError:
-            far = None
-        if far is None:
-            writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
-            writer.close()
-            return
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await forward((reader, writer), far)
+                addresses = await self._lookups.addresses(host, port)
+            allowed = networks_of(self.policy.allowed_networks)
+            if all(may_connect(address, allowed=allowed) for address in addresses):
+                return await _connect_to_first(addresses, port)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "it took too long"
+            raise BadRequestError(f"{host} could not be reached: {reason}", 502) from error
+        self.private_host = host
+        raise self._refused(request, PRIVATE)
 
-    async def _connect(self, host: str, port: int) -> Streams | None:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [str(entry[4][0]).split("%")[0] for entry in found]
-        if not all(is_public(address, allowed=self._allowed) for address in addresses):
-            self.refused = host
-            return None
-        return await asyncio.open_connection(addresses[0], port)
+    def _refused(self, request: ProxyRequest, reason: str) -> BadRequestError:
+        host, port = request.host, request.port
+        is_new = self.counter.refuse(host, port, reason, at=time.time())
+        self._on_change(told(host, reason) if is_new else None)
+        return BadRequestError(told(host, reason), 403)
+
+    def _sent(self, length: int) -> None:
+        self.counter.bytes_sent += length
+
+    def _received(self, length: int) -> None:
+        self.counter.bytes_received += length
 
 
-def is_public(text: str, *, allowed: Sequence[Network] = ()) -> bool:
-    """Whether the address is one that anybody on the internet may reach, or is allowed by name."""
-    address: Address = ipaddress.ip_address(text)
-    if any(address in network for network in allowed if network.version == address.version):
-        return True
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = _inner(address)
-        if inner is not None:
-            return is_public(str(inner), allowed=allowed)
-        if address not in _GLOBAL_UNICAST:
-            return False
-    return address.is_global and not address.is_multicast
+async def _read_request(reader: asyncio.StreamReader) -> ProxyRequest:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        raise BadRequestError("the request broke off") from None
+    except asyncio.LimitOverrunError:
+        raise BadRequestError("the head of the request is too large", 431) from None
+    if len(head) > MOST_HEAD_BYTES:
+        raise BadRequestError("the head of the request is too large", 431)
+    return parse_request(head)
 
 
-def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address.sixtofour is not None:
-        return address.sixtofour
-    if address.teredo is not None:
-        return address.teredo[1]
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return None
+async def _connect_to_first(addresses: list[str], port: int) -> Streams:
+    """The first that answers, at the addresses that were checked: nothing is looked up again."""
+    failure: OSError | TimeoutError = OSError("it has no address")
+    for address in addresses:
+        try:
+            async with asyncio.timeout(_CONNECT_SEC):
+                return await asyncio.open_connection(address, port)
+        except (OSError, TimeoutError) as error:
+            failure = error
+    raise failure
+
+
+def _answer(writer: asyncio.StreamWriter, status: int, message: str) -> None:
+    """The reason stands in the first line too: that is what pip, npm and curl show."""
+    plain = "".join(letter if " " <= letter <= "~" else "?" for letter in message)
+    body = f"{plain}\n".encode()
+    head = (
+        f"HTTP/1.1 {status} {plain}\r\nContent-Type: text/plain\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    writer.close()

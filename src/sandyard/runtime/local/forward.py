@@ -1,68 +1,79 @@
-"""Forwards connections from one socket to another, outside the sandbox and for its clones.
-
-A copy runs in isolation while a repository is cloned, so this knows only the standard library.
-"""
-
-from __future__ import annotations
+"""Copies bytes between two connections."""
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Callable
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Connect = Callable[[], Awaitable[Streams]]
 _CHUNK_BYTES = 64 * 1024
+_INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d ")
 
 
-async def forward(near: Streams, far: Streams) -> None:
-    """Copy bytes both ways until both sides have closed."""
-    copies = [asyncio.ensure_future(_copy(near[0], far[1]))]
-    copies.append(asyncio.ensure_future(_copy(far[0], near[1])))
+async def forward(
+    near: Streams,
+    far: Streams,
+    *,
+    idle_sec: float,
+    on_sent: Callable[[int], None],
+    on_received: Callable[[int], None],
+    request_bytes: int | None = None,
+    change_head: Callable[[bytes], bytes] = bytes,
+) -> None:
+    """Copy bytes both ways until both sides have closed, or nothing came for so long. With
+    `request_bytes`, no more than that is sent to the far side, and its answer, whose head is
+    changed, ends it."""
+    out = asyncio.ensure_future(_copy(near[0], far[1], idle_sec, on_sent, request_bytes))
+    if request_bytes is None:
+        back = asyncio.ensure_future(_copy(far[0], near[1], idle_sec, on_received, None))
+    else:
+        back = asyncio.ensure_future(
+            _copy_answer(far[0], near[1], idle_sec, on_received, change_head)
+        )
     try:
-        await asyncio.gather(*copies)
-    except OSError:
+        await (asyncio.gather(out, back) if request_bytes is None else back)
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         pass  # one side is gone, and so is the connection
     finally:
-        for copy in copies:
-            copy.cancel()
+        out.cancel()
+        back.cancel()
+        await asyncio.gather(out, back, return_exceptions=True)
         near[1].close()
         far[1].close()
 
 
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while chunk := await source.read(_CHUNK_BYTES):
-        sink.write(chunk)
-        await sink.drain()
-    if sink.can_write_eof():
+async def _copy_answer(
+    source: asyncio.StreamReader,
+    sink: asyncio.StreamWriter,
+    idle_sec: float,
+    on_bytes: Callable[[int], None],
+    change_head: Callable[[bytes], bytes],
+) -> None:
+    is_over = False
+    while not is_over:
+        async with asyncio.timeout(idle_sec):
+            head = await source.readuntil(b"\r\n\r\n")
+        on_bytes(len(head))
+        is_over = not _INTERIM.match(head)
+        sink.write(change_head(head) if is_over else head)
+    await _copy(source, sink, idle_sec, on_bytes, None)
+
+
+async def _copy(
+    source: asyncio.StreamReader,
+    sink: asyncio.StreamWriter,
+    idle_sec: float,
+    on_bytes: Callable[[int], None],
+    most: int | None,
+) -> None:
+    left = most
+    while left is None or left > 0:
+        async with asyncio.timeout(idle_sec):
+            chunk = await source.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
+            if not chunk:
+                break
+            sink.write(chunk)
+            on_bytes(len(chunk))
+            await sink.drain()
+        left = None if left is None else left - len(chunk)
+    if most is None and sink.can_write_eof():
         sink.write_eof()
-
-
-class Forwarder:
-    """Forwards each connection it accepts; those beyond `limit` wait."""
-
-    def __init__(self, connect: Connect, *, limit: int) -> None:
-        self._connect = connect
-        self._slots = asyncio.Semaphore(limit)
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with self._slots:
-            try:
-                far = await self._connect()
-            except OSError:
-                writer.close()
-                return
-            await forward((reader, writer), far)
-
-
-async def run_behind_proxy(proxy_socket: str, port: int, command: list[str]) -> int:
-    """Run a command with the proxy behind this socket on `port`, its only egress."""
-    forwarder = Forwarder(lambda: asyncio.open_unix_connection(proxy_socket), limit=16)
-    server = await asyncio.start_server(forwarder, "127.0.0.1", port)
-    process = await asyncio.create_subprocess_exec(*command)
-    code = await process.wait()
-    server.close()
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(run_behind_proxy(sys.argv[1], int(sys.argv[2]), sys.argv[3:])))

@@ -41,18 +41,6 @@ class Isolation(Protocol):
         """The workspace as a command inside sees it."""
         ...
 
-    @property
-    def tools(self) -> str:
-        """Where `launch.py`, `relay.py` and `forward.py` are for a command inside."""
-        ...
-
-    @property
-    def python(self) -> str: ...
-
-    def path_inside(self, source: Path, *, at: str) -> str:
-        """The path of a source for a command to which it was added `at` a path."""
-        ...
-
     def wrap(
         self,
         command: Sequence[str],
@@ -70,18 +58,10 @@ class NoIsolation:
     """SANDBOX_ISOLATION=none: a command runs as the server's own user and sees what that sees."""
 
     workspace: Path
-    python: str
 
     @property
     def folder(self) -> str:
         return str(self.workspace)
-
-    @property
-    def tools(self) -> str:
-        return str(Path(__file__).parent)
-
-    def path_inside(self, source: Path, *, at: str) -> str:  # noqa: ARG002 - nothing is moved
-        return str(source)
 
     def wrap(
         self,

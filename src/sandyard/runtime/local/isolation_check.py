@@ -1,11 +1,10 @@
 """Whether this machine can isolate programs as was asked for."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from sandyard.runtime.errors import IsolationMissingError
-from sandyard.runtime.local.jail import Jail, bubblewrap, system_python
+from sandyard.runtime.local.jail import Jail, bubblewrap
 from sandyard.runtime.local.records import IsolationMode
 
 _PROBE_SEC = 10
@@ -18,7 +17,7 @@ def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
     if bubblewrap() is None:
         raise IsolationMissingError
     # Any folder that everybody may enter will do as a workspace.
-    jail = Jail(Path("/usr"), python_for(mode), 4096, 4096, uid=uid)
+    jail = Jail(Path("/usr"), 4096, 4096, uid=uid)
     probe = jail.wrap(["/bin/true"], environment={})
     try:
         done = subprocess.run(  # noqa: S603
@@ -44,15 +43,3 @@ def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
             "SANDBOX_ISOLATION=none.",
             reason=stderr,
         )
-
-
-def python_for(mode: IsolationMode) -> str:
-    """The Python that runs the relay beside the program."""
-    if mode == "none":
-        return sys.executable
-    python = system_python()
-    if python is None:
-        raise IsolationMissingError(
-            "The sandbox needs a Python under /usr: install python3, or set SANDBOX_ISOLATION=none."
-        )
-    return python

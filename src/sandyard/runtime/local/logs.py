@@ -1,10 +1,10 @@
 """What a program writes, in numbered pieces of which only the last few are kept."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from sandyard.runtime.model import log_line
+from sandyard.runtime.model import Log
+from sandyard.runtime.records import entries
 
 _PIECES = 4
 
@@ -15,7 +15,7 @@ class LogWriter:
     def __init__(self, folder: Path, *, limit_bytes: int, bytes_per_sec: int = 1_000_000) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
-        self._piece_bytes = max(1, limit_bytes // _PIECES)
+        self._piece_bytes = _piece_bytes(limit_bytes)
         self._bytes_per_sec = bytes_per_sec
         self._number = 0
         self._open_next()
@@ -25,10 +25,10 @@ class LogWriter:
         """Append; say for how long to read nothing more, so that the rate holds."""
         pause = self._pace(len(content))
         while content:
-            room = self._piece_bytes - self._written
-            self._file.write(content[:room])
-            self._written += len(content[:room])
-            content = content[room:]
+            left = self._piece_bytes - self._written
+            self._file.write(content[:left])
+            self._written += len(content[:left])
+            content = content[left:]
             if self._written >= self._piece_bytes:
                 self._file.close()
                 self._open_next()
@@ -52,43 +52,25 @@ class LogWriter:
             (self._folder / f"{self._number - _PIECES:08}").unlink(missing_ok=True)
 
 
-class LogReader:
-    """Reads on from where it was; pieces that were dropped meanwhile are passed over."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._number = 0
-        self._offset = 0
-        self._rest = b""
-
-    def lines(self, *, all_written: bool = False) -> Iterator[str]:
-        """The lines that were completed since; the last, unfinished one when all is written."""
-        for piece in self._pieces():
-            number = int(piece.name)
-            offset = self._offset if number == self._number else 0
-            try:
-                with piece.open("rb") as file:
-                    file.seek(offset)
-                    content = file.read()
-            except FileNotFoundError:
-                continue
-            if number > self._number + 1 and self._number:
-                self._rest = b""
-            self._number, self._offset = number, offset + len(content)
-            *whole, self._rest = (self._rest + content).split(b"\n")
-            yield from map(log_line, whole)
-        if all_written and self._rest:
-            yield log_line(self._rest)
-            self._rest = b""
-
-    def _pieces(self) -> list[Path]:
-        if not self._folder.is_dir():
-            return []
-        return sorted(piece for piece in self._folder.iterdir() if int(piece.name) >= self._number)
+def read(folder: Path, begin: int | None, *, limit_bytes: int) -> Log:
+    """What is kept from this byte on; with None, all of it."""
+    piece_bytes = _piece_bytes(limit_bytes)
+    found = Log(begin or 0, b"")
+    for piece in entries(folder):
+        piece_begin = (int(piece.name) - 1) * piece_bytes
+        first = max(found.begins_at + len(found.content), piece_begin)
+        try:
+            with piece.open("rb") as file:
+                file.seek(first - piece_begin)
+                content = file.read()
+        except FileNotFoundError:
+            continue  # it was dropped in this moment
+        if first > found.begins_at + len(found.content):
+            found = Log(first, content)  # what came before is not kept any more
+        else:
+            found = Log(found.begins_at, found.content + content)
+    return found
 
 
-def tail(folder: Path, lines: int) -> list[str]:
-    """The last lines, oldest first."""
-    if lines <= 0:
-        return []
-    return list(LogReader(folder).lines(all_written=True))[-lines:]
+def _piece_bytes(limit_bytes: int) -> int:
+    return max(1, limit_bytes // _PIECES)

@@ -8,8 +8,8 @@ from functools import cache
 from sandyard.runtime.errors import IsolationMissingError
 from sandyard.runtime.local.isolation import PATH
 from sandyard.runtime.local.isolation_check import check_isolation
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import IsolationMode
-from sandyard.runtime.local.specs import LocalPolicy
 
 
 def missing_for_sandboxes(mode: IsolationMode) -> Sequence[str]:

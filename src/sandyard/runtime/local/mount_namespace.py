@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _CLONE_NEWNS = 0x00020000
-_NO_SUID_DEV_EXEC = 2 | 4 | 8
+NO_SUID, NO_DEV, _NO_EXEC = 2, 4, 8
 _BIND = 4096
+_DETACH = 2
 _SLAVE_ALL_BELOW = 0x80000 | 0x4000
 _MOUNT_POINTS = ("/media", "/mnt", "/srv", "/opt", "/home")
 
@@ -29,8 +30,9 @@ class MountNamespace:
         )
         self._bound: dict[Path, Path] = {}
         self._call("unshare", _CLONE_NEWNS)
-        self._mount(None, Path("/"), None, _SLAVE_ALL_BELOW)
-        self._mount("tmpfs", self._root, "tmpfs", _NO_SUID_DEV_EXEC, "mode=755,size=64k")
+        self.mount(None, Path("/"), None, _SLAVE_ALL_BELOW)
+        flags = NO_SUID | NO_DEV | _NO_EXEC
+        self.mount("tmpfs", self._root, "tmpfs", flags, "mode=755,size=64k,nr_inodes=64")
 
     def bind(self, source: Path) -> Path:
         """Another path to the source, one that everybody may walk."""
@@ -41,10 +43,13 @@ class MountNamespace:
             bound.mkdir()
         else:
             bound.touch()
-        self._mount(str(source), bound, None, _BIND)
+        self.mount(str(source), bound, None, _BIND)
         return bound
 
-    def _mount(
+    def unmount(self, target: Path) -> None:
+        self._call("umount2", str(target).encode(), _DETACH)
+
+    def mount(
         self, source: str | None, target: Path, kind: str | None, flags: int, data: str = ""
     ) -> None:
         words = [None if word is None else word.encode() for word in (source, str(target), kind)]

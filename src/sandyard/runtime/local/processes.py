@@ -8,32 +8,12 @@ import os
 import signal
 import time
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 HAS_PROC = (_PROC / "self/stat").exists()
-_MAPS_READ_AT_MOST = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of a process tree; pages that several share are counted once."""
-
-    private: int
-    mapped_files: int
-    """Clean copies of files, which the kernel takes back when it needs them."""
-    shared: int
-    """Shared with no file behind them, touched or only reserved."""
-
-    @property
-    def total(self) -> int:
-        return self.private + self.mapped_files + self.shared
-
-    @property
-    def held(self) -> int:
-        """What the kernel can't take back."""
-        return self.private + self.shared
+GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
+"""What /proc says of processes that have ended. Anything else means that it could not be read."""
 
 
 def identity(pid: int) -> str | None:
@@ -43,7 +23,7 @@ def identity(pid: int) -> str | None:
 
         return processes_psutil.identity(pid)
     fields = _stat(pid)
-    if fields is None or fields[0] in "ZX":
+    if fields is None or (fields[0] in "ZX" and living_thread(pid) is None):
         return None
     return f"{_boot_id()}/{fields[19]}"
 
@@ -112,51 +92,38 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 def resident_bytes(pids: Iterable[int]) -> int:
     """A quick upper bound of what these hold: shared pages count for each that sees them."""
-    return sum(pages for _, pages in _statm(pids)) * os.sysconf("SC_PAGE_SIZE")
-
-
-def reserved_bytes(pids: Iterable[int]) -> int:
-    """The address space of these: what they might hold unseen."""
-    return sum(pages for pages, _ in _statm(pids)) * os.sysconf("SC_PAGE_SIZE")
-
-
-def used_bytes(memory_folders: Iterable[str]) -> int:
-    """What is in these folders, each an in-memory file system of its own."""
-    return sum(map(_used_bytes, memory_folders))
-
-
-def capacity_bytes(folder: str) -> int:
-    """The size of the file system that the folder is on."""
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return 0
-    return found.f_blocks * found.f_frsize
-
-
-def memory(pids: Iterable[int], *, memory_folders: Iterable[str] = ()) -> Memory:
-    """What these processes and folders hold, exactly."""
-    pids = list(pids)
     if not HAS_PROC:
         from sandyard.runtime.local import processes_psutil
 
-        return Memory(processes_psutil.resident_bytes(pids), 0, 0)
-    private = mapped_files = shared = 0
-    for pid in pids:
-        rollup = _rollup(pid)
-        private += rollup.get("Pss_Anon", 0)
-        mapped_files += rollup.get("Pss_File", 0)
-        shared += rollup.get("Pss_Shmem", 0)
-    # A page that was touched and unmapped from the tables is still there but in no process's sum.
-    unseen = _reserved_shared_bytes(pids) + used_bytes(memory_folders)
-    return Memory(private, mapped_files, max(shared, unseen))
+        return processes_psutil.resident_bytes(list(pids))
+    return sum(map(_resident_pages, pids)) * os.sysconf("SC_PAGE_SIZE")
+
+
+def living_thread(pid: int) -> Path | None:
+    """Where /proc tells of the process: under the number of its first thread, or, once that one
+    has ended, of another that lives. None if none does."""
+    for thread in _threads(pid):
+        fields = _stat(int(thread))
+        if fields is not None and fields[0] not in "ZX":
+            return _PROC / thread
+    return None
+
+
+def threads(pid: int) -> list[Path]:
+    """Where /proc tells of each thread: they may have different files open."""
+    return [_PROC / thread for thread in _threads(pid)]
+
+
+def map_file(span: str) -> str:
+    """The name in map_files of a mapping that /proc tells of in maps: without leading zeros."""
+    return "-".join(f"{int(edge, 16):x}" for edge in span.split("-"))
 
 
 def _stat(pid: int) -> list[str] | None:
     """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
+    except GONE:
         return None
     return text[text.rindex(")") + 2 :].split()
 
@@ -167,61 +134,32 @@ def _boot_id() -> str:
 
 def _children(pid: int) -> Iterator[int]:
     try:
-        threads = list((_PROC / str(pid) / "task").iterdir())
-    except OSError:
+        found = list((_PROC / str(pid) / "task").iterdir())
+    except GONE:
         return
-    for thread in threads:
+    for thread in found:
         try:
             listed = (thread / "children").read_text()
-        except OSError:
+        except GONE:
             continue
         yield from map(int, listed.split())
 
 
-def _statm(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    if not HAS_PROC:
-        from sandyard.runtime.local import processes_psutil
-
-        pages = processes_psutil.resident_bytes(list(pids)) // os.sysconf("SC_PAGE_SIZE")
-        yield pages, pages
+def _threads(pid: int) -> Iterator[str]:
+    yield str(pid)
+    try:
+        listed = list((_PROC / str(pid) / "task").iterdir())
+    except GONE:
         return
-    for pid in pids:
+    yield from (thread.name for thread in listed if thread.name != str(pid))
+
+
+def _resident_pages(pid: int) -> int:
+    for thread in _threads(pid):
         try:
-            size, resident, *_ = (_PROC / str(pid) / "statm").read_text().split()
-        except (OSError, ValueError):
+            size, resident, *_ = (_PROC / thread / "statm").read_text().split()
+        except GONE:
             continue
-        yield int(size), int(resident)
-
-
-def _rollup(pid: int) -> dict[str, int]:
-    try:
-        lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
-    except OSError:
-        return {}
-    named = (line.split() for line in lines)
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in named if len(words) > 1}
-
-
-def _reserved_shared_bytes(pids: Iterable[int]) -> int:
-    """Sizes of shared mappings with no file behind them, each counted once."""
-    sizes: dict[str, int] = {}
-    for pid in pids:
-        try:
-            with (_PROC / str(pid) / "maps").open(errors="replace") as file:
-                lines = file.read(_MAPS_READ_AT_MOST).splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            if line.endswith("/dev/zero (deleted)"):
-                span, _, _, _, inode, *_ = line.split()
-                begin, end = (int(edge, 16) for edge in span.split("-"))
-                sizes[inode] = max(sizes.get(inode, 0), end - begin)
-    return sum(sizes.values())
-
-
-def _used_bytes(path: str) -> int:
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return 0
-    return (found.f_blocks - found.f_bfree) * found.f_frsize
+        if size != "0":
+            return int(resident)
+    return 0

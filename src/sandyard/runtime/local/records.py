@@ -1,15 +1,18 @@
 """What server and supervisor share on disk: the supervisor writes, the server reads."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 from sandyard.runtime.local import processes
-from sandyard.runtime.model import Limits, RunId
+from sandyard.runtime.model import Limits, RunId, Up
+from sandyard.runtime.network_model import EgressReport, Network, Refusal
 from sandyard.runtime.records import RunFolder, from_record, to_record
 
 IsolationMode = Literal["bubblewrap", "none"]
+VolumeKind = Literal["image", "tmpfs", "folder"]
+"""Where a workspace's files lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +22,35 @@ class Spec:
     run_id: RunId
     limits: Limits
     isolation: IsolationMode
-    repository_url: str | None
-    template: str | None
-    """The folder of the built-in template, if the repository is one."""
     restore_from: str | None
     snapshot_to: str
-    environment: dict[str, str]
     uid: int | None
     """The uid of this sandbox alone; None if the server is not root."""
-    python: str
     allowed_networks: list[str]
-    git_ca_file: str | None
     prepare_timeout_sec: float
-    listen_timeout_sec: float
     snapshot_timeout_sec: float
     log_bytes: int
+    # What 0.1.0 did not write: the end of its machines may still have to be recorded.
+    port: int = 0
+    """What the program is told to listen on."""
+    lifetime_sec: float = 0
+    ca_file: str | None = None
+    kernels: str | None = None
+    network: Network = "none"
+    allowed_hosts: list[str] = field(default_factory=list)
+    """What `packages` reaches."""
+    egress_networks: list[str] = field(default_factory=list)
+    """Private networks that the machine may reach all the same."""
+    files: dict[str, str] = field(default_factory=dict)
+    """What it finds inside besides the system, by path."""
+    folders: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """The variables of all its processes."""
+    root: str | None = None
+    """Its root file system; None is this machine's own /usr."""
+    volume: VolumeKind = "folder"
+    cgroup_root: str | None = None
 
 
 class LocalRunFolder(RunFolder):
@@ -42,6 +59,7 @@ class LocalRunFolder(RunFolder):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.workspace = path / "workspace"
+        self.image = path / "workspace.img"
         self.logs = path / "logs"
 
     def write_spec(self, spec: Spec) -> None:
@@ -52,7 +70,33 @@ class LocalRunFolder(RunFolder):
         if found is None:
             return None
         found["limits"] = Limits(**found["limits"])
-        return Spec(**from_record(found))
+        known = {each.name for each in fields(Spec)}
+        record = from_record(found)
+        return Spec(**{name: value for name, value in record.items() if name in known})
+
+    def write_up(self, up: Up) -> None:
+        self.write("up", to_record(asdict(up)), durable=False)
+
+    def up(self) -> Up | None:
+        """The machine since it could be entered, with the deadline as it stands now."""
+        moved = self.read("deadline") or {}
+        if (found := self.read("up")) is not None:
+            return Up(**from_record(found | moved))
+        if self.read("begun") is not None or (running := self.running()) is None:
+            return None
+        # Of 0.1.0: it runs to its end, and can be entered after its next start.
+        deadline_at = moved.get("deadline_at", running.deadline_at)
+        return Up(running.run_id, running.port, running.started_at, deadline_at)
+
+    def write_deadline(self, at: float) -> None:
+        self.write("deadline", {"deadline_at": at})
+
+    def egress(self) -> EgressReport | None:
+        found = self.read("egress")
+        if found is None:
+            return None
+        refusals = [Refusal(**each) for each in found.pop("refusals")]
+        return EgressReport(**found, refusals=refusals)
 
     def write_supervisor(self) -> None:
         """Say which process supervises: this one."""

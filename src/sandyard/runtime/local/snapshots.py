@@ -4,12 +4,16 @@ Names, links and pipes that a hostile program left behind mean nothing outside: 
 the program saw, with the rights that the program had over its own files.
 """
 
+import errno
 import os
+import shlex
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandyard.runtime.local.isolation import Isolation
-from sandyard.runtime.local.spawn import run
+from sandyard.runtime.local.spawn import kill_tree, run, spawn
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.records import entries, sync_folder
 
@@ -17,7 +21,9 @@ _SUFFIX = ".snapshot"
 _TAR = "/bin/tar" if Path("/bin/tar").exists() else "/usr/bin/tar"
 # A program may have taken away its own right to read a file.
 _READS_ITS_OWN = ("CAP_DAC_OVERRIDE",)
-_SPARSE = ("--sparse",) if sys.platform == "linux" else ()
+_IS_LINUX = sys.platform == "linux"
+_SPARSE = ("--sparse",) if _IS_LINUX else ()
+_ATTRIBUTES = ("--xattrs", "--xattrs-include=user.*") if _IS_LINUX else ()
 _CHANGED_WHILE_READ = 1
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -59,7 +65,8 @@ def find_snapshot(path: Path) -> Snapshot | None:
 async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec: float) -> Snapshot:
     """Pack the workspace; the snapshot is there as a whole or not at all."""
     blocks = 2 * limit_bytes // 512 + 2048  # it may have gone over its limit, and ended by that
-    tar = " ".join((_TAR, *_SPARSE, "-cf", "-", f"--use-compress-program='{_compressor()}'", "."))
+    words = (_TAR, *_SPARSE, *_ATTRIBUTES, "-cf", "-", f"--use-compress-program={_compressor()}")
+    tar = shlex.join((*words, "."))
     pack = f"ulimit -f {blocks}; exec {tar}"
     draft = to.with_suffix(".new")
     wrapped = isolation.wrap(["/bin/sh", "-c", pack], environment={}, capabilities=_READS_ITS_OWN)
@@ -81,21 +88,50 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
     return snapshot
 
 
-async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> None:
-    """Unpack into the empty workspace."""
+async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> bool:
+    """Unpack into the empty workspace. False if it has paths that are too long for tar, which
+    `unpacked` is for; what others it has may be there then."""
     try:
         with source.open("rb") as file:
-            program = "zstd -d" if file.read(4) == _ZSTD_MAGIC else "gzip -d"
-            os.lseek(file.fileno(), 0, os.SEEK_SET)
-            unpack = [_TAR, "-xpf", "-", "--no-same-owner", f"--use-compress-program={program}"]
+            program = " ".join(_decompressor(file.fileno()))
+            unpack = [_TAR, *_ATTRIBUTES, "-xpf", "-", "--no-same-owner"]
+            unpack.append(f"--use-compress-program={program}")
             wrapped = isolation.wrap(unpack, environment={}, capabilities=_READS_ITS_OWN)
             outcome = await run(wrapped, timeout_sec=timeout_sec, stdin=file.fileno())
     except TimeoutError as error:
         raise SnapshotFailedError(f"it was not unpacked within {timeout_sec:g} s") from error
     except OSError as error:
         raise SnapshotFailedError("it can't be read") from error
+    if outcome.code and os.strerror(errno.ENAMETOOLONG) in outcome.stderr:
+        return False
     if outcome.code:
         raise SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
+    return True
+
+
+@asynccontextmanager
+async def unpacked(isolation: Isolation, source: Path) -> AsyncIterator[int]:
+    """A descriptor from which the archive is read, without its compression."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        try:
+            with source.open("rb") as file:
+                command = isolation.wrap([*_decompressor(file.fileno()), "-c"], environment={})
+                process = await spawn(command, stdin=file.fileno(), stdout=writer)
+        finally:
+            os.close(writer)
+        try:
+            yield reader
+        finally:
+            await kill_tree(process)
+    finally:
+        os.close(reader)
+
+
+def _decompressor(archive: int) -> tuple[str, ...]:
+    """For this open archive, which is read from its begin afterwards."""
+    magic = os.pread(archive, len(_ZSTD_MAGIC), 0)
+    return ("zstd", "-d") if magic == _ZSTD_MAGIC else ("gzip", "-d")
 
 
 def _compressor() -> str:

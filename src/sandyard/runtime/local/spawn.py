@@ -98,10 +98,10 @@ async def first_of(*waited: asyncio.Future[Any], timeout_sec: float | None = Non
 
 
 @contextmanager
-def pinned(cpu: float) -> Iterator[None]:
+def pinned(cpu: float | None) -> Iterator[None]:
     """Children that begin inside use only as many processors as `cpu` says, one at least. A part
-    of one can't be given this way, and nobody gets more than was asked for."""
-    if not hasattr(os, "sched_setaffinity"):
+    of one can't be given this way, and nobody gets more than was asked for. None is any number."""
+    if cpu is None or not hasattr(os, "sched_setaffinity"):
         yield
         return
     usable = sorted(os.sched_getaffinity(0))

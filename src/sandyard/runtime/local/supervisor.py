@@ -1,8 +1,8 @@
-"""The process beside each sandbox: starts it, holds its deadline and limits, records its end.
+"""The process beside each machine: starts it, holds its deadline and limits, records its end.
 
 `python -m sandyard.runtime.local.supervisor <folder> [--close]`, on the standard library
 alone so that it starts quickly. It outlives the server, and asks it nothing. With `--close` it
-records the end of a sandbox whose supervisor was killed.
+records the end of a machine whose supervisor was killed.
 """
 
 import asyncio
@@ -23,23 +23,26 @@ from sandyard.runtime.errors import (
     StoppedWhileStartingError,
     SupervisorLostError,
 )
-from sandyard.runtime.lifecycle import end_message, web_command
-from sandyard.runtime.local import checkout, processes, snapshots, workspace
+from sandyard.runtime.lifecycle import end_message
+from sandyard.runtime.local import namespaces, processes, snapshots
+from sandyard.runtime.local.cgroups import Cgroup
+from sandyard.runtime.local.commands import CommandTable
 from sandyard.runtime.local.deadline import until_deadline
+from sandyard.runtime.local.egress import EgressListeners, MachineEgress
 from sandyard.runtime.local.isolation import Isolation, NoIsolation
 from sandyard.runtime.local.jail import Jail
+from sandyard.runtime.local.machine_process import MachineProcess
 from sandyard.runtime.local.mount_namespace import MountNamespace
-from sandyard.runtime.local.program import RunningProgram
+from sandyard.runtime.local.program_log import ProgramLog
 from sandyard.runtime.local.records import LocalRunFolder, Spec
+from sandyard.runtime.local.session_server import SessionServer
 from sandyard.runtime.local.spawn import first_of
+from sandyard.runtime.local.volumes import volume_of
 from sandyard.runtime.local.watchdog import Watchdog
-from sandyard.runtime.model import Ended, EndReason, Running
-from sandyard.runtime.records import remove_folder
+from sandyard.runtime.model import Ended, EndReason, Up
 
-_STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
 _STOP_GRACE_SEC = 2.0
 _DEADLINE_GRACE_SEC = 0.5
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
@@ -47,7 +50,16 @@ class Supervisor:
         self._folder = folder
         self._spec = spec
         self._stop = asyncio.Event()
-        self._watchdog = Watchdog(spec, folder.workspace)
+        self._server: SessionServer | None = None
+        # First of all: threads that were there before would not be in the namespace.
+        self._mounts = None if spec.uid is None else MountNamespace(in_use=[folder.path])
+        self._volume = volume_of(folder, spec, self._mounts)
+        root = spec.cgroup_root
+        self._cgroup = None if root is None else Cgroup(Path(root), folder.path)
+        self._watchdog = Watchdog(spec, folder.workspace, self._volume, self._cgroup)
+        self._commands = CommandTable(folder.path)
+        self._log = ProgramLog(self._commands, folder.logs, limit_bytes=spec.log_bytes)
+        self._egress = MachineEgress(folder, spec, note=self._log.note)
 
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
@@ -55,29 +67,30 @@ class Supervisor:
         # The request is written before the signal is sent: one of the two is always seen.
         if self._folder.stop_is_requested():
             self._stop.set()
-        _adopt_orphans()
+        if processes.HAS_PROC:
+            namespaces.adopt_orphans()
         exceeded = asyncio.ensure_future(self._watchdog.run())
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
-            program = await self._start(exceeded, stopped)
+            machine = await self._start(exceeded, stopped)
         except StartFailedError as error:
             processes.kill_descendants(os.getpid())
             self._record_failure(error)
             return
         except (SandyardError, OSError) as error:
-            self._record_failure(StartFailedError(f"The program could not be started: {error}"))
+            self._record_failure(StartFailedError(f"The machine could not be made: {error}"))
             raise
         try:
-            await self._run_to_end(program, exceeded, stopped)
+            await self._run_to_end(machine, exceeded, stopped)
         finally:
             exceeded.cancel()
             stopped.cancel()
 
     async def _start(
         self, exceeded: asyncio.Future[EndReason], stopped: asyncio.Future[Any]
-    ) -> RunningProgram:
-        """The program, listening; or the first thing that went wrong, and nothing left of it."""
-        starting = asyncio.ensure_future(self._prepare_and_listen())
+    ) -> MachineProcess:
+        """The machine; or the first thing that went wrong, and nothing left of it."""
+        starting = asyncio.ensure_future(self._make())
         await first_of(starting, exceeded, stopped)
         if starting.done():
             return starting.result()
@@ -85,63 +98,71 @@ class Supervisor:
         await asyncio.wait([starting])
         if stopped.done():
             raise StoppedWhileStartingError
-        raise OverLimitError(f"The program was {_words(exceeded.result())} before it listened.")
+        raise OverLimitError(f"It was {exceeded.result().replace('_', ' ')} at its start.")
 
-    async def _prepare_and_listen(self) -> RunningProgram:
-        await self._prepare()
-        program = await RunningProgram.start(
-            self._isolation, self._spec, self._folder, command=self._command()
+    async def _make(self) -> MachineProcess:
+        await asyncio.to_thread(self._volume.attach, is_new=True)
+        is_restored = await self._restore()
+        machine = await MachineProcess.start(
+            self._isolation,
+            self._spec,
+            self._cgroup,
+            on_exit=self._commands.tell_exit,
+            on_lost=self._commands.adopt,
         )
-        self._folder.write_launched()
-        try:
-            await program.listening(timeout_sec=self._spec.listen_timeout_sec)
-        except BaseException:
-            await program.kill()
-            raise
-        return program
+        self._watchdog.watch_folders(machine.pid_inside)
+        if not is_restored:
+            await self._restore_from_inside(machine)
+        if spec_has_egress(self._spec):
+            await self._egress.open(machine.agent)
+        self._server = SessionServer(
+            machine.agent,
+            self._commands,
+            pid_inside=machine.pid_inside,
+            start_program=self._log.start_program,
+            egress=EgressListeners(machine.agent, self._spec),
+            set_network=self._egress.set_network,
+            watchdog=self._watchdog,
+        )
+        self._server.start()
+        return machine
 
-    async def _prepare(self) -> None:
-        """Fill the workspace, unless it was given as files."""
+    async def _restore(self) -> bool:
+        """Whether all is there; what is not has paths that are too long to be named at once."""
         spec = self._spec
-        timeout_sec = spec.prepare_timeout_sec
-        if spec.restore_from is not None:
-            source = Path(spec.restore_from)
-            try:
-                await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
-            except snapshots.SnapshotFailedError as error:
-                raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
-        elif spec.template is not None:
-            template = Path(spec.template)
-            await checkout.clone_template(self._isolation, template, timeout_sec=timeout_sec)
-        elif spec.repository_url is not None:
-            await checkout.clone(
-                self._isolation,
-                spec.repository_url,
-                folder=self._folder.path,
-                allowed_networks=spec.allowed_networks,
-                ca_file=Path(spec.git_ca_file) if spec.git_ca_file else None,
-                timeout_sec=timeout_sec,
-            )
-        limit = spec.limits.storage_bytes
-        files = self._folder.workspace
-        if await asyncio.to_thread(workspace.used_bytes, files, give_up_above=limit) > limit:
-            raise OverLimitError("The files are larger than the storage that this may use.")
+        if spec.restore_from is None:
+            return True
+        source = Path(spec.restore_from)
+        try:
+            timeout_sec = spec.prepare_timeout_sec
+            return await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
+        except snapshots.SnapshotFailedError as error:
+            raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
 
-    def _command(self) -> str:
-        is_repository = self._spec.repository_url is not None
-        procfile = workspace.read_procfile(self._folder.workspace)
-        return web_command(procfile, static_site=None if is_repository else _STATIC_SITE)
+    async def _restore_from_inside(self, machine: MachineProcess) -> None:
+        try:
+            async with (
+                asyncio.timeout(self._spec.prepare_timeout_sec),
+                snapshots.unpacked(self._isolation, Path(self._spec.restore_from or "")) as archive,
+            ):
+                answer = await machine.agent.ask("unpack", {}, (archive,))
+        except (TimeoutError, OSError) as error:
+            await machine.kill()
+            raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
+        if "result" not in answer.message:
+            await machine.kill()
+            told = answer.message.get("message")
+            raise RestoreFailedError(f"The snapshot could not be restored: {told}")
 
     @cached_property
     def _isolation(self) -> Isolation:
-        return build_isolation(self._folder, self._spec)
+        return build_isolation(self._folder, self._spec, self._mounts)
 
     def _record_failure(self, error: StartFailedError) -> None:
         ended = Ended(
             self._spec.run_id,
             "not_started",
             ended_at=time.time(),
-            started_at=self._folder.launched_at(),
             error_code=error.code,
             message=error.message,
         )
@@ -149,52 +170,54 @@ class Supervisor:
 
     async def _run_to_end(
         self,
-        program: RunningProgram,
+        machine: MachineProcess,
         exceeded: asyncio.Future[EndReason],
         stopped: asyncio.Future[Any],
     ) -> None:
-        port = await program.open_port()
         now = time.time()
-        running = Running(
-            self._spec.run_id,
-            url=f"http://127.0.0.1:{port}",
-            started_at=self._folder.launched_at() or now,
-            deadline_at=now + self._spec.limits.max_running_sec,
-        )
-        self._folder.write_running(running)
+        spec = self._spec
+        self._folder.write_up(Up(spec.run_id, spec.port, now, now + spec.lifetime_sec))
         deadline = asyncio.ensure_future(until_deadline(self._folder))
         ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {
-            program.exited: ("exited", 0),
+            self._log.exited: ("exited", 0),
             stopped: ("stopped", _STOP_GRACE_SEC),
             deadline: ("timeout", _DEADLINE_GRACE_SEC),
             exceeded: ("killed", 0),
+            machine.exited: ("killed", 0),
         }
         await first_of(*ends)
         # If several come together, the earliest in the list above tells.
         reason, grace_sec = next(end for future, end in ends.items() if future.done())
         deadline.cancel()
         if reason == "killed":
-            reason = exceeded.result()
-        code = program.exited.result() if reason == "exited" else None
-        await program.end(grace_sec=grace_sec)
-        ended = Ended(
-            self._spec.run_id,
-            reason,
-            ended_at=time.time(),
-            started_at=running.started_at,
-            exit_code=code,
-            message=end_message(reason, code),
-        )
-        await self.close(ended)
+            reason = self._why_killed(exceeded)
+        code = self._log.exited.result() if reason == "exited" else None
+        await self._log.end_program(grace_sec=grace_sec)
+        if self._server is not None:
+            await self._server.close()
+        self._egress.close()
+        await machine.kill()
+        processes.kill_descendants(os.getpid())  # those that left their parents, without isolation
+        await self._log.close()
+        ended_at = time.time()
+        message = end_message(reason, code)
+        await self.close(Ended(spec.run_id, reason, ended_at, exit_code=code, message=message))
+
+    def _why_killed(self, exceeded: asyncio.Future[EndReason]) -> EndReason:
+        if exceeded.done():
+            return exceeded.result()
+        is_over = self._cgroup is not None and self._cgroup.was_out_of_memory()
+        return "out_of_memory" if is_over else "killed"
 
     async def close(self, ended: Ended) -> None:
-        """Record the end, keep the workspace as a snapshot, record that too."""
+        """Record the end, keep the workspace as a snapshot if a program ran, record that too."""
         self._folder.write_ended(ended, final=False)
         spec = self._spec
-        if ended.has_listened and not self._folder.workspace.is_dir():
+        has_run = self._folder.running() is not None
+        if has_run and not self._volume.exists():
             # A restored data dir has the record of a run, not the files that it was writing.
             ended = replace(ended, snapshot_error="those since its last stop are not there")
-        elif ended.has_listened:
+        elif has_run:
             try:
                 taken = await snapshots.take(
                     self._isolation,
@@ -206,48 +229,43 @@ class Supervisor:
             except (snapshots.SnapshotFailedError, OSError) as error:
                 ended = replace(ended, snapshot_error=str(error))
         self._folder.write_ended(ended)
+        if self._cgroup is not None:
+            self._cgroup.remove()
         if ended.snapshot is not None:
-            remove_folder(self._folder.workspace)
+            self._volume.remove()
 
     async def record_lost_end(self) -> None:
-        """Record the end of a sandbox whose supervisor was killed."""
+        """Record the end of a machine whose supervisor was killed."""
         self._folder.write_supervisor()
-        running = self._folder.running()
+        if self._volume.exists():
+            await asyncio.to_thread(self._volume.attach, is_new=False)
+        was_up = self._folder.up() is not None
         ended = self._folder.ended(final=False) or Ended(
             self._spec.run_id,
-            "killed" if running else "not_started",
+            "killed" if was_up else "not_started",
             ended_at=self._folder.last_heartbeat_at(),
-            started_at=running.started_at if running else self._folder.launched_at(),
-            error_code=None if running else SupervisorLostError.code,
-            message=end_message("killed") if running else SupervisorLostError().message,
+            error_code=None if was_up else SupervisorLostError.code,
+            message=end_message("killed") if was_up else SupervisorLostError().message,
         )
         await self.close(ended)
 
 
-def build_isolation(folder: LocalRunFolder, spec: Spec) -> Isolation:
+def spec_has_egress(spec: Spec) -> bool:
+    """Without isolation a machine has the network of this one."""
+    return spec.isolation != "none"
+
+
+def build_isolation(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None) -> Isolation:
     if spec.isolation == "none":
-        return NoIsolation(folder.workspace, spec.python)
+        return NoIsolation(folder.workspace)
     memory = spec.limits.memory_bytes
     return Jail(
         folder.workspace,
-        spec.python,
         tmp_bytes=memory // 2,
         shared_memory_bytes=memory // 2,
         uid=spec.uid,
-        mounts=None if spec.uid is None else MountNamespace(in_use=[folder.path]),
+        mounts=mounts,
     )
-
-
-def _words(reason: EndReason) -> str:
-    return reason.replace("_", " ")
-
-
-def _adopt_orphans() -> None:
-    """Let processes whose parent ends become children of this one, so that none gets away."""
-    if processes.HAS_PROC:
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 async def _main(path: Path, *, is_closing: bool) -> None:

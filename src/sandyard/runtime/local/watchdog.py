@@ -3,62 +3,144 @@
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from sandyard.runtime.local import processes, workspace
+from sandyard.runtime.local.cgroups import Cgroup
+from sandyard.runtime.local.memory import (
+    Memory,
+    folder_bytes,
+    hidden_bytes,
+    memory,
+    memory_folder,
+)
 from sandyard.runtime.local.records import Spec
 from sandyard.runtime.local.spawn import first_of
+from sandyard.runtime.local.volumes import Volume
 from sandyard.runtime.model import EndReason
 
 _INTERVAL_SEC = 0.25
 _NEAR_LIMIT_SEC = 0.05
+_ASLEEP_SEC = 1.0
 _STORAGE_SEC = 1.0
+_BLIND_SEC = 10.0
 _MEMORY_FOLDERS = ("tmp", "dev/shm")
+
+_Look = Callable[[], Awaitable[tuple[EndReason | None, float]]]
+"""The limit that was exceeded, if one was, and when to look again."""
 
 
 class Watchdog:
     """Watches the processes below this one; says which limit was exceeded."""
 
-    def __init__(self, spec: Spec, files: Path) -> None:
+    def __init__(self, spec: Spec, files: Path, volume: Volume, cgroup: Cgroup | None) -> None:
         self._spec = spec
         self._limits = spec.limits
         self._files = files
+        self._volume = volume
+        self._cgroup = cgroup
+        self._stored = 0
+        self._folders: list[int] = []
+        self._hidden = _HiddenMemory()
+        self._pause_sec = _INTERVAL_SEC
+        self._idle_since: tuple[list[int], float] | None = None
+
+    def watch_folders(self, pid_inside: int) -> None:
+        """Count the machine's folders in memory, too; this process is in the machine."""
+        if self._spec.isolation != "none":
+            found = (memory_folder(pid_inside, name) for name in _MEMORY_FOLDERS)
+            self._folders = [folder for folder in found if folder is not None]
 
     async def run(self) -> EndReason:
-        """Return when a limit is exceeded."""
-        storage = asyncio.ensure_future(self._storage())
-        memory = asyncio.ensure_future(self._memory())
+        """Return when a limit is exceeded, or when it could not be looked after for a while."""
+        storage = asyncio.ensure_future(self._watch(self._over_storage))
+        held = asyncio.ensure_future(self._watch(self._over_memory))
         try:
-            await first_of(storage, memory)
-            return storage.result() if storage.done() else memory.result()
+            await first_of(storage, held)
+            return storage.result() if storage.done() else held.result()
         finally:
             storage.cancel()
-            memory.cancel()
+            held.cancel()
 
-    async def _memory(self) -> EndReason:
+    def free_bytes(self) -> int:
+        """What may still be stored, as of the last look."""
+        if self._volume.is_bounded:
+            found = os.statvfs(self._files)
+            return found.f_bavail * found.f_frsize
+        return max(0, self._limits.storage_bytes - self._stored)
+
+    def sample(self) -> dict[str, Any]:
+        """What the processes use and hold at this moment."""
+        pids = processes.descendants(os.getpid())
+        group = self._cgroup
+        return {
+            "at": time.time(),
+            "cpu_seconds": group.cpu_seconds() if group else processes.cpu_seconds(pids),
+            "memory_bytes": group.memory_bytes() if group else self._memory(pids).total,
+            "storage_bytes": self._visible_bytes(),
+            "processes": len(pids),
+        }
+
+    def _visible_bytes(self) -> int:
+        if not self._volume.is_bounded:
+            return workspace.used_bytes(self._files)
+        found = os.statvfs(self._files)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+    async def _watch(self, look: "_Look") -> EndReason:
+        """Look again and again. What can't be looked at is not taken for empty."""
+        seen_at = time.monotonic()
+        while True:
+            try:
+                reason, pause_sec = await look()
+                seen_at = time.monotonic()
+            except OSError:
+                reason, pause_sec = None, _NEAR_LIMIT_SEC
+                if time.monotonic() - seen_at > _BLIND_SEC:
+                    return "killed"
+            if reason is not None:
+                return reason
+            await asyncio.sleep(pause_sec)
+
+    async def _over_memory(self) -> tuple[EndReason | None, float]:
+        if self._cgroup is not None:
+            return ("out_of_memory" if self._cgroup.was_out_of_memory() else None), _INTERVAL_SEC
         limit = self._limits.memory_bytes
-        while True:
-            pids = processes.descendants(os.getpid())
-            folders = memory_folders(pids, self._spec)
-            # The sum that is quick to make is never too small; only near the limit is it refined.
-            bound = processes.resident_bytes(pids) + processes.used_bytes(folders)
-            is_close = bound > limit or processes.reserved_bytes(pids) > 4 * limit
-            if is_close:
-                bound = processes.memory(pids, memory_folders=folders).held
-            if bound > limit:
-                return "out_of_memory"
-            await asyncio.sleep(_NEAR_LIMIT_SEC if bound > limit // 3 else _INTERVAL_SEC)
+        pids = processes.descendants(os.getpid())
+        worked_sec = processes.cpu_seconds(pids)
+        if (pids, worked_sec) == self._idle_since:  # who sleeps takes nothing
+            self._pause_sec = min(2 * self._pause_sec, _ASLEEP_SEC)
+            return None, self._pause_sec
+        self._pause_sec = _INTERVAL_SEC
+        # The sum that is quick to make is never too small; only near the limit is it refined.
+        bound = processes.resident_bytes(pids) + self._in_folders()
+        bound += await self._hidden.look(pids, worked_sec)
+        if bound > limit:
+            bound = (await asyncio.to_thread(self._memory, pids)).held
+        if bound > limit:
+            # A process that has just forked may count twice for a moment.
+            bound = (await asyncio.to_thread(self._memory, pids)).held
+        is_near = bound > limit // 3
+        self._idle_since = None if is_near else (pids, worked_sec)
+        pause_sec = _NEAR_LIMIT_SEC if is_near else _INTERVAL_SEC
+        return ("out_of_memory" if bound > limit else None), pause_sec
 
-    async def _storage(self) -> EndReason:
-        limit = self._limits.storage_bytes
-        while True:
-            begun = time.monotonic()
-            used = await asyncio.to_thread(self._stored_bytes)
-            if used > limit:
-                return "out_of_storage"
-            # A large workspace takes long to measure: at most a tenth of the time goes there.
-            await asyncio.sleep(max(_STORAGE_SEC, 10 * (time.monotonic() - begun)))
+    def _memory(self, pids: list[int]) -> Memory:
+        return memory(pids, in_folders=self._in_folders())
+
+    def _in_folders(self) -> int:
+        return sum(map(folder_bytes, self._folders))
+
+    async def _over_storage(self) -> tuple[EndReason | None, float]:
+        if self._volume.is_bounded:
+            return None, 3600.0
+        begun = time.monotonic()
+        self._stored = await asyncio.to_thread(self._stored_bytes)
+        # A large workspace takes long to measure: at most a tenth of the time goes there.
+        pause_sec = max(_STORAGE_SEC, 10 * (time.monotonic() - begun))
+        return ("out_of_storage" if self._stored > self._limits.storage_bytes else None), pause_sec
 
     def _stored_bytes(self) -> int:
         pids = processes.descendants(os.getpid())
@@ -66,11 +148,20 @@ class Watchdog:
         return kept + workspace.unlinked_bytes(self._files, pids)
 
 
-def memory_folders(pids: Sequence[int], spec: Spec) -> list[str]:
-    """The in-memory folders of the sandbox, seen through its last process."""
-    if spec.isolation == "none" or not pids:
-        return []
-    folders = [f"/proc/{pids[-1]}/root/{name}" for name in _MEMORY_FOLDERS]
-    # A larger one is the machine's own: that process is not isolated yet.
-    limit = spec.limits.memory_bytes
-    return [folder for folder in folders if processes.capacity_bytes(folder) <= limit]
+class _HiddenMemory:
+    """What is in no process's sum. To find it costs time, and is done only for processes that have
+    worked since: those that sleep take nothing."""
+
+    def __init__(self) -> None:
+        self._worked_sec = -1.0
+        self._next_at = 0.0
+        self._bytes = 0
+
+    async def look(self, pids: list[int], worked_sec: float) -> int:
+        begun = time.monotonic()
+        if worked_sec == self._worked_sec or begun < self._next_at:
+            return self._bytes
+        found = await asyncio.to_thread(hidden_bytes, pids)
+        self._worked_sec, self._bytes = worked_sec, found.shared + found.kernel
+        self._next_at = begun + max(_INTERVAL_SEC, 20 * (time.monotonic() - begun))
+        return self._bytes

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sandyard.runtime.errors import UnsafePathError
+from sandyard.runtime.local import processes
 from sandyard.runtime.model import FileChanges, path_parts
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -119,22 +120,42 @@ def _set_mode(descriptor: int, mode: int) -> None:
 
 
 def unlinked_bytes(workspace: Path, pids: Iterable[int]) -> int:
-    """The storage of files that are deleted but still open in one of the processes."""
+    """The storage of files that are deleted but still open or mapped in one of the processes.
+
+    One that is only on its way from one to another, in a socket, is seen by nobody.
+    """
     device = workspace.stat().st_dev
     sizes: dict[int, int] = {}
     for pid in pids:
-        try:
-            opened = list(Path(f"/proc/{pid}/fd").iterdir())
-        except OSError:
-            continue
-        for file in opened:
-            try:
-                found = file.stat()
-            except OSError:
-                continue
-            if found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
-                sizes[found.st_ino] = found.st_blocks * 512
+        for thread in processes.threads(pid):
+            for file in (*_entries(thread / "fd"), *_mapped(thread)):
+                try:
+                    found = file.stat()
+                except OSError:
+                    continue
+                if found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
+                    sizes[found.st_ino] = found.st_blocks * 512
     return sum(sizes.values())
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except processes.GONE:
+        return []
+
+
+def _mapped(thread: Path) -> list[Path]:
+    """The mappings of deleted files; root alone can follow them."""
+    try:
+        lines = (thread / "maps").read_bytes().splitlines()
+    except processes.GONE:
+        return []
+    return [
+        thread / "map_files" / processes.map_file(line.split()[0].decode())
+        for line in lines
+        if line.endswith(b" (deleted)")
+    ]
 
 
 def _open_root(workspace: Path) -> int:

@@ -11,8 +11,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from sandyard.runtime.local.runtime import LocalRuntime
 from tests.integration.runtime.attacks.all import ATTACKS
+from tests.integration.runtime.local import LocalRuntime
 
 
 async def _run_all(folder: Path) -> None:

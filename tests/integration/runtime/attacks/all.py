@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from sandyard.runtime.local.runtime import LocalRuntime
 from tests.integration.runtime.attacks.files import (
     a_procfile_that_is_a_link_is_none,
     links_do_not_lead_written_files_outside,
+    names_too_long_for_one_path_are_restored,
     shut_folders_hide_nothing,
     what_it_leaves_for_the_snapshot_does_no_harm,
 )
@@ -16,19 +16,34 @@ from tests.integration.runtime.attacks.isolation import (
     it_makes_no_namespace_and_gains_no_right,
     it_reaches_no_network,
     it_sees_no_file_of_the_host,
+    it_takes_no_command_over_before_its_limits_hold,
     it_writes_nowhere_but_at_home,
+)
+from tests.integration.runtime.attacks.memory import (
+    folders_in_memory_are_counted_behind_a_zombie,
+    hidden_pages_behind_many_mappings_are_found,
+    names_in_memory_are_bounded,
+    pages_that_nobody_maps_are_found,
+    threads_without_a_leader_are_counted,
 )
 from tests.integration.runtime.attacks.resources import (
     a_fork_bomb_ends_with_its_sandbox,
     folders_in_memory_are_bounded,
     it_forks_without_end_in_vain,
     it_keeps_to_its_processors,
-    it_stores_no_more_than_its_share,
     many_processes_take_no_more_either,
     memory_of_nobody_is_not_given,
     memory_that_is_shared_and_hidden_is_found,
     one_process_takes_no_more_memory_than_its_share,
 )
+from tests.integration.runtime.attacks.storage import (
+    a_deleted_file_of_a_thread_whose_process_seems_gone_counts,
+    a_deleted_file_on_its_way_counts,
+    a_deleted_file_that_is_mapped_counts,
+    it_stores_no_more_than_its_share,
+    many_empty_files_are_bounded,
+)
+from tests.integration.runtime.local import LocalRuntime
 
 Attack = Callable[[LocalRuntime, Path], Awaitable[None]]
 
@@ -50,7 +65,18 @@ ATTACKS: dict[str, Attack] = {
         it_makes_no_namespace_and_gains_no_right,
         it_keeps_to_its_processors,
         it_finds_no_socket_to_swap,
+        it_takes_no_command_over_before_its_limits_hold,
+        threads_without_a_leader_are_counted,
+        hidden_pages_behind_many_mappings_are_found,
+        pages_that_nobody_maps_are_found,
+        folders_in_memory_are_counted_behind_a_zombie,
+        names_in_memory_are_bounded,
         it_stores_no_more_than_its_share,
+        a_deleted_file_that_is_mapped_counts,
+        a_deleted_file_of_a_thread_whose_process_seems_gone_counts,
+        a_deleted_file_on_its_way_counts,
+        many_empty_files_are_bounded,
+        names_too_long_for_one_path_are_restored,
         what_it_leaves_for_the_snapshot_does_no_harm,
         shut_folders_hide_nothing,
         links_do_not_lead_written_files_outside,

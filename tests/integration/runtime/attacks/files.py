@@ -1,20 +1,17 @@
 """A hostile program leaves files that should harm who reads them, and they do not."""
 
-from dataclasses import replace
 from pathlib import Path
 
-from sandyard.runtime.local.runtime import LocalRuntime
 from sandyard.runtime.model import FileChanges, Files, Program
+from tests.integration.runtime.attacks.storage import SMALL, is_refused_more
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import (
     LIMITS,
     MEGABYTE,
     OBEDIENT,
-    fetch,
     inside,
     new_run_id,
-    send,
     started,
-    until_ended,
 )
 
 
@@ -60,35 +57,72 @@ print(os.readlink("shadow"), os.readlink("up"), os.lstat("closed").st_mode & 0o7
     expected = f"/etc/shadow ../../../../.. 0 0 {200 << 20} True deep odd True"
     first = new_run_id()
     running = await runtime.start(first, OBEDIENT, LIMITS)
-    assert await inside(running, code) == ""
-    assert await inside(running, look) == expected
+    assert await inside(runtime, running, code) == ""
+    assert await inside(runtime, running, look) == expected
     ended = await runtime.stop(first)
     assert ended.snapshot is not None, ended.snapshot_error
     assert ended.snapshot.size_bytes < 5 * MEGABYTE
     await runtime.forget(first)
     again = Program(OBEDIENT.source, snapshot_id=ended.snapshot.id)
     async with started(runtime, again) as restored:
-        assert await inside(restored, look) == expected
+        assert await inside(runtime, restored, look) == expected
+
+
+async def names_too_long_for_one_path_are_restored(runtime: LocalRuntime, _: Path) -> None:
+    """A tree that no path reaches stops, and starts again."""
+    code = """
+import os
+open("closed", "w").write("mine")
+os.chmod("closed", 0)
+for number in range(150):
+    os.mkdir(f"{number:0250}")
+    os.chdir(f"{number:0250}")
+open("bottom", "w").write("deep")
+os.link("bottom", "same")
+os.symlink("bottom", "link")
+os.chmod(".", 0o500)
+os.chdir("/workspace")
+"""
+    look = """
+import os
+for number in range(150):
+    os.chdir(f"{number:0250}")
+print(open("link").read(), os.stat("same").st_nlink, oct(os.stat(".").st_mode & 0o777))
+os.chdir("/workspace")
+print(open("app.py").read()[:1] == "\\n", os.stat("closed").st_mode & 0o777)
+"""
+    first = new_run_id()
+    running = await runtime.start(first, OBEDIENT, LIMITS)
+    assert await inside(runtime, running, code) == ""
+    expected = await inside(runtime, running, look)
+    assert expected == "deep 2 0o500\nTrue 0"
+    ended = await runtime.stop(first)
+    assert ended.snapshot is not None, ended.snapshot_error
+    await runtime.forget(first)
+    again = Program(OBEDIENT.source, snapshot_id=ended.snapshot.id)
+    async with started(runtime, again) as restored:
+        assert await inside(runtime, restored, look) == expected
 
 
 async def shut_folders_hide_nothing(runtime: LocalRuntime, _: Path) -> None:
     """A program that takes away the right to read its own folders is measured all the same."""
-    limits = replace(LIMITS, storage_bytes=40 * MEGABYTE)
-    async with started(runtime, OBEDIENT, limits) as running:
-        code = """
+    code = """
 import os
 os.mkdir("shut")
 files = [open(f"shut/{number}", "wb") for number in range(12)]
 os.chmod("shut", 0)
 os.chmod("/workspace", 0)
-for file in files:
-    file.write(os.urandom(5 << 20))
-    file.flush()
+try:
+    for file in files:
+        file.write(os.urandom(5 << 20))
+        file.flush()
+except OSError:
+    print("ENOSPC")
 __import__("builtins").files = files
 """
-        await send(running, code)
-        ended = await until_ended(runtime, running.run_id)
-        assert ended.reason == "out_of_storage"
+    async with started(runtime, OBEDIENT, SMALL) as running:
+        await is_refused_more(runtime, running, "import time" + code)
+        ended = await runtime.stop(running.run_id)
         assert ended.snapshot is not None, ended.snapshot_error
 
 
@@ -98,22 +132,23 @@ async def links_do_not_lead_written_files_outside(runtime: LocalRuntime, folder:
     outside.chmod(0o777)
     async with started(runtime) as running:
         await inside(
+            runtime,
             running,
             f"import os; os.symlink({str(outside)!r}, 'site'); os.symlink('/etc/passwd', 'page')",
         )
         written = {"site/index.html": b"new", "page": b"plain"}
         await runtime.write_files(running.run_id, FileChanges(written=written))
         assert list(outside.iterdir()) == []
-        assert await inside(running, "print(open('site/index.html').read())") == "new"
-        assert await inside(running, "print(open('page').read())") == "plain"
+        assert await inside(runtime, running, "print(open('site/index.html').read())") == "new"
+        assert await inside(runtime, running, "print(open('page').read())") == "plain"
 
 
 async def a_procfile_that_is_a_link_is_none(runtime: LocalRuntime, _: Path) -> None:
     async with started(runtime) as running:
-        await inside(running, "import os; os.remove('Procfile'); os.mkfifo('Procfile')")
+        await inside(runtime, running, "import os; os.remove('Procfile'); os.mkfifo('Procfile')")
         snapshot = (await runtime.stop(running.run_id)).snapshot
     assert snapshot is not None
     # A pipe would keep the reader waiting; here it counts as no Procfile, and files are served.
     program = Program(Files({}), snapshot_id=snapshot.id)
     async with started(runtime, program) as restored:
-        assert b"app.py" in await fetch(restored.url)
+        assert b"app.py" in await runtime.fetch(restored)

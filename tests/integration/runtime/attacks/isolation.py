@@ -7,26 +7,40 @@ import socket
 import subprocess
 from pathlib import Path
 
-from sandyard.runtime.local.runtime import LocalRuntime
+from sandyard.runtime.session_model import Command, Output
 from tests.integration.runtime.attacks.others import still_works
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import inside, send, started, until_ended
 
 
 async def it_sees_no_file_of_the_host(runtime: LocalRuntime, folder: Path) -> None:
     async with started(runtime) as other, started(runtime) as running:
-        await inside(other, "open('secret', 'w').write('x')")
+        await inside(runtime, other, "open('secret', 'w').write('x')")
         theirs = runtime.workspace_of(other.run_id) / "secret"
         assert theirs.exists()
-        paths = ["/root", "/home", "/etc/shadow", "/var", "/sys", "/boot", str(folder), str(theirs)]
+        paths = [
+            "/root",
+            "/home/root",
+            "/etc/shadow",
+            "/var",
+            "/sys",
+            "/boot",
+            str(folder),
+            str(theirs),
+        ]
         code = f"import os; print([p for p in {paths!r} if os.path.lexists(p)])"
-        assert await inside(running, code) == "[]"
-        assert await inside(running, "print(open('/etc/passwd').read().count(chr(10)))") == "1"
-        seen = await inside(running, "import os; print(sorted(os.listdir('/')))")
+        assert await inside(runtime, running, code) == "[]"
+        assert (
+            await inside(runtime, running, "print(open('/etc/passwd').read().count(chr(10)))")
+            == "1"
+        )
+        seen = await inside(runtime, running, "import os; print(sorted(os.listdir('/')))")
         assert set(json.loads(seen.replace("'", '"'))) <= {
             *("bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin"),
-            *("tmp", "usr", "workspace"),
+            *("home", "opt", "tmp", "usr", "workspace"),
         }
-        assert "token" not in await inside(running, "import os; print(dict(os.environ))")
+        assert await inside(runtime, running, "import os; print(os.listdir('/home'))") == "['user']"
+        assert "token" not in await inside(runtime, running, "import os; print(dict(os.environ))")
 
 
 async def it_writes_nowhere_but_at_home(runtime: LocalRuntime, _: Path) -> None:
@@ -40,7 +54,7 @@ for place in ("/", "/dev", "/etc", "/run", "/run/sandyard", "/usr", "/usr/bin", 
     except OSError:
         pass
 """
-        assert await inside(running, code) == ""
+        assert await inside(runtime, running, code) == ""
 
 
 async def it_kills_no_process_of_the_host(runtime: LocalRuntime, _: Path) -> None:
@@ -57,9 +71,11 @@ for pid in {pids!r}:
     except ProcessLookupError:
         pass
 """
-                assert await inside(running, code) == ""
+                assert await inside(runtime, running, code) == ""
                 count = await inside(
-                    running, "import os; print(len([*filter(str.isdigit, os.listdir('/proc'))]))"
+                    runtime,
+                    running,
+                    "import os; print(len([*filter(str.isdigit, os.listdir('/proc'))]))",
                 )
                 assert int(count) < 8
             assert victim.poll() is None
@@ -95,7 +111,7 @@ try:
 except OSError as error:
     print(error.errno)
 """
-            assert await inside(running, code) == f"['lo']\n{errno.EAFNOSUPPORT}"
+            assert await inside(runtime, running, code) == f"['lo']\n{errno.EAFNOSUPPORT}"
         secret.close()
 
 
@@ -111,11 +127,32 @@ status = open("/proc/self/status").read()
 wanted = "CapEff", "CapBnd", "NoNewPrivs"
 print(*(line.split()[1] for line in status.splitlines() if line.startswith(wanted)))
 """
-        assert await inside(running, code) == "0000000000000000 0000000000000000 1"
+        assert await inside(runtime, running, code) == "0000000000000000 0000000000000000 1"
+
+
+async def it_takes_no_command_over_before_its_limits_hold(runtime: LocalRuntime, _: Path) -> None:
+    """Who could read the program that sets them could trace it."""
+    async with started(runtime) as running:
+        code = """
+import os
+launcher = "/run/sandyard/launch"
+print(os.access(launcher, os.R_OK), os.access(launcher, os.X_OK))
+try:
+    os.chmod(launcher, 0o555)
+    print("opened it")
+except OSError:
+    pass
+"""
+        assert await inside(runtime, running, code) == "False True"
+        session = await runtime.session(running.run_id)
+        told = session.processes.run(Command(("grep", "Max processes", "/proc/self/limits")))
+        written = b"".join([each.data async for each in told if isinstance(each, Output)])
+        assert written.startswith(b"Max processes")
+        assert b"unlimited" not in written
 
 
 async def it_finds_no_socket_to_swap(runtime: LocalRuntime, _: Path) -> None:
-    """The listener has no name inside; whoever breaks the relay breaks only its own preview."""
+    """No socket has a name inside, and no process that could be seen there has one to take."""
     async with started(runtime) as running:
         code = """
 import os, stat
@@ -129,13 +166,19 @@ for top, folders, files in os.walk("/"):
         except OSError:
             pass
 """
-        assert await inside(running, code) == ""
-        relays = """
-import os, signal
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    if b"launch.py" in open(f"/proc/{pid}/cmdline", "rb").read().split(b"/")[-1]:
-        os.kill(int(pid), signal.SIGKILL)
+        assert await inside(runtime, running, code) == ""
+        taken = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+    if pid != os.getpid():
+        descriptor = os.pidfd_open(pid)
+        for number in range(64):
+            if (got := libc.syscall(438, descriptor, number, 0)) >= 0 and pid < 3:
+                print("took", number, "of", pid, os.readlink(f"/proc/self/fd/{got}"))
 """
-        await send(running, relays)
-        assert (await until_ended(runtime, running.run_id)).reason == "exited"
+        assert "socket" not in await inside(runtime, running, taken)
+        killed = "import os, signal; [os.kill(pid, signal.SIGKILL) for pid in (1, 2)]"
+        await send(runtime, running, killed)
+        assert (await until_ended(runtime, running.run_id)).reason in ("exited", "killed")
         await still_works(runtime)

@@ -7,7 +7,7 @@ import pytest
 
 from sandyard.runtime.local.deadline import POLL_SEC, until_deadline
 from sandyard.runtime.local.records import LocalRunFolder
-from sandyard.runtime.model import RunId, Running
+from sandyard.runtime.model import RunId, Up
 
 START = 1_800_000_000.0
 
@@ -32,14 +32,14 @@ async def ended_after(
 def folder(tmp_path: Path) -> LocalRunFolder:
     found = LocalRunFolder(tmp_path)
     run_id = RunId("sandbox", "sbx-1", "1")
-    found.write_running(Running(run_id, "http://127.0.0.1:1", START, START + 7.3))
+    found.write_up(Up(run_id, 8080, START, START + 7.3))
     return found
 
 
 def moves(folder: LocalRunFolder, *, at: float, deadline: float) -> Callable[[float], None]:
     def move(passed: float) -> None:
         if passed == at:
-            folder.write("deadline", {"deadline_at": START + deadline})
+            folder.write_deadline(START + deadline)
 
     return move
 
@@ -77,3 +77,18 @@ async def test_it_is_noted_every_second_that_the_program_lives(folder: LocalRunF
 
 async def test_what_does_not_run_has_no_deadline_to_wait_for(tmp_path: Path) -> None:
     assert await ended_after(LocalRunFolder(tmp_path)) == 0
+
+
+async def test_a_deadline_that_cannot_be_read_for_a_while_is_no_end(folder: LocalRunFolder) -> None:
+    """As when there is no descriptor left to read it by."""
+    record, lost = folder.path / "up.json", folder.path / "lost"
+
+    def lose(passed: float) -> None:
+        if passed == 2.0:
+            record.rename(lost)
+            record.mkdir()
+        elif passed == 5.0:
+            record.rmdir()
+            lost.rename(record)
+
+    assert await ended_after(folder, lose) == pytest.approx(7.3, abs=1e-6)

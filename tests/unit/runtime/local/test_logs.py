@@ -6,7 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandyard.runtime.local.logs import LogReader, LogWriter, tail
+from sandyard.runtime.local.logs import LogWriter, read
+from sandyard.runtime.model import Log
 
 
 def writer_in(folder: Path, limit_bytes: int) -> LogWriter:
@@ -18,37 +19,26 @@ def test_the_last_lines_are_kept_and_the_size_is_bounded(tmp_path: Path) -> None
     for number in range(10_000):
         writer.write(b"line %d\n" % number)
     writer.close()
-    assert tail(tmp_path / "logs", 3) == ["line 9997", "line 9998", "line 9999"]
-    assert sum(piece.stat().st_size for piece in (tmp_path / "logs").iterdir()) <= 4000
-    assert tail(tmp_path / "nowhere", 3) == []
+    log = read(tmp_path / "logs", None, limit_bytes=4000)
+    assert log.content.endswith(b"line 9997\nline 9998\nline 9999\n")
+    assert len(log.content) <= 4000
+    assert log.begins_at + len(log.content) == sum(len(b"line %d\n" % n) for n in range(10_000))
+    assert read(tmp_path / "nowhere", 7, limit_bytes=4000) == Log(7, b"")
 
 
-def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_reader_goes_on_where_it_was_and_passes_over_what_was_dropped(tmp_path: Path) -> None:
     writer = writer_in(tmp_path, 400)
-    reader = LogReader(tmp_path / "logs")
-    seen: list[str] = []
-    for number in range(200):
-        writer.write(b"line %d\n" % number)
-        seen += reader.lines()
-    writer.write(b"unfin")
-    seen += reader.lines()
-    writer.write(b"ished \xff")
-    seen += reader.lines(all_written=True)
-    writer.close()
-    assert seen == [*(f"line {number}" for number in range(200)), "unfinished �"]
-
-
-def test_a_reader_that_is_too_slow_passes_over_what_was_dropped(tmp_path: Path) -> None:
-    writer = writer_in(tmp_path, 400)
-    reader = LogReader(tmp_path / "logs")
-    writer.write(b"first\nhalf a li")
-    assert list(reader.lines()) == ["first"]
+    writer.write(b"first\n")
+    log = read(tmp_path / "logs", 0, limit_bytes=400)
+    assert log == Log(0, b"first\n")
+    writer.write(b"second\n")
+    assert read(tmp_path / "logs", 6, limit_bytes=400) == Log(6, b"second\n")
     for number in range(1000):
         writer.write(b"line %d\n" % number)
-    seen = list(reader.lines())
     writer.close()
-    assert seen[-1] == "line 999"
-    assert not any("half" in line for line in seen)
+    late = read(tmp_path / "logs", 13, limit_bytes=400)
+    assert late.begins_at > 13
+    assert late.content.endswith(b"line 999\n")
 
 
 def test_whoever_writes_too_fast_waits(tmp_path: Path) -> None:
@@ -63,13 +53,9 @@ def test_whoever_writes_too_fast_waits(tmp_path: Path) -> None:
 def test_nothing_is_lost_or_doubled_while_it_fits(chunks: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         writer = writer_in(Path(folder), 40_000)
-        reader = LogReader(Path(folder) / "logs")
-        seen: list[str] = []
+        seen = b""
         for chunk in chunks:
             writer.write(chunk)
-            seen += reader.lines()
-        seen += reader.lines(all_written=True)
+            seen += read(Path(folder) / "logs", len(seen), limit_bytes=40_000).content
         writer.close()
-        whole = b"".join(chunks).split(b"\n")
-        expected = whole[:-1] + ([whole[-1]] if whole[-1] else [])
-        assert seen == [line.decode(errors="replace").rstrip("\r") for line in expected]
+        assert seen == b"".join(chunks)

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from sandyard.runtime.local import processes, processes_psutil
+from sandyard.runtime.local.memory import memory
 
 _FAMILY = """
 import os, time
@@ -53,7 +54,7 @@ def test_a_family_is_found_and_measured(
 
 def test_pages_that_several_share_are_counted_once(family: "subprocess.Popen[str]") -> None:
     members = [family.pid, *processes.descendants(family.pid)]
-    assert 40 << 20 < processes.memory(members).held < 80 << 20
+    assert 40 << 20 < memory(members).held < 80 << 20
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -1,0 +1,87 @@
+"""Archives of files on this node's disk, each one file: what sandboxes and builds begin with."""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from sandyard.kit.errors import BodyTooLargeError
+from sandyard.runtime.errors import RuntimeUnavailableError, SnapshotNotFoundError
+from sandyard.runtime.model import Snapshot
+from sandyard.runtime.records import entries, sync_folder
+
+_SUFFIX = ".tar"
+_DRAFT = ".new"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_PIECE_BYTES = 1 << 20
+
+
+class ArchiveFolder:
+    """An archive is there as a whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def write(
+        self, archive_id: str, content: AsyncIterator[bytes], *, most_bytes: int | None = None
+    ) -> Snapshot:
+        """Replaces one of the same id. Raises BodyTooLargeError and what `content` raises."""
+        target = self._path_of(archive_id)
+        draft = target.with_suffix(f"{_DRAFT}-{os.urandom(6).hex()}")
+        try:
+            await asyncio.to_thread(self._path.mkdir, parents=True, exist_ok=True, mode=0o700)
+            await _fill(draft, content, most_bytes)
+            await asyncio.to_thread(draft.replace, target)
+            await asyncio.to_thread(sync_folder, self._path)
+        except OSError as error:
+            raise RuntimeUnavailableError(reason=str(error)) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return self.get(archive_id)
+
+    async def read(self, archive_id: str) -> AsyncIterator[bytes]:
+        """Raises SnapshotNotFoundError."""
+        self.get(archive_id)
+        with await asyncio.to_thread(self._path_of(archive_id).open, "rb") as file:
+            while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
+                yield piece
+
+    def get(self, archive_id: str) -> Snapshot:
+        """Raises SnapshotNotFoundError."""
+        found = self.find(archive_id)
+        if found is None:
+            raise SnapshotNotFoundError
+        return found
+
+    def find(self, archive_id: str) -> Snapshot | None:
+        try:
+            stat = self._path_of(archive_id).stat()
+        except FileNotFoundError:
+            return None
+        return Snapshot(archive_id, stat.st_size, stat.st_mtime)
+
+    def list_all(self) -> Sequence[Snapshot]:
+        names = [each.name for each in entries(self._path) if each.name.endswith(_SUFFIX)]
+        found = [self.find(name.removesuffix(_SUFFIX)) for name in names]
+        return [each for each in found if each is not None]
+
+    def delete(self, archive_id: str) -> None:
+        self._path_of(archive_id).unlink(missing_ok=True)
+
+    def _path_of(self, archive_id: str) -> Path:
+        if not _ID.fullmatch(archive_id):
+            raise SnapshotNotFoundError
+        return self._path / f"{archive_id}{_SUFFIX}"
+
+
+async def _fill(draft: Path, content: AsyncIterator[bytes], most_bytes: int | None) -> None:
+    size = 0
+    with await asyncio.to_thread(draft.open, "wb") as file:
+        async for piece in content:
+            size += len(piece)
+            if most_bytes is not None and size > most_bytes:
+                raise BodyTooLargeError
+            await asyncio.to_thread(file.write, piece)
+        await asyncio.to_thread(file.flush)
+        await asyncio.to_thread(os.fsync, file.fileno())

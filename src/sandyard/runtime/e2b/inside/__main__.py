@@ -1,0 +1,53 @@
+"""Answers one request, by a line of JSON; where much is told, by a line for each part of it."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from .errors import RefusedError
+
+OPERATIONS = {
+    "files": (
+        *("stat_file", "list_folder", "check_readable", "put_file", "set_attributes"),
+        *("make_folder", "move", "remove"),
+    ),
+    "archives": ("pack", "unpack"),
+    "changes": ("apply",),
+    "shim": ("start",),
+    "processes": ("list_all", "get", "wait", "signal", "resize"),
+    "outputs": ("follow", "read_log"),
+    "machine": ("prepare", "end", "usage", "listening"),
+}
+"""By module: only the one that is asked for is imported, as that takes its time."""
+
+
+def find(operation: str) -> Callable[..., Any]:
+    [module] = [name for name, operations in OPERATIONS.items() if operation in operations]
+    found: Callable[..., Any] = getattr(import_module(f".{module}", __package__), operation)
+    return found
+
+
+def main() -> None:
+    name, arguments = sys.argv[1], json.loads(sys.argv[2])
+    try:
+        result: Any = find(name)(**arguments)
+        if isinstance(result, Iterator):
+            for item in result:
+                tell({"item": item})
+            result = None
+        tell({"result": result})
+    except RefusedError as refused:
+        tell({"refused": refused.code, "message": str(refused)})
+    except OSError as error:
+        tell({"errno": error.errno or 0, "message": str(error)})
+
+
+def tell(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Files and folders. A path or a link leads where the machine's user may go, and nowhere else."""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from .errors import RefusedError
+from .paths import WORKSPACE, inside, text, told
+
+_MOST_ENTRIES = 10_000
+_NEW_FILE_MODE = 0o644
+_USER = "user."
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+
+
+def stat_file(path: str) -> dict[str, Any]:
+    return _info(inside(path))
+
+
+def list_folder(path: str, depth: int) -> Iterator[dict[str, Any]]:
+    """The entries, sorted by path; nothing is told if there are too many."""
+    found = list(_walk(inside(path), depth))
+    yield from sorted(found, key=lambda info: str(info["path"]))
+
+
+def check_readable(path: str) -> str:
+    """Where the file is, if it is a plain one: opening anything else could wait for ever."""
+    file = os.path.realpath(inside(path))
+    descriptor = os.open(inside(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        _require_plain(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+    return file
+
+
+def put_file(draft: str, path: str, mode: int | None) -> dict[str, Any]:
+    """Put what was sent in the file's place, at once; the file keeps its mode unless one is
+    named."""
+    target = os.path.realpath(inside(path))
+    try:
+        _require_replaceable(target)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.chmod(draft, _mode_of(target) if mode is None else mode & 0o777)
+        _replace(draft, target)
+    finally:
+        if os.path.exists(draft):
+            os.unlink(draft)
+    return _info(target)
+
+
+def set_attributes(path: str, attributes: dict[str, str]) -> dict[str, Any]:
+    target = inside(path)
+    for name, value in attributes.items():
+        os.setxattr(target, _USER + name, value.encode())
+    return _info(target)
+
+
+def make_folder(path: str) -> bool:
+    folder = inside(path)
+    was_there = os.path.isdir(folder)
+    os.makedirs(folder, exist_ok=True)
+    return not was_there
+
+
+def move(source: str, target: str) -> dict[str, Any]:
+    os.rename(inside(source), inside(target))
+    return _info(inside(target))
+
+
+def remove(path: str) -> None:
+    target = inside(path)
+    if os.path.realpath(target) == os.path.realpath(WORKSPACE) and not os.path.islink(target):
+        raise OSError(errno.EBUSY, "the workspace stays")
+    if stat.S_ISDIR(os.lstat(target).st_mode):
+        _make_removable(target)
+        shutil.rmtree(target)
+    else:
+        os.unlink(target)
+
+
+def _walk(folder: str, depth: int) -> Iterator[dict[str, Any]]:
+    waiting = [(folder, depth)]
+    count = 0
+    while waiting:
+        here, left = waiting.pop()
+        with os.scandir(here) as entries:
+            for entry in entries:
+                count += 1
+                if count > _MOST_ENTRIES:
+                    raise RefusedError("TOO_MANY_FILES")
+                if left > 1 and entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, left - 1))
+                try:
+                    yield _info(entry.path)
+                except FileNotFoundError:
+                    continue  # it was there a moment ago
+
+
+def _info(path: str) -> dict[str, Any]:
+    found = os.lstat(path)
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
+    return {
+        "path": told(path),
+        "kind": kind,
+        "size_bytes": found.st_size,
+        "mode": stat.S_IMODE(found.st_mode),
+        "modified_at": found.st_mtime,
+        "target": text(os.readlink(path)) if kind == "link" else None,
+        "attributes": _attributes(path),
+    }
+
+
+def _attributes(path: str) -> dict[str, str]:
+    """Those that are text. What has none, and what may not be asked, has none."""
+    try:
+        known = os.listxattr(path, follow_symlinks=False)
+        names = [each for each in known if each.startswith(_USER)]
+        found = {each: os.getxattr(path, each, follow_symlinks=False) for each in names}
+        return {name[len(_USER) :]: value.decode() for name, value in found.items()}
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def _require_plain(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, "not a plain file")
+
+
+def _require_replaceable(path: str) -> None:
+    try:
+        _require_plain(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return
+
+
+def _mode_of(path: str) -> int:
+    try:
+        return stat.S_IMODE(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return _NEW_FILE_MODE
+
+
+def _replace(draft: str, target: str) -> None:
+    try:
+        os.replace(draft, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _replace_across(draft, target)
+
+
+def _replace_across(draft: str, target: str) -> None:
+    """From one file system to another: by a copy beside the file."""
+    near = f"{target}.{os.path.basename(draft)}"
+    try:
+        shutil.copy2(draft, near)
+        os.replace(near, target)
+    except FileNotFoundError as error:  # the folder is there, but takes no files
+        raise OSError(errno.EACCES, "nothing can be written there") from error
+    finally:
+        if os.path.exists(near):
+            os.unlink(near)
+
+
+def _make_removable(folder: str) -> None:
+    """Let its owner into each folder below; who is not the owner is refused."""
+    for here, _, _ in os.walk(folder, onerror=_open_up):
+        if not os.access(here, os.R_OK | os.W_OK | os.X_OK):
+            os.chmod(here, 0o700)
+
+
+def _open_up(error: OSError) -> None:
+    if error.errno != errno.EACCES:
+        raise error
+    os.chmod(error.filename, 0o700)
+    _make_removable(error.filename)

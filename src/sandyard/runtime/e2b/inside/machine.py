@@ -1,0 +1,91 @@
+"""The machine as a whole: what it has at the beginning, what runs in it, and its end."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from .paths import EXIT, PROCESSES, STATE, WORKSPACE
+
+MARK = "SANDYARD_RUN"
+"""The variable that all processes of a machine have."""
+
+_GRACE_SEC = 2
+_KILL_SEC = 5
+_POLL_SEC = 0.05
+_LISTENING = "0A"
+_OLD_NAMES = ("log", "pid")
+"""What programs of earlier versions left in their snapshots."""
+
+
+def prepare() -> None:
+    """Make the folders, and drop what a snapshot says of processes that are gone."""
+    os.makedirs(WORKSPACE, exist_ok=True)
+    shutil.rmtree(PROCESSES, ignore_errors=True)
+    for file in (EXIT, *(os.path.join(STATE, name) for name in _OLD_NAMES)):
+        with suppress(FileNotFoundError):
+            os.unlink(file)
+
+
+def end() -> None:
+    """End all processes, also those that left their parents: they are asked, and then killed."""
+    for number, patience_sec in ((signal.SIGTERM, _GRACE_SEC), (signal.SIGKILL, _KILL_SEC)):
+        until = time.monotonic() + patience_sec
+        asked: set[int] = set()
+        while (left := set(_marked())) and time.monotonic() < until:
+            _signal(left - asked if number == signal.SIGTERM else left, number)
+            asked |= left
+            time.sleep(_POLL_SEC)
+
+
+def usage() -> dict[str, int]:
+    """The bytes that the workspace takes, and the number of processes."""
+    return {
+        "workspace_bytes": sum(_sizes(WORKSPACE)),
+        "processes": sum(name.isdigit() for name in os.listdir("/proc")),
+    }
+
+
+def listening() -> list[int]:
+    ports = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(FileNotFoundError), open(table, encoding="ascii") as file:
+            for line in list(file)[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING:
+                    ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)
+
+
+def _marked() -> Iterator[int]:
+    """The processes of this machine, but for this one and those that wait for it."""
+    mark = f"{MARK}={os.environ.get(MARK, '')}".encode()
+    spared = set(_ancestors(os.getpid()))
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in spared:
+            with suppress(OSError), open(f"/proc/{name}/environ", "rb") as environ:
+                if mark in environ.read().split(b"\0"):
+                    yield int(name)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 0:
+        yield pid
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            pid = int(file.read().rpartition(b")")[2].split()[1])
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(OSError):
+            os.kill(pid, number)
+
+
+def _sizes(folder: str) -> Iterator[int]:
+    yield os.lstat(folder).st_size
+    for here, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(OSError):
+                yield os.lstat(os.path.join(here, name)).st_size

@@ -1,0 +1,30 @@
+"""Where things are in the machine, and the paths as callers know them."""
+
+import os
+
+HOME = os.path.expanduser("~")
+STATE = os.path.join(HOME, ".sandyard")
+"""What is kept about the machine's processes, and what was sent and is not in its place yet."""
+PROCESSES = os.path.join(STATE, "processes")
+EXIT = os.path.join(STATE, "exit")
+"""The program's exit code, once it has ended."""
+WORKSPACE = os.path.join(HOME, "workspace")
+_NAME = "/workspace"
+
+
+def inside(path: str) -> str:
+    if path == _NAME or path.startswith(_NAME + "/"):
+        return WORKSPACE + path[len(_NAME) :]
+    return path
+
+
+def told(path: str) -> str:
+    """As the caller knows it. A name that is no text is told with replacements."""
+    whole = os.path.normpath(path)
+    if whole == WORKSPACE or whole.startswith(WORKSPACE + "/"):
+        whole = _NAME + whole[len(WORKSPACE) :]
+    return text(whole)
+
+
+def text(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -1,0 +1,179 @@
+"""Starts a process and stays with it: keeps what it writes, and notes how it ended."""
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from . import processes
+from .errors import RefusedError
+from .outputs import Writer
+from .paths import EXIT, PROCESSES, inside, told
+
+_PIECE_BYTES = 65536
+
+
+def start(process_id: str) -> Iterator[dict[str, Any]]:
+    """The process as it was started by what was sent as its `command.json`; then nothing more is
+    told until it has ended."""
+    folder = os.path.join(PROCESSES, process_id)
+    with open(os.path.join(folder, "command.json"), encoding="utf-8") as file:
+        command = json.load(file)
+    try:
+        shim = _Shim(folder, command)
+    except (OSError, ValueError, IndexError) as error:
+        shutil.rmtree(folder)
+        raise RefusedError("COMMAND_REFUSED", str(error)) from error
+    record = shim.describe(process_id, command)
+    processes.write(folder, "process", record)
+    processes.drop_oldest()
+    yield record
+    code = shim.stay()
+    if command["is_program"]:
+        _note_exit(code)
+    processes.write(folder, "ended", {"exit_code": code, "ended_at": time.time()})
+
+
+class _Shim:
+    def __init__(self, folder: str, command: dict[str, Any]) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: None)  # who ends the machine ends the child
+        signal.signal(signal.SIGHUP, lambda *_: None)
+        self._lock = open(os.path.join(folder, "lock"), "wb")  # noqa: SIM115 - held to the end
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._writer = Writer(folder)
+        self._terminal: int | None = None
+        self._terminal_name: str | None = None
+        self._typed = b""
+        size = command["terminal"]
+        self._child = self._open_terminal(command, *size) if size else self._open_pipes(command)
+        self._inputs: set[int] = {0} if self._terminal is not None else set()
+        if not self._inputs:
+            _close_input()  # the child has it, and nobody else
+
+    def describe(self, process_id: str, command: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "id": process_id,
+            "pid": self._child.pid,
+            "shim": os.getpid(),
+            "arguments": command["arguments"],
+            "folder": told(inside(command["folder"])),
+            "started_at": time.time(),
+            "tag": command["tag"],
+            "has_input": command["has_input"],
+            "is_terminal": self._terminal is not None,
+            "terminal": self._terminal_name,
+        }
+
+    def stay(self) -> int:
+        """Return with the exit code when the process has ended, whoever else has its output."""
+        ended = os.pidfd_open(self._child.pid)
+        is_over = False
+        while not is_over:
+            reading = [ended, *self._outputs, *(() if self._typed else self._inputs)]
+            readable, _, _ = select.select(reading, self._writable, [])
+            is_over = ended in readable
+            for descriptor in readable:
+                if descriptor in self._outputs:
+                    self._read(descriptor)
+                elif descriptor in self._inputs:
+                    self._take_input()
+            self._type()
+        code = self._child.wait()
+        for descriptor in list(self._outputs):
+            while self._read(descriptor):
+                pass
+        return code if code >= 0 else 128 - code
+
+    @property
+    def _writable(self) -> list[int]:
+        return [self._terminal] if self._terminal is not None and self._typed else []
+
+    def _open_pipes(self, command: dict[str, Any]) -> "subprocess.Popen[bytes]":
+        (output, their_output), (errors, their_errors) = os.pipe(), os.pipe()
+        try:
+            child = subprocess.Popen(
+                command["arguments"],
+                cwd=inside(command["folder"]),
+                env={**os.environ, **command["environment"]},
+                stdin=None if command["has_input"] else subprocess.DEVNULL,
+                stdout=their_output,
+                stderr=their_output if command["is_program"] else their_errors,
+                start_new_session=True,
+            )
+        finally:
+            os.close(their_output)
+            os.close(their_errors)
+        self._outputs = {output: "stdout", errors: "stderr"}
+        for descriptor in self._outputs:
+            os.set_blocking(descriptor, False)
+        return child
+
+    def _open_terminal(
+        self, command: dict[str, Any], columns: int, rows: int
+    ) -> "subprocess.Popen[bytes]":
+        ours, theirs = os.openpty()
+        processes.set_size(theirs, columns, rows)
+        self._terminal, self._terminal_name = ours, os.ttyname(theirs)
+        try:
+            child = subprocess.Popen(
+                command["arguments"],
+                cwd=inside(command["folder"]),
+                env={"TERM": "xterm", **os.environ, **command["environment"]},
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+                start_new_session=True,
+                preexec_fn=_take_terminal,
+            )
+        finally:
+            os.close(theirs)
+        self._outputs = {ours: "terminal"}
+        os.set_blocking(ours, False)
+        return child
+
+    def _read(self, descriptor: int) -> bool:
+        try:
+            data = os.read(descriptor, _PIECE_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:  # a terminal that nobody has open any more
+            data = b""
+        if data:
+            self._writer.write(self._outputs[descriptor], data)
+        else:
+            del self._outputs[descriptor]
+        return bool(data)
+
+    def _take_input(self) -> None:
+        self._typed = os.read(0, _PIECE_BYTES)
+        if not self._typed:
+            self._inputs.clear()
+
+    def _type(self) -> None:
+        if self._typed and self._terminal is not None:
+            with suppress(OSError):
+                self._typed = self._typed[os.write(self._terminal, self._typed) :]
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _close_input() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def _note_exit(code: int) -> None:
+    with open(f"{EXIT}.new", "w", encoding="ascii") as file:
+        file.write(str(code))
+    os.replace(f"{EXIT}.new", EXIT)

@@ -1,0 +1,276 @@
+"""`machine_ports.Machines` at E2B. What it knows is on disk here and in the metadata there."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandyard.kit.clock import utc_time
+from sandyard.kit.errors import UnavailableError
+from sandyard.runtime.e2b.control import E2bControl
+from sandyard.runtime.e2b.endings import Endings, metadata_of, metadata_of_kind, run_id_of
+from sandyard.runtime.e2b.errors import E2bGoneError, E2bNotMeasuredError, E2bRefusedError
+from sandyard.runtime.e2b.machine import Connections, E2bMachine
+from sandyard.runtime.e2b.records import E2bRunFolder, MachineRecord, SnapshotRecords
+from sandyard.runtime.e2b.session import E2bSession
+from sandyard.runtime.errors import (
+    AttemptEndedError,
+    NotRunningError,
+    RunNotFoundError,
+    SnapshotNotFoundError,
+    StartFailedError,
+)
+from sandyard.runtime.machine_ports import Egress
+from sandyard.runtime.model import (
+    Ended,
+    Kind,
+    Log,
+    MachineSpec,
+    MachineState,
+    RunId,
+    Sample,
+    Snapshot,
+    Starting,
+    Stopping,
+    Up,
+)
+from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.records import RunFolders
+
+if TYPE_CHECKING:
+    from e2b import AsyncSandbox, SandboxMetrics
+
+_GONE = "E2B ended its machine before it could be used. Start again."
+
+
+@dataclass(frozen=True, slots=True)
+class E2bPolicy:
+    """How machines at E2B are made."""
+
+    node: str
+    """Whose machines these are, among all that the key has."""
+    template: str = "base"
+    port: int = 8080
+    """What a program is told to listen on."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEgress:
+    """E2B's machines reach the internet, and nothing of ours."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    async def refused(self) -> str | None:
+        return None
+
+
+class E2bMachines:
+    def __init__(self, folder: Path, control: E2bControl, policy: E2bPolicy) -> None:
+        self._control = control
+        self._policy = policy
+        self._folders = RunFolders(folder.absolute())
+        self._snapshots = SnapshotRecords(folder.absolute() / "snapshots")
+        self._connections = Connections(control)
+        self._endings = Endings(control, self._connections, self._snapshots, node=policy.node)
+
+    async def check(self) -> None:
+        await self._control.check()
+
+    async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
+        if spec.snapshot_id is not None and not await self.has_snapshot(spec.snapshot_id):
+            raise SnapshotNotFoundError
+        folder = self._folder_of(run_id)
+        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with folder.lock() as lock:
+            if lock is None or folder.machine() is not None:
+                raise AttemptEndedError
+            machine = await self._make(folder, spec)
+        return Up(run_id, self._policy.port, machine.created_at, machine.deadline_at)
+
+    async def find(self, run_id: RunId) -> MachineState | None:
+        folder = self._folder_of(run_id)
+        state = folder.state(port=self._policy.port)
+        if isinstance(state, Ended | None):
+            return state
+        with folder.lock() as lock:
+            return state if lock is None else await self._refresh(folder)
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        await self._kill_unrecorded(kind)
+        return self._folders.run_ids(kind)
+
+    async def session(self, run_id: RunId) -> E2bSession:
+        return (await self._connect(run_id)).session
+
+    async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
+        folder, sandbox_id = self._require_up(run_id)
+        try:
+            deadline_at = await self._control.set_timeout(
+                sandbox_id, lifetime_sec=deadline_at - time.time()
+            )
+        except E2bGoneError as error:
+            raise NotRunningError from error
+        folder.move_deadline(deadline_at)
+        return deadline_at
+
+    async def stop(self, run_id: RunId) -> None:
+        folder = self._folder_of(run_id)
+        if folder.machine() is not None:
+            folder.request_end()
+
+    async def forget(self, run_id: RunId) -> None:
+        await asyncio.to_thread(self._folders.remove, run_id)
+
+    async def sample(self, run_id: RunId) -> Sample:
+        folder, sandbox_id = self._require_up(run_id)
+        machine = await self._connect(run_id)
+        since_at = folder.launched_at() or 0.0
+        try:
+            measured = await self._control.metrics(sandbox_id, since=utc_time(since_at))
+        except E2bGoneError as error:
+            raise NotRunningError from error
+        if not measured:
+            raise E2bNotMeasuredError
+        usage = await machine.usage()
+        return Sample(
+            at=measured[-1].timestamp.timestamp(),
+            cpu_seconds=cpu_seconds(measured, since_at=since_at),
+            memory_bytes=measured[-1].mem_used,
+            storage_bytes=usage.workspace_bytes,
+            processes=usage.processes,
+        )
+
+    async def workspace_bytes(self, run_id: RunId) -> int:
+        return (await (await self._connect(run_id)).usage()).workspace_bytes
+
+    async def read_log(self, run_id: RunId, begin: int | None) -> Log:
+        folder = self._folder_of(run_id)
+        if isinstance(folder.state(port=self._policy.port), Up):
+            try:
+                return await (await self._connect(run_id)).read_log(begin)
+            except NotRunningError:
+                await self.find(run_id)
+        return await asyncio.to_thread(folder.saved_log, begin)
+
+    def egress(self, run_id: RunId) -> AbstractAsyncContextManager[Egress]:  # noqa: ARG002
+        return _open_egress()
+
+    async def set_network(self, run_id: RunId, network: Network) -> None:  # noqa: ARG002
+        """E2B's machines reach the internet, whatever is asked for."""
+        self._require_up(run_id)
+
+    async def egress_report(self, run_id: RunId) -> EgressReport:  # noqa: ARG002 - all are alike
+        return EgressReport("internet")
+
+    async def has_snapshot(self, snapshot_id: str) -> bool:
+        return await self._control.has_snapshot(snapshot_id)
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        return self._snapshots.find(snapshot_id)
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        return self._snapshots.list_all()
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await self._control.delete_snapshot(snapshot_id)
+        self._snapshots.remove(snapshot_id)
+
+    def _folder_of(self, run_id: RunId) -> E2bRunFolder:
+        return E2bRunFolder(self._folders.path_of(run_id), run_id)
+
+    async def _make(self, folder: E2bRunFolder, spec: MachineSpec) -> MachineRecord:
+        now = time.time()
+        machine = MachineRecord(created_at=now, deadline_at=now + spec.lifetime_sec)
+        await asyncio.to_thread(folder.write_machine, machine)
+        sandbox = await self._make_sandbox(folder, spec)
+        machine = replace(machine, sandbox_id=sandbox.sandbox_id)
+        await asyncio.to_thread(folder.write_machine, machine)
+        try:
+            await self._connections.add(sandbox, folder.run_id).prepare()
+        except NotRunningError as error:
+            raise StartFailedError(_GONE) from error
+        return machine
+
+    async def _make_sandbox(self, folder: E2bRunFolder, spec: MachineSpec) -> "AsyncSandbox":
+        try:
+            return await self._control.create(
+                spec.snapshot_id or self._policy.template,
+                lifetime_sec=spec.lifetime_sec,
+                metadata=metadata_of(folder.run_id, node=self._policy.node),
+            )
+        except E2bRefusedError as error:
+            folder.drop_machine()
+            raise StartFailedError(f"E2B refused to make a sandbox ({error.reason}).") from error
+
+    async def _refresh(self, folder: E2bRunFolder) -> MachineState | None:
+        """Its state at E2B, with the lock: what was interrupted is completed."""
+        match state := folder.state(port=self._policy.port):
+            case Starting():  # who made it has gone
+                return await self._endings.end(folder, "killed")
+            case Stopping():
+                return await self._endings.finish(folder)
+            case Up() if folder.end_is_requested():
+                return await self._endings.end(folder, "stopped")
+            case Up():
+                return await self._check_program(folder, state)
+        return state
+
+    async def _check_program(self, folder: E2bRunFolder, up: Up) -> MachineState:
+        """An error inside is no end: whether it still runs, E2B says."""
+        sandbox_id = folder.sandbox_id() or ""
+        try:
+            code = await (await self._connections.to_running(sandbox_id, up.run_id)).exit_code()
+        except (UnavailableError, E2bGoneError, NotRunningError):
+            self._connections.drop(sandbox_id)
+            if await self._control.state(sandbox_id) != "running":
+                return await self._endings.end_paused_or_gone(folder, up)
+            code = None
+        if code is not None:
+            return await self._endings.end(folder, "exited", code=code)
+        folder.write_heartbeat()
+        return up
+
+    def _require_up(self, run_id: RunId) -> tuple[E2bRunFolder, str]:
+        """Its folder and E2B's id for it. Raises NotRunningError or RunNotFoundError."""
+        folder = self._folder_of(run_id)
+        state, sandbox_id = folder.state(port=self._policy.port), folder.sandbox_id()
+        if state is None:
+            raise RunNotFoundError
+        if not isinstance(state, Up) or sandbox_id is None or folder.end_is_requested():
+            raise NotRunningError
+        return folder, sandbox_id
+
+    async def _connect(self, run_id: RunId) -> E2bMachine:
+        _, sandbox_id = self._require_up(run_id)
+        try:
+            return await self._connections.to_running(sandbox_id, run_id)
+        except E2bGoneError as error:
+            raise NotRunningError from error
+
+    async def _kill_unrecorded(self, kind: Kind) -> None:
+        """End what E2B runs for us and no record names: a create whose answer came too late."""
+        of_kind = metadata_of_kind(kind, node=self._policy.node)
+        for found in await self._control.list_by_metadata(of_kind):
+            folder = self._folder_of(run_id_of(kind, found.metadata))
+            state = folder.state(port=self._policy.port)
+            is_expected = folder.sandbox_id() in (None, found.sandbox_id)
+            if isinstance(state, Ended | None) or not is_expected:
+                await self._control.kill(found.sandbox_id)
+
+
+@asynccontextmanager
+async def _open_egress() -> AsyncIterator[OpenEgress]:
+    yield OpenEgress()
+
+
+def cpu_seconds(measured: "Sequence[SandboxMetrics]", *, since_at: float) -> float:
+    """What the processors were busy for, from the shares that E2B measured now and then."""
+    total = 0.0
+    for each in measured:
+        at = each.timestamp.timestamp()
+        total += max(0.0, at - since_at) * each.cpu_used_pct / 100 * each.cpu_count
+        since_at = max(since_at, at)
+    return total

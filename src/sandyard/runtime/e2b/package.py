@@ -1,0 +1,32 @@
+"""The code that is sent into a machine."""
+
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from sandyard.runtime.e2b import inside
+
+STATE = ".sandyard"
+"""In the home folder of the machine's user, beside the workspace."""
+_NAME = "inside"
+
+
+@cache
+def inside_files() -> dict[str, bytes]:
+    """By their paths in the machine, from the home folder on."""
+    sources = {
+        each.name: each.read_bytes()
+        for each in files(inside).iterdir()
+        if each.name.endswith(".py")
+    }
+    return {f"{_folder(sources)}/{_NAME}/{name}": sources[name] for name in sorted(sources)}
+
+
+def inside_folder() -> str:
+    """Where `python3 -m inside` finds it; servers of other versions have others."""
+    return next(iter(inside_files())).rpartition(f"/{_NAME}/")[0]
+
+
+def _folder(sources: dict[str, bytes]) -> str:
+    content = b"".join(sources[name] for name in sorted(sources))
+    return f"{STATE}/{sha256(content).hexdigest()[:16]}"

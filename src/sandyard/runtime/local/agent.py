@@ -1,0 +1,185 @@
+"""The process that acts inside a machine: it opens files, starts processes and connects to ports.
+
+It enters the machine's namespaces from outside and hands descriptors out; what is read and written
+through them does not pass through it. It needs no program of the environment, nobody inside can
+see it, and what it may is what the machine's user may. All it answers is hostile input all the
+same, for it tells what it finds there.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sandyard.runtime.local import agent_files, agent_processes, namespaces
+from sandyard.runtime.local.agent_answers import Answer, RefusedError
+from sandyard.runtime.local.agent_paths import Paths
+from sandyard.runtime.local.packets import Packet, receive_now, send_now
+
+Operation = Callable[..., Answer]
+
+
+class Agent:
+    """Answers requests, one after the other; what may take long runs in a child that answers."""
+
+    def __init__(self, channel: socket.socket, setup: dict[str, Any]) -> None:
+        paths = Paths(setup["workspace"])
+        self._starter = agent_processes.Starter(
+            paths, setup["rlimits"], setup["environment"], setup.get("launcher")
+        )
+        self._channel = channel
+        self._quick: dict[str, Operation] = {
+            **agent_files.quick_operations(paths),
+            "start": self._starter.start,
+            "connect": agent_processes.connect,
+            "listen": agent_processes.listen,
+        }
+        self._slow: dict[str, Operation] = agent_files.slow_operations(paths)
+
+    def run(self) -> None:
+        """Return when the supervisor has gone."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        waiting = select.poll()
+        waiting.register(self._channel, select.POLLIN)
+        waiting.register(reader, select.POLLIN)
+        while True:
+            for descriptor, _ in waiting.poll():
+                if descriptor == reader:
+                    os.read(reader, 4096)
+                    self._reap()
+                elif (packet := receive_now(self._channel)) is not None:
+                    self._handle(packet)
+                else:
+                    return
+
+    def kill_children(self) -> None:
+        for pid in self._starter.running:
+            with suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                if pid not in self._starter.running:
+                    continue  # it never became a command: nobody waits for its end
+                self._starter.running.discard(pid)
+                code = os.waitstatus_to_exitcode(status)
+                self._send({"exited": pid, "code": code if code >= 0 else 128 - code})
+
+    def _handle(self, packet: Packet) -> None:
+        name, number = packet.message.get("op"), packet.message.get("number")
+        arguments = packet.message.get("arguments", {})
+        try:
+            if (operation := self._slow.get(str(name))) is not None:
+                self._in_child(operation, number, arguments, packet.descriptors)
+            else:
+                self._answer(self._quick[str(name)], number, arguments, packet.descriptors)
+        finally:
+            packet.close()
+
+    def _in_child(
+        self, operation: Operation, number: Any, arguments: Any, descriptors: tuple[int, ...]
+    ) -> None:
+        if os.fork() == 0:
+            code = 1
+            try:
+                signal.set_wakeup_fd(-1)
+                self._answer(operation, number, arguments, descriptors)
+                code = 0
+            finally:
+                os._exit(code)
+
+    def _answer(
+        self, operation: Operation, number: Any, arguments: Any, descriptors: tuple[int, ...]
+    ) -> None:
+        """Answer, and then do what is left to do."""
+        try:
+            answer = operation(*descriptors, **arguments)
+        except RefusedError as refused:
+            self._send({"number": number, "refused": refused.code, "message": str(refused)})
+            return
+        except OSError as error:
+            self._send({"number": number, "errno": error.errno or 0, "message": str(error)})
+            return
+        except Exception as error:
+            traceback.print_exc()
+            self._send({"number": number, "refused": "FAILED", "message": repr(error)})
+            return
+        self._send({"number": number, "result": answer.result}, answer.data, answer.descriptors)
+        for descriptor in answer.descriptors:
+            os.close(descriptor)
+        if answer.then is not None:
+            answer.then()
+
+    def _send(
+        self, message: dict[str, Any], data: bytes = b"", descriptors: tuple[int, ...] = ()
+    ) -> None:
+        send_now(self._channel, message, data, descriptors)
+
+
+def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int, ...] = ()) -> int:
+    """Start an agent as a child of this process; its pid. Where it goes is in `setup`:
+    `enter` is a process of the machine and `uid` the user there, or `workspace` is the folder that
+    stands for the machine's where nothing is isolated."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        _become_agent(channel, setup, kept)
+        code = 0
+    except BaseException as error:
+        traceback.print_exc()
+        with suppress(OSError):
+            send_now(channel, {"failed": f"{type(error).__name__}: {error}"})
+    finally:
+        os._exit(code)
+
+
+def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int, ...]) -> None:
+    channel.settimeout(None)
+    _close_all_but(channel.fileno(), 0, 1, 2, *kept)
+    if setup.get("enter") is not None:
+        filter_ = bytes.fromhex(setup["seccomp"]) if setup.get("seccomp") else None
+        namespaces.enter(
+            setup["enter"], uid=setup["uid"], seccomp=filter_, tmpfs=setup.get("tmpfs", {})
+        )
+        os.chdir("/")
+        # Nothing is imported from here on: the files at these paths are the machine's.
+        sys.path.clear()
+        sys.meta_path.clear()
+        namespaces.die_with_parent()
+    os.umask(0o022)
+    gc.freeze()  # what is forked from here copies no page for its collector
+    gc.disable()
+    agent = Agent(channel, setup)
+    send_now(channel, {"ready": os.getpid()})
+    try:
+        agent.run()
+    finally:
+        agent.kill_children()  # without isolation nobody else does
+
+
+def _close_all_but(*kept: int) -> None:
+    """What the supervisor has open is not for the machine."""
+    below = 0
+    for descriptor in sorted(set(kept)):
+        if below < descriptor:  # of an empty range the call would close all
+            os.closerange(below, descriptor)
+        below = descriptor + 1
+    os.closerange(below, 1 << 20)

@@ -1,0 +1,30 @@
+"""Paths as callers give them, and where they are for the agent."""
+
+from dataclasses import dataclass
+
+_WORKSPACE = "/workspace"
+_HOME = "/home/user"
+DRAFT = ".sandyard-"
+"""How the names of files begin that are written before they take their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """`workspace` is where the machine's `/workspace` is for the agent: the same in isolation, a
+    folder of the host without."""
+
+    workspace: str
+
+    def inside(self, path: str) -> str:
+        if self.workspace == _WORKSPACE:
+            return path
+        for name in (_WORKSPACE, _HOME):
+            if path == name or path.startswith(f"{name}/"):
+                return self.workspace + path[len(name) :]
+        return path
+
+    def told(self, path: str) -> str:
+        """The path as a caller knows it."""
+        if path == self.workspace or path.startswith(f"{self.workspace}/"):
+            return _WORKSPACE + path[len(self.workspace) :]
+        return path

@@ -1,0 +1,248 @@
+"""The processes that sessions started, as the supervisor looks after them."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sandyard.runtime.local.agent_client import AgentClient
+from sandyard.runtime.local.output import OutputRing
+from sandyard.runtime.local.packets import Packet, readable, writable
+
+_CHUNK_BYTES = 64 * 1024
+_RETAINED_BYTES = 4 << 20
+_RETAINED_TOTAL_BYTES = 32 << 20
+_RETAINED_PROCESSES = 100
+_DRAIN_SEC = 0.2
+_LOST_CODE = 255
+"""Of a process whose end nobody saw."""
+
+Sink = Callable[[bytes], float]
+"""Takes what a process wrote besides, and says for how long to read nothing more."""
+
+
+class RunningCommand:
+    """One process: its input and output, and its end."""
+
+    def __init__(
+        self,
+        told: dict[str, Any],
+        channels: Mapping[str, int],
+        ring: OutputRing,
+        sink: Sink | None = None,
+    ) -> None:
+        self.told = told
+        self.pid: int = told["pid"]
+        self.ring = ring
+        self.ended = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._input = channels.get("stdin", channels.get("terminal", -1))
+        self.is_terminal = "terminal" in channels
+        for descriptor in channels.values():
+            os.set_blocking(descriptor, False)
+        self._readers = {
+            asyncio.ensure_future(self._copy(stream, descriptor))
+            for stream, descriptor in channels.items()
+            if stream != "stdin"
+        }
+        self._sink = sink
+
+    async def _copy(self, stream: str, descriptor: int) -> None:
+        while True:
+            await readable(descriptor)
+            try:
+                data = os.read(descriptor, _CHUNK_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError:  # a terminal whose last process has gone
+                data = b""
+            if not data:
+                break
+            self.ring.write(stream, data)
+            self._notify()
+            pause_sec = self._sink(data) if self._sink is not None else 0
+            await asyncio.sleep(pause_sec)
+        if stream != "terminal":
+            os.close(descriptor)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until_changed(self) -> None:
+        """Return when there is more output than now, or an end."""
+        await self._changed.wait()
+
+    async def finish(self, code: int) -> None:
+        """Its end, after what it had written; what its children still hold open is not waited
+        for any longer than a moment."""
+        if self.told["exit_code"] is not None:
+            return
+        self.told |= {"exit_code": code, "ended_at": time.time()}
+        await self.drain()
+        if self.is_terminal:  # its one descriptor is closed below
+            for reader in self._readers:
+                reader.cancel()
+        self.close_input()
+        self.ended.set()
+        self._notify()
+
+    async def drain(self) -> None:
+        """Return when all that it wrote was read, or a moment later."""
+        await asyncio.wait(self._readers, timeout=_DRAIN_SEC)
+
+    async def write(self, data: bytes) -> bool:
+        """Whether it took all of it."""
+        while data:
+            if self._input < 0 or self.ended.is_set():
+                return False
+            try:
+                data = data[os.write(self._input, data) :]
+            except BlockingIOError:
+                await self._writable()
+            except OSError:
+                return False
+        return True
+
+    async def _writable(self) -> None:
+        """Return when it takes more, or has ended."""
+        waited = [
+            asyncio.ensure_future(each) for each in (self.ended.wait(), writable(self._input))
+        ]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waited:
+                each.cancel()
+            await asyncio.gather(*waited, return_exceptions=True)
+
+    def close_input(self) -> None:
+        """A terminal has no end of its own: the key that means it is typed."""
+        if self._input < 0:
+            return
+        if self.is_terminal and not self.ended.is_set() and self.told["exit_code"] is None:
+            with suppress(OSError):
+                os.write(self._input, b"\x04")
+            return
+        os.close(self._input)
+        self._input = -1
+
+    def resize(self, columns: int, rows: int) -> None:
+        if self._input >= 0:
+            fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def signal(self, number: int) -> None:
+        """Send it to the whole group that it leads."""
+        if self.told["exit_code"] is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def drop(self) -> None:
+        for reader in self._readers:
+            reader.cancel()
+        self.ring.close()
+
+
+class CommandTable:
+    """All of them; the oldest that have ended are forgotten."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._commands: dict[str, RunningCommand] = {}
+        self._by_pid: dict[int, RunningCommand] = {}
+        self._early: dict[int, int] = {}
+        """The codes of those that ended before their start was told."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self, agent: AgentClient, command: Mapping[str, Any], *, sink: Sink | None = None
+    ) -> Packet | str:
+        """The id of the started process, or the packet with which the agent refused."""
+        names = ("arguments", "environment", "folder", "terminal", "has_input", "is_program")
+        packet = await agent.ask("start", {name: command[name] for name in names})
+        result = packet.message.get("result")
+        if result is None:
+            return packet
+        channels = dict(zip(result["channels"], packet.descriptors, strict=True))
+        process_id = os.urandom(8).hex()
+        told = {
+            "id": process_id,
+            "pid": result["pid"],
+            "arguments": command["arguments"],
+            "folder": command["folder"],
+            "tag": command.get("tag"),
+            "is_terminal": "terminal" in channels,
+            "started_at": time.time(),
+            "exit_code": None,
+            "ended_at": None,
+        }
+        ring = OutputRing(self._folder, size=_RETAINED_BYTES)
+        running = RunningCommand(told, channels, ring, sink)
+        self._commands[process_id] = self._by_pid[running.pid] = running
+        if (code := self._early.pop(running.pid, None)) is not None:
+            self.tell_exit(running.pid, code)
+        self._forget_old()
+        return process_id
+
+    def get(self, process_id: Any) -> RunningCommand | None:
+        return self._commands.get(process_id)
+
+    def list(self) -> list[dict[str, Any]]:
+        return [each.told for each in self._commands.values()]
+
+    def tell_exit(self, pid: int, code: int) -> None:
+        running = self._by_pid.pop(pid, None)
+        if running is None:
+            self._early[pid] = code
+            return
+        self._in_background(running.finish(code))
+
+    def adopt(self) -> None:
+        """See to the ends of those that run: who started them is gone."""
+        self._early.clear()
+        for running in list(self._by_pid.values()):
+            self._in_background(self._watch(running))
+
+    async def _watch(self, running: RunningCommand) -> None:
+        while (code := _exit_code(running.pid)) is None:  # noqa: ASYNC110 - the kernel tells none
+            await asyncio.sleep(0.05)
+        self.tell_exit(running.pid, code)
+
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _forget_old(self) -> None:
+        ended = [each for each in self._commands.values() if each.ended.is_set()]
+        retained = sum(each.ring.end - each.ring.begin for each in ended)
+        for each in ended:
+            if len(ended) <= _RETAINED_PROCESSES and retained <= _RETAINED_TOTAL_BYTES:
+                return
+            ended = ended[1:]
+            retained -= each.ring.end - each.ring.begin
+            del self._commands[each.told["id"]]
+            each.drop()
+
+
+def _exit_code(pid: int) -> int | None:
+    """The code of a child that has ended; None while it runs."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return _LOST_CODE
+    if not ended:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def valid_signal(number: Any) -> bool:
+    return isinstance(number, int) and number in {each.value for each in signal.Signals}

@@ -1,0 +1,108 @@
+"""The heads of requests to the egress proxy: read strictly, and written anew."""
+
+import re
+from dataclasses import dataclass
+
+MOST_HEAD_BYTES = 16 * 1024
+_CONNECT = re.compile(
+    rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[^\s\[\]/@:?#]{1,253}):(\d{1,5}) HTTP/1\.[01]"
+)
+_ABSOLUTE = re.compile(
+    rb"(?!CONNECT )([A-Z]{1,20}) http://(\[[0-9A-Fa-f:.]{2,45}\]|[^\s\[\]/@:?#]{1,253})(?::(\d{1,5}))?"
+    rb"([/?][!-~]*)? HTTP/1\.[01]",
+    re.IGNORECASE,
+)
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
+_NAME = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
+_HOP_BY_HOP = frozenset(
+    {
+        *(b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"upgrade"),
+        *(b"proxy-authorization", b"proxy-authenticate", b"expect", b"host"),
+    }
+)
+
+
+_OF_CONNECTIONS = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"upgrade"})
+
+
+class BadRequestError(Exception):
+    """The head is none that a proxy takes; the message says why."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRequest:
+    """A tunnel to a host, or one plain request with the head that is sent there."""
+
+    host: str
+    port: int
+    head: bytes | None = None
+    """None for a tunnel."""
+    body_bytes: int = 0
+
+
+def parse_request(head: bytes) -> ProxyRequest:
+    """Raises BadRequestError."""
+    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    fields = [_field(line) for line in lines]
+    if found := _CONNECT.fullmatch(first):
+        return ProxyRequest(_host(found[1]), _port(found[2]))
+    if (found := _ABSOLUTE.fullmatch(first)) is None:
+        raise BadRequestError("this is a proxy: ask for http://host/path or CONNECT host:port")
+    port = _port(found[3] or b"80")
+    authority = found[2] if port == 80 else found[2] + b":" + str(port).encode()
+    target = found[4] or b"/"
+    target = b"/" + target if target.startswith(b"?") else target
+    written = [found[1].upper() + b" " + target + b" HTTP/1.1", b"Host: " + authority]
+    named = {word for name, value in fields if name == b"connection" for word in _words(value)}
+    kept = [each for each in fields if each[0] not in _HOP_BY_HOP | named]
+    written += [name + b": " + value for name, value in kept]
+    written += [b"Connection: close", b"", b""]
+    return ProxyRequest(_host(found[2]), port, b"\r\n".join(written), _body_bytes(fields))
+
+
+def closing_answer(head: bytes) -> bytes:
+    """The head of an answer that says that its connection ends with it."""
+    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    kept = [line for line in lines if line.split(b":")[0].strip().lower() not in _OF_CONNECTIONS]
+    return b"\r\n".join([first, *kept, b"Connection: close", b"", b""])
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    """Folded lines and spaces before the colon are refused: two readers may read them
+    differently."""
+    if (found := _FIELD.fullmatch(line)) is None:
+        raise BadRequestError("a header line is malformed")
+    return found[1].lower(), found[2]
+
+
+def _words(value: bytes) -> set[bytes]:
+    return {word.strip().lower() for word in value.split(b",")} - {b"content-length"}
+
+
+def _body_bytes(fields: list[tuple[bytes, bytes]]) -> int:
+    lengths = [value for name, value in fields if name == b"content-length"]
+    if any(name == b"transfer-encoding" for name, _ in fields):
+        raise BadRequestError("send a Content-Length instead of a Transfer-Encoding", 411)
+    if len(lengths) > 1 or not all(re.fullmatch(rb"\d{1,15}", length) for length in lengths):
+        raise BadRequestError("its Content-Length is malformed")
+    return int(lengths[0]) if lengths else 0
+
+
+def _host(text: bytes) -> str:
+    try:
+        host = text.decode("ascii").strip("[]").lower().removesuffix(".")
+    except UnicodeDecodeError:
+        raise BadRequestError("its host is no name") from None
+    if not _NAME.fullmatch(host):
+        raise BadRequestError("its host is no name")
+    return host
+
+
+def _port(text: bytes) -> int:
+    if not 0 < (port := int(text)) < 65536:
+        raise BadRequestError("its port is none")
+    return port

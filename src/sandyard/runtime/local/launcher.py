@@ -1,0 +1,136 @@
+"""The program that becomes a command: it takes the command's limits on, then runs it in its place.
+
+To fork the agent, an interpreter of many pages, costs several times what a process costs that is
+spawned without a copy of it. But limits can't be set between a spawn and its exec; so this is
+spawned, a file of some hundred bytes, and does what is left to do: `launch FOLDER PROGRAM WORD…`,
+with the first word as the command's own name. What fails is written to descriptor 3.
+
+Its file must not be readable where it runs: the kernel then keeps everybody from tracing it, who
+could else take it over before it has its limits.
+"""
+
+import errno
+import platform
+import resource
+import struct
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from sandyard.runtime.local.elf import BASE, HEADER_BYTES, elf_file
+
+FAILURE_AT = 3
+"""The descriptor for failures; it is closed when the command runs."""
+FAILURE_BYTES = 16
+NICE = 5
+Step = Literal["limits", "folder", "program"]
+_STEPS: tuple[Step, ...] = ("limits", "folder", "program")
+_HIGHEST_ERRNO = 4095
+
+_X86_64 = 62
+_WRITE, _OPEN, _IOCTL, _EXECVE, _EXIT, _FCNTL, _CHDIR = 1, 2, 16, 59, 60, 72, 80
+_SETSID, _SETPRIORITY, _PRLIMIT = 112, 141, 302
+_F_SETFD, _FD_CLOEXEC, _TIOCSCTTY, _O_WRONLY_CLOEXEC = 2, 1, 0x540E, 0o2000001
+_MOV_EDI, _MOV_ESI, _MOV_EDX, _MOV_R10D, _MOV_EAX = b"\xbf", b"\xbe", b"\xba", b"\x41\xba", b"\xb8"
+_MOV_R12D = b"\x41\xbc"
+_SYSCALL = b"\x0f\x05"
+_STACK_TO_RBX = b"\x48\x89\xe3"
+_RAX_TO_RDI = b"\x48\x89\xc7"
+_FOLDER_TO_RDI = b"\x48\x8b\x7b\x10"  # mov rdi, [rbx + 16]: the first argument
+_PROGRAM_TO_RDI = b"\x48\x8b\x7b\x18"  # mov rdi, [rbx + 24]: the second
+_WORDS_TO_RSI = b"\x48\x8d\x73\x20"  # lea rsi, [rbx + 32]: from the third on
+_VARIABLES_TO_RDX = b"\x48\x8b\x0b\x48\x8d\x54\xcb\x10"  # lea rdx, [rbx + argc * 8 + 16]
+_IF_FAILED = b"\x48\x85\xc0\x0f\x88"  # test rax, rax; js
+_PUSH_R12_AND_RAX = b"\x41\x54\x50"
+_STACK_TO_RSI = b"\x48\x89\xe6"
+
+
+class Failure(NamedTuple):
+    """At which step it failed, and with which error."""
+
+    step: Step
+    errno: int
+
+
+def program(rlimits: Mapping[str, int]) -> bytes | None:
+    """The file for this machine, which sets these limits; None where its instructions are not
+    known."""
+    return elf_file(_X86_64, _content(rlimits)) if platform.machine() == "x86_64" else None
+
+
+def parse_failure(told: bytes) -> Failure:
+    """Whoever wrote it may be anybody in the machine."""
+    if len(told) != FAILURE_BYTES:
+        return Failure("program", errno.EPERM)
+    code, step = struct.unpack("<qq", told)
+    known: Step = _STEPS[step] if 0 <= step < len(_STEPS) else "program"
+    return Failure(known, max(0, min(-code, _HIGHEST_ERRNO)))
+
+
+def format_failure(step: Step, number: int) -> bytes:
+    """As the launcher itself tells it."""
+    return struct.pack("<qq", -number, _STEPS.index(step))
+
+
+def hard_limits(rlimits: Mapping[str, int]) -> dict[int, int]:
+    """The limits by number, none above what this process may set."""
+    chosen: dict[int, int] = {}
+    for name, value in rlimits.items():
+        number: int = getattr(resource, name)
+        hardest = resource.getrlimit(number)[1]
+        chosen[number] = value if hardest == resource.RLIM_INFINITY else min(value, hardest)
+    return chosen
+
+
+def _content(rlimits: Mapping[str, int]) -> bytes:
+    """The instructions twice: what they point to lies behind them, and how far is known then."""
+    limits = hard_limits(rlimits)
+    behind = len(_instructions(limits, 0))
+    data = b"".join(struct.pack("<QQ", value, value) for value in limits.values())
+    return _instructions(limits, behind) + data + b"/proc/self/oom_score_adj\0" + b"1000"
+
+
+def _instructions(limits: Mapping[int, int], data_at: int) -> bytes:
+    data = BASE + HEADER_BYTES + data_at
+    score = data + 16 * len(limits)
+    code = _STACK_TO_RBX + _call(_FCNTL, FAILURE_AT, _F_SETFD, _FD_CLOEXEC) + _call(_SETSID)
+    code += _call(_IOCTL, 0, _TIOCSCTTY, 0)  # refused unless its input is a terminal
+    code += _call(_SETPRIORITY, 0, 0, NICE)
+    # If memory runs out, let the kernel take this process and not the server.
+    code += _call(_OPEN, score, _O_WRONLY_CLOEXEC) + _RAX_TO_RDI
+    code += _call(_WRITE, None, score + len("/proc/self/oom_score_adj\0"), len("1000"))
+    ways_out: list[int] = []
+    for place, number in enumerate(limits):
+        code += _set(_MOV_R12D, 0) + _call(_PRLIMIT, 0, number, data + 16 * place, 0)
+        code = _leave(code, ways_out)
+    code += _set(_MOV_R12D, 1) + _FOLDER_TO_RDI + _call(_CHDIR)
+    code = _leave(code, ways_out)
+    code += _set(_MOV_R12D, 2) + _PROGRAM_TO_RDI + _WORDS_TO_RSI + _VARIABLES_TO_RDX
+    code += _call(_EXECVE)
+    failing_at = len(code)
+    code += _PUSH_R12_AND_RAX + _STACK_TO_RSI + _call(_WRITE, FAILURE_AT, None, FAILURE_BYTES)
+    return _joined(code + _call(_EXIT, 127), ways_out, failing_at)
+
+
+def _call(number: int, *arguments: int | None) -> bytes:
+    """A system call; what is None is in its register already."""
+    registers = (_MOV_EDI, _MOV_ESI, _MOV_EDX, _MOV_R10D)
+    given = zip(registers, arguments, strict=False)
+    moves = b"".join(_set(register, value) for register, value in given if value is not None)
+    return moves + _set(_MOV_EAX, number) + _SYSCALL
+
+
+def _set(register: bytes, value: int) -> bytes:
+    return register + struct.pack("<I", value)
+
+
+def _leave(code: bytes, ways_out: list[int]) -> bytes:
+    """Go where failures are told, if the last call failed; how far that is comes later."""
+    code += _IF_FAILED + bytes(4)
+    ways_out.append(len(code))
+    return code
+
+
+def _joined(code: bytes, ways_out: list[int], target: int) -> bytes:
+    for end in ways_out:
+        code = code[: end - 4] + struct.pack("<i", target - end) + code[end:]
+    return code

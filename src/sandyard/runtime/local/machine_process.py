@@ -1,0 +1,157 @@
+"""A machine's first processes: bubblewrap around a program that waits, and the agent beside it."""
+
+import asyncio
+import json
+import os
+from asyncio.subprocess import Process
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sandyard.runtime.local import launcher, processes, seccomp
+from sandyard.runtime.local.agent_client import AgentClient
+from sandyard.runtime.local.cgroups import Cgroup
+from sandyard.runtime.local.inside import CA_BUNDLE
+from sandyard.runtime.local.isolation import PATH, Isolation
+from sandyard.runtime.local.jail import LAUNCHER, UID_INSIDE, Contents, Jail
+from sandyard.runtime.local.records import Spec
+from sandyard.runtime.local.spawn import kill_tree, pinned, spawn
+
+KERNELS_INSIDE = "/opt/kernels"
+_OPEN_FILES = 4096
+_PROCESSES_OF_OURS = 3
+# Programs reserve far more address space than they use; what they use is limited by RLIMIT_DATA.
+_ADDRESS_SPACE_SPARE = 64 << 30
+_START_SEC = 10
+_POLL_SEC = 0.002
+
+
+class MachineProcess:
+    """From `start` to `kill`. `exited` is done when it ended by itself."""
+
+    def __init__(self, process: Process | None, pid_inside: int, agent: AgentClient) -> None:
+        self._process = process
+        self.pid_inside = pid_inside
+        self.agent = agent
+        self.exited: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if process is not None:
+            self.exited = asyncio.ensure_future(process.wait())
+
+    @classmethod
+    async def start(
+        cls,
+        isolation: Isolation,
+        spec: Spec,
+        cgroup: Cgroup | None,
+        *,
+        on_exit: Callable[[int, int], None],
+        on_lost: Callable[[], None],
+    ) -> "MachineProcess":
+        """Raises OSError."""
+        setup = _setup(isolation, spec)
+        process = None
+        pid_inside = os.getpid()
+        if isinstance(isolation, Jail):
+            if cgroup is not None:
+                cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS)
+            launch = launcher.program(setup["rlimits"])
+            programs = {} if launch is None else {LAUNCHER: launch}
+            process, pid_inside = await _start_jail(isolation, spec, cgroup, programs)
+            rules = seccomp.program()
+            setup |= {
+                "launcher": None if launch is None else LAUNCHER,
+                "enter": pid_inside,
+                "uid": UID_INSIDE,
+                "seccomp": rules.hex() if rules else None,
+                "tmpfs": isolation.memory_folders(),
+            }
+        cpu = spec.limits.cpu if cgroup is None else None
+        enlist = None if cgroup is None else cgroup.add
+        agent = AgentClient(setup, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost)
+        try:
+            await agent.start()
+        except BaseException:
+            if process is not None:
+                await kill_tree(process)
+            raise
+        return cls(process, pid_inside, agent)
+
+    async def kill(self) -> None:
+        """The processes of a machine die with its first one, all at once; the agent is there until
+        they have, for its own children among them hold the machine up until it has seen their end.
+        """
+        self.exited.cancel()
+        if self._process is not None:
+            await kill_tree(self._process)
+        self.agent.close()
+
+
+async def _start_jail(
+    jail: Jail, spec: Spec, cgroup: Cgroup | None, programs: dict[str, bytes]
+) -> tuple[Process, int]:
+    """bubblewrap, and the pid of the program that waits in it."""
+    reader, writer = os.pipe()
+    given = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
+    added = {path: Path(source) for path, source in given.items() if source is not None}
+    root = None if spec.root is None else Path(spec.root)
+    contents = Contents(spec.files, spec.folders, spec.links, added, root, programs)
+    try:
+        wrapped = jail.wrap_machine(contents, info=writer)
+        with pinned(spec.limits.cpu if cgroup is None else None):
+            process = await spawn(wrapped, inherited=(writer,), stderr=2)
+    finally:
+        os.close(writer)
+    try:
+        async with asyncio.timeout(_START_SEC):
+            first = await _first_pid(reader)
+            while (pid := _child_of(first)) is None and process.returncode is None:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SEC)
+            if cgroup is not None:
+                for member in (process.pid, *processes.descendants(process.pid)):
+                    cgroup.add(member)
+    except BaseException:
+        await kill_tree(process)
+        raise
+    finally:
+        os.close(reader)
+    if pid is None:
+        raise ChildProcessError(f"bubblewrap ended with {process.returncode}")
+    return process, pid
+
+
+async def _first_pid(reader: int) -> int:
+    content = b""
+    while b"}" not in content:
+        piece = await asyncio.to_thread(os.read, reader, 4096)
+        if not piece:
+            raise ChildProcessError("bubblewrap did not begin")
+        content += piece
+    return int(json.loads(content)["child-pid"])
+
+
+def _child_of(pid: int) -> int | None:
+    """The waiting program, once it is there: bubblewrap's own name is another."""
+    with suppress(OSError, ValueError):
+        [child, *_] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        name = Path(f"/proc/{child}/comm").read_text().strip()
+        return None if name == "bwrap" else int(child)
+    return None
+
+
+def _setup(isolation: Isolation, spec: Spec) -> dict[str, Any]:
+    limits = spec.limits
+    rlimits = {
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NOFILE": _OPEN_FILES,
+        "RLIMIT_DATA": limits.memory_bytes,
+        "RLIMIT_AS": limits.memory_bytes + _ADDRESS_SPACE_SPARE,
+        "RLIMIT_FSIZE": limits.storage_bytes,
+    }
+    # Without a user namespace all processes of the user would count.
+    if isinstance(isolation, Jail):
+        rlimits["RLIMIT_NPROC"] = limits.processes + _PROCESSES_OF_OURS
+    environment = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": isolation.folder, **spec.environment}
+    if not isinstance(isolation, Jail):
+        environment["PATH"] = os.environ.get("PATH", PATH)
+    return {"workspace": isolation.folder, "rlimits": rlimits, "environment": environment}

@@ -1,0 +1,374 @@
+"""`Machines` on this one. All that it knows is on disk: a restarted server adopts it."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.runtime.errors import (
+    EnvironmentMissingError,
+    NotRunningError,
+    RunNotFoundError,
+    RuntimeUnavailableError,
+    SnapshotNotFoundError,
+    SupervisorTimeoutError,
+    start_failure,
+)
+from sandyard.runtime.lifecycle import wait_until
+from sandyard.runtime.local import logs, processes
+from sandyard.runtime.local.environments import Environment, Environments
+from sandyard.runtime.local.inside import (
+    ALIASES,
+    HOST_ROOT,
+    aliases,
+    ca_bundle,
+    image_environment,
+    machine_environment,
+    machine_files,
+    machine_folders,
+)
+from sandyard.runtime.local.isolation_check import check_isolation
+from sandyard.runtime.local.means import Means, find_means
+from sandyard.runtime.local.orphans import kill_orphans
+from sandyard.runtime.local.policy import LocalPolicy
+from sandyard.runtime.local.records import LocalRunFolder, Spec
+from sandyard.runtime.local.session import LocalSession
+from sandyard.runtime.local.session_channel import Channel
+from sandyard.runtime.local.snapshots import SnapshotFolder
+from sandyard.runtime.local.spawn_supervisor import spawn_supervisor
+from sandyard.runtime.local.uids import Uids
+from sandyard.runtime.local.volumes import make_image
+from sandyard.runtime.machine_ports import Egress
+from sandyard.runtime.model import (
+    Ended,
+    Kind,
+    Log,
+    MachineSpec,
+    MachineState,
+    RunId,
+    Sample,
+    Snapshot,
+    Starting,
+    Stopping,
+    Up,
+)
+from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.records import RunFolders, exists, remove_folder
+from sandyard.runtime.session_ports import Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_POLL_SEC = 0.005
+_PORT_INSIDE = 8080
+_ENDING_SEC = 3.0
+
+
+class LocalMachines:
+    def __init__(self, folder: Path, policy: LocalPolicy | None = None) -> None:
+        self._folder = folder.absolute()
+        self._policy = policy or LocalPolicy()
+        self.records = RunFolders(self._folder)
+        self._snapshots = SnapshotFolder(self._folder / "snapshots")
+        self._environments = Environments(self._folder)
+        self._uids = Uids(self._folder / "uids", self._policy.uids)
+        self._is_checked = False
+        self._means = Means()
+        self._children: set[int] = set()
+
+    async def check(self) -> None:
+        if not self._is_checked:
+            uid = self._policy.uids[0] if os.geteuid() == 0 else None
+            await _in_thread(check_isolation, self._policy.isolation, uid=uid)
+            await _in_thread(self._folder.mkdir, parents=True, exist_ok=True)
+            self._means = await _in_thread(find_means, self._policy, self._folder)
+            self._is_checked = True
+
+    async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
+        await self.check()
+        await _in_thread(self._begin, run_id, spec)
+        timeout_sec = self._policy.prepare_timeout_sec + 30
+        machine = await self._wait(
+            run_id, lambda machine: not isinstance(machine, Starting), timeout_sec
+        )
+        if isinstance(machine, Up):
+            return machine
+        if isinstance(machine, Ended) and machine.error_code is not None:
+            raise start_failure(machine.error_code, machine.message)
+        raise NotRunningError
+
+    async def find(self, run_id: RunId) -> MachineState | None:
+        return await _in_thread(self._find, run_id)
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        return await _in_thread(self.records.run_ids, kind)
+
+    async def session(self, run_id: RunId) -> Session:
+        await self._require_up(run_id)
+        return LocalSession(self._channel(run_id))
+
+    async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
+        await self._require_up(run_id)
+        await _in_thread(self._folder_of(run_id).write_deadline, deadline_at)
+        return deadline_at
+
+    async def stop(self, run_id: RunId) -> None:
+        if isinstance(await self.find(run_id), Ended | None):
+            return
+        await _in_thread(_request_stop, self._folder_of(run_id))
+
+    async def forget(self, run_id: RunId) -> None:
+        await self._until_supervisor_is_gone(self._folder_of(run_id))
+        await _in_thread(self.records.remove, run_id)
+
+    async def sample(self, run_id: RunId) -> Sample:
+        await self._require_up(run_id)
+        packet = await self._channel(run_id).ask("sample", {})
+        return Sample(**packet.message["result"])
+
+    async def workspace_bytes(self, run_id: RunId) -> int:
+        return (await self.sample(run_id)).storage_bytes
+
+    async def read_log(self, run_id: RunId, begin: int | None) -> Log:
+        folder = self._folder_of(run_id).logs
+        return await _in_thread(logs.read, folder, begin, limit_bytes=self._policy.log_bytes)
+
+    @asynccontextmanager
+    async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:
+        async with self._channel(run_id).open() as request:
+            packet = await request("open_egress", {})
+            yield _LocalEgress(packet.message["result"]["environment"], request)
+
+    async def set_network(self, run_id: RunId, network: Network) -> None:
+        await self._require_up(run_id)
+        (await self._channel(run_id).ask("set_network", {"network": network})).close()
+
+    async def egress_report(self, run_id: RunId) -> EgressReport:
+        found = await _in_thread(self._folder_of(run_id).egress)
+        return found or EgressReport("none")
+
+    async def has_snapshot(self, snapshot_id: str) -> bool:
+        return await self.find_snapshot(snapshot_id) is not None
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        return await _in_thread(self._snapshots.find, snapshot_id)
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        return await _in_thread(self._snapshots.list_all)
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await _in_thread(self._snapshots.delete, snapshot_id)
+
+    def _folder_of(self, run_id: RunId) -> LocalRunFolder:
+        return LocalRunFolder(self.records.path_of(run_id))
+
+    def _channel(self, run_id: RunId) -> Channel:
+        async def explain(error: OSError) -> NoReturn:
+            """Who can't be reached has ended, or is about to say so."""
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ENDING_SEC):
+                    while await self._require_up(run_id):  # noqa: ASYNC110 - another process
+                        await asyncio.sleep(_POLL_SEC)
+            raise RuntimeUnavailableError(reason=str(error)) from error
+
+        return Channel(self._folder_of(run_id).path, explain)
+
+    async def _require_up(self, run_id: RunId) -> Up:
+        machine = await self.find(run_id)
+        if machine is None:
+            raise RunNotFoundError
+        if not isinstance(machine, Up):
+            raise NotRunningError
+        return machine
+
+    async def _wait(
+        self, run_id: RunId, is_done: Callable[[MachineState | None], bool], timeout_sec: float
+    ) -> MachineState | None:
+        try:
+            return await wait_until(
+                is_done, lambda: self.find(run_id), timeout_sec=timeout_sec, poll_sec=_POLL_SEC
+            )
+        except TimeoutError as error:
+            raise SupervisorTimeoutError(reason=f"{run_id} did not change") from error
+
+    async def _until_supervisor_is_gone(self, folder: LocalRunFolder) -> None:
+        """It still clears the workspace when the end is already told."""
+        until = time.monotonic() + self._policy.snapshot_timeout_sec
+        while await _in_thread(folder.supervisor_pid) is not None:
+            if time.monotonic() > until:
+                raise SupervisorTimeoutError
+            self._reap()
+            await asyncio.sleep(_POLL_SEC)
+
+    def _begin(self, run_id: RunId, spec: MachineSpec) -> None:
+        """Start a supervisor, unless there is one: of the calls at once, one gets the lock."""
+        folder = self._folder_of(run_id)
+        whole = self._spec_for(run_id, spec)
+        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while folder.spec() is None:
+            with folder.lock() as lock:
+                if lock is None:  # somebody looks at the folder, or is about to write the spec
+                    time.sleep(_POLL_SEC)
+                elif folder.spec() is None:
+                    self._prepare(folder, whole)
+                    self._supervise(folder, lock)
+
+    def _spec_for(self, run_id: RunId, spec: MachineSpec) -> Spec:
+        policy = self._policy
+        restore_from = None
+        if spec.snapshot_id is not None:
+            if self._snapshots.find(spec.snapshot_id) is None:
+                raise SnapshotNotFoundError
+            restore_from = str(self._snapshots.path_of(spec.snapshot_id))
+        is_isolated = policy.isolation != "none"
+        environment = self._environment(spec.root)
+        root = HOST_ROOT if environment is None else self._environments.root_of(environment)
+        bundle = ca_bundle(self._folder / "ca", root, *policy.ca_files)
+        variables = machine_environment(has_ca=bundle is not None) if is_isolated else {}
+        if environment is not None:
+            variables = image_environment(environment.environment, variables)
+        return Spec(
+            run_id=run_id,
+            limits=spec.limits,
+            isolation=policy.isolation,
+            restore_from=restore_from,
+            snapshot_to=str(self._snapshots.path_of(str(run_id))),
+            uid=None,
+            port=_PORT_INSIDE if policy.isolation == "bubblewrap" else _free_port(),
+            lifetime_sec=spec.lifetime_sec,
+            allowed_networks=list(policy.allowed_networks),
+            ca_file=None if bundle is None else str(bundle),
+            network=spec.network,
+            allowed_hosts=list(policy.allowed_hosts),
+            egress_networks=list(policy.egress_networks),
+            files=machine_files(policy.packages, root=root, has_ca=bundle is not None),
+            folders=machine_folders(root),
+            links={f"{ALIASES}/{name}": target for name, target in aliases(root).items()},
+            environment=variables,
+            root=None if environment is None else str(root),
+            kernels=str(policy.kernels.absolute()) if policy.kernels else None,
+            prepare_timeout_sec=policy.prepare_timeout_sec,
+            snapshot_timeout_sec=policy.snapshot_timeout_sec,
+            log_bytes=policy.log_bytes,
+            volume=self._means.volume,
+            cgroup_root=str(policy.cgroup_root) if policy.cgroup_root else None,
+        )
+
+    def _environment(self, name: str | None) -> Environment | None:
+        """Raises EnvironmentMissingError, also where nothing is isolated."""
+        if name is None:
+            return None
+        if self._policy.isolation == "none":
+            raise EnvironmentMissingError("Environments need SANDBOX_ISOLATION=bubblewrap.")
+        return self._environments.get(name)
+
+    def _prepare(self, folder: LocalRunFolder, spec: Spec) -> None:
+        if os.geteuid() == 0 and spec.isolation == "bubblewrap":
+            spec = replace(spec, uid=self._uids.take(folder.path))
+        (self._folder / "snapshots").mkdir(mode=0o700, exist_ok=True)
+        remove_folder(folder.workspace)
+        folder.workspace.mkdir(mode=0o700)
+        if spec.volume == "image" and spec.uid is not None:
+            size_bytes = spec.limits.storage_bytes
+            make_image(folder.image, size_bytes, blanks=self._folder / "blanks")
+        if spec.uid is not None:
+            os.chown(folder.workspace, spec.uid, spec.uid)
+        folder.write_spec(spec)
+
+    def _supervise(self, folder: LocalRunFolder, lock: int, *arguments: str) -> int:
+        pid = spawn_supervisor(folder.path, lock, *arguments)
+        self._children.add(pid)
+        return pid
+
+    def _reap(self) -> None:
+        """Supervisors that have ended are children of ours as long as we live."""
+        for pid in list(self._children):
+            self._wait_for(pid, os.WNOHANG)
+
+    def _wait_for(self, pid: int, options: int = 0) -> None:
+        try:
+            ended, _ = os.waitpid(pid, options)
+        except ChildProcessError:  # another thread was faster
+            ended = pid
+        if ended:
+            self._children.discard(pid)
+
+    def _find(self, run_id: RunId) -> MachineState | None:
+        self._reap()
+        folder = self._folder_of(run_id)
+        try:
+            return self._read_state(run_id, folder) if exists(folder.path) else None
+        except FileNotFoundError:
+            if exists(folder.path):
+                raise
+            return None  # it was forgotten in this moment
+
+    def _read_state(self, run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
+        if (ended := folder.ended()) is not None:
+            return ended
+        if folder.spec() is None:
+            return None
+        if folder.supervisor_pid() is not None:
+            return _told_by_supervisor(run_id, folder)
+        return self._find_without_supervisor(run_id, folder)
+
+    def _find_without_supervisor(
+        self, run_id: RunId, folder: LocalRunFolder
+    ) -> MachineState | None:
+        """It is about to come, or was killed: who gets the lock knows, and closes."""
+        with folder.lock() as lock:
+            if lock is None:
+                return _told_by_supervisor(run_id, folder)
+            if (ended := folder.ended()) is not None:
+                return ended
+            kill_orphans(folder.workspace)
+            self._wait_for(self._supervise(folder, lock, "--close"))
+        ended = folder.ended()
+        if ended is None:
+            raise UnavailableError(reason=f"the end of {run_id} could not be recorded")
+        return ended
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalEgress:
+    environment: Mapping[str, str]
+    _request: Any
+
+    async def refused(self) -> str | None:
+        host = (await self._request("refused_egress", {})).message["result"]
+        return None if host is None else str(host)
+
+
+def _told_by_supervisor(run_id: RunId, folder: LocalRunFolder) -> MachineState:
+    if (ending := folder.ended(final=False)) is not None:
+        return Stopping(run_id, ending.ended_at)
+    return folder.up() or Starting(run_id, folder.begun_at() or 0)
+
+
+async def _in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """A folder that can't be used is an outage, and never told as an end or as nothing there."""
+    try:
+        return await asyncio.to_thread(work, *arguments, **named)
+    except OSError as error:
+        raise RuntimeUnavailableError(reason=str(error)) from error
+
+
+def _request_stop(folder: LocalRunFolder) -> None:
+    """The request first, then the signal: a supervisor that is just starting finds the request."""
+    folder.request_stop()
+    pid = folder.supervisor_pid()
+    if pid is not None:
+        processes.kill([pid], signal.SIGTERM)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,92 @@
+"""By which means this machine holds the limits of sandboxes: the strongest that it offers."""
+
+import os
+import tempfile
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandyard.runtime.errors import LimitsMissingError
+from sandyard.runtime.local import cgroups
+from sandyard.runtime.local.mount_namespace import MountNamespace
+from sandyard.runtime.local.policy import LocalPolicy
+from sandyard.runtime.local.records import VolumeKind
+from sandyard.runtime.local.volumes import ImageVolume, make_image
+
+_PROBE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    volume: VolumeKind = "folder"
+    has_cgroups: bool = False
+    no_image: str | None = None
+    """Why workspaces have no file system of their own."""
+
+    def told(self) -> dict[str, str]:
+        """What holds which limit, and what would be stronger."""
+        stored = {
+            "image": "held by a file system of its own for each sandbox",
+            "tmpfs": "held by a tmpfs; files since the last stop are lost if the host fails",
+            "folder": f"held by a watchdog; no file system of its own: {self.no_image}",
+        }
+        watched = "held by a watchdog, CPU in whole cores; SANDBOX_CGROUP_ROOT would hold more"
+        held = "held by control groups, as processes and CPU"
+        return {"memory": held if self.has_cgroups else watched, "storage": stored[self.volume]}
+
+
+def find_means(policy: LocalPolicy, folder: Path) -> Means:
+    """What holds the limits of machines in this folder. Raises LimitsMissingError if something
+    that was asked for by name can't be used."""
+    means = Means(volume="folder", has_cgroups=_has_cgroups(policy))
+    if policy.isolation == "none":
+        return replace(means, no_image="SANDBOX_ISOLATION=none")
+    if policy.volume == "folder":
+        return replace(means, no_image="SANDBOX_VOLUME=folder")
+    missing = "the server is not root" if os.geteuid() else None
+    if missing is None and policy.volume != "tmpfs":
+        missing = _why_no_image(folder)
+    if missing is None:
+        return replace(means, volume="image" if policy.volume == "auto" else policy.volume)
+    if policy.volume != "auto":
+        raise LimitsMissingError(
+            f"SANDBOX_VOLUME={policy.volume} can't be used here: {missing}. Set it to auto.",
+        )
+    return replace(means, no_image=missing)
+
+
+def _has_cgroups(policy: LocalPolicy) -> bool:
+    if policy.cgroup_root is None or policy.isolation == "none":
+        return False
+    try:
+        cgroups.prepare_root(policy.cgroup_root)
+    except OSError as error:
+        raise LimitsMissingError(
+            f"SANDBOX_CGROUP_ROOT can't be used: {error}. Name a cgroup v2 folder whose memory, "
+            "pids and cpu controllers are delegated to the server, or unset it.",
+            reason=str(error),
+        ) from error
+    return True
+
+
+def _why_no_image(folder: Path) -> str | None:
+    """None if an image can be made and mounted. Tried in a thread of its own, whose mounts are
+    gone when it ends."""
+    told: list[str] = []
+
+    def probe() -> None:
+        with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as draft:
+            top = Path(draft)
+            (top / "mount").mkdir()
+            try:
+                mounts = MountNamespace(in_use=[top])
+                make_image(top / "image", _PROBE_BYTES, blanks=top)
+                ImageVolume(top / "image", top / "mount", mounts, uid=0).attach(is_new=True)
+                mounts.unmount(top / "mount")
+            except OSError as error:
+                told.append(str(error))
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    thread.join()
+    return told[0] if told else None

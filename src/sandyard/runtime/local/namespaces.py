@@ -1,0 +1,99 @@
+"""Enters the namespaces of a sandbox from outside, and keeps no right there that its user lacks.
+
+The calls are Linux's own; Python has no names for them.
+"""
+
+import ctypes
+import fcntl
+import os
+from collections.abc import Mapping
+
+_NAMESPACES = ("ipc", "uts", "net", "pid", "cgroup", "mnt")
+_NS_GET_PARENT = 0xB702
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+_LAST_CAPABILITY = 63
+_SIGKILL = 9
+_MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Sets(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+def enter(
+    pid: int, *, uid: int, seccomp: bytes | None, tmpfs: Mapping[str, str] | None = None
+) -> None:
+    """Go where the process `pid` is, as `uid` there. Children are in its pid namespace; this
+    process itself stays in its own, where nobody inside sees it. `tmpfs` has options of in-memory
+    folders there, which bubblewrap can't set."""
+    opened = {name: os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES}
+    user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
+    # bubblewrap nests two user namespaces; the outer one owns all the others.
+    owner = fcntl.ioctl(user, _NS_GET_PARENT)
+    if os.geteuid() == 0:
+        os.setgroups([])
+    for namespace in (owner, *opened.values()):
+        _call("setns", namespace, 0)
+        os.close(namespace)
+    for folder, options in (tmpfs or {}).items():
+        flags = ctypes.c_ulong(_MS_REMOUNT | _MS_NOSUID | _MS_NODEV)
+        _call("mount", b"tmpfs", folder.encode(), b"tmpfs", flags, options.encode())
+    _call("setns", user, 0)
+    os.close(user)
+    for capability in range(_LAST_CAPABILITY + 1):
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # one that there is not is no loss
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    drop_capabilities()
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_SET_DUMPABLE, 0)
+    if seccomp is not None:
+        install_filter(seccomp)
+
+
+def drop_capabilities() -> None:
+    header = _Header(_CAPABILITY_VERSION_3, 0)
+    _call("capset", ctypes.byref(header), ctypes.byref((_Sets * 2)()))
+
+
+def install_filter(program: bytes) -> None:
+    """For this process and all that come from it."""
+    steps = ctypes.create_string_buffer(program, len(program))
+    listed = _Filter(len(program) // 8, ctypes.cast(steps, ctypes.c_char_p))
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(listed))
+
+
+def die_with_parent() -> None:
+    _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Let processes whose parent ends become children of this one, so that none gets away."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int, address: int = 0) -> None:
+    _call("prctl", option, ctypes.c_ulong(value), ctypes.c_ulong(address), 0, 0)
+
+
+def _call(name: str, *arguments: object) -> None:
+    if getattr(_libc, name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")

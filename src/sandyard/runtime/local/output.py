@@ -1,0 +1,88 @@
+"""What a process wrote: the last part of it, each byte known by its offset from the begin."""
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    begins_at: int
+    stream: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSlice:
+    """Some of the output, in order; reading goes on at `offset`."""
+
+    chunks: tuple[tuple[str, int], ...]
+    data: bytes
+    offset: int
+    skipped: int
+
+
+class OutputRing:
+    """Keeps the last `size` bytes in a file that has no name, so that nothing has to clear it."""
+
+    def __init__(self, folder: Path, *, size: int) -> None:
+        self._size = size
+        self._folder = folder
+        self._file: int | None = None
+        """Made when something is written: many commands are silent."""
+        self._chunks: deque[Chunk] = deque()
+        self.end = 0
+
+    @property
+    def begin(self) -> int:
+        """The first byte that is still kept."""
+        return max(0, self.end - self._size)
+
+    def write(self, stream: str, data: bytes) -> None:
+        if len(data) > self._size:  # what is written over at once is not kept at all
+            self.end += len(data) - self._size
+            self._chunks.clear()
+            data = data[-self._size :]
+        self._put(self.end, data)
+        last = self._chunks[-1] if self._chunks else None
+        if last is not None and last.stream == stream:
+            self._chunks[-1] = Chunk(last.begins_at, stream, last.length + len(data))
+        else:
+            self._chunks.append(Chunk(self.end, stream, len(data)))
+        self.end += len(data)
+        while self._chunks and self._chunks[0].begins_at + self._chunks[0].length <= self.begin:
+            self._chunks.popleft()
+
+    def read(self, offset: int, *, most: int) -> OutputSlice:
+        """From this offset on, at most so many bytes; what is not kept any more is skipped."""
+        first = min(max(offset, self.begin), self.end)
+        past = min(first + most, self.end)
+        chunks = [
+            (chunk.stream, min(past, chunk.begins_at + chunk.length) - max(first, chunk.begins_at))
+            for chunk in self._chunks
+            if chunk.begins_at < past and chunk.begins_at + chunk.length > first
+        ]
+        skipped = max(0, first - offset)
+        return OutputSlice(tuple(chunks), self._get(first, past - first), past, skipped)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def _put(self, offset: int, data: bytes) -> None:
+        if self._file is None:
+            self._file = os.open(self._folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        position = offset % self._size
+        fits = self._size - position
+        os.pwrite(self._file, data[:fits], position)
+        if len(data) > fits:
+            os.pwrite(self._file, data[fits:], 0)
+
+    def _get(self, offset: int, length: int) -> bytes:
+        if self._file is None:
+            return b""
+        position = offset % self._size
+        fits = min(length, self._size - position)
+        rest = os.pread(self._file, length - fits, 0) if length > fits else b""
+        return os.pread(self._file, fits, position) + rest

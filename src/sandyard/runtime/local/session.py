@@ -1,0 +1,212 @@
+"""`ports.Session` into a machine here: asks its supervisor, and uses the descriptors it gets."""
+
+import asyncio
+import io
+import json
+import os
+import socket
+import tarfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sandyard.runtime import errors
+from sandyard.runtime.local.packets import Packet, writable
+from sandyard.runtime.local.pipes import lines_of
+from sandyard.runtime.local.session_channel import FULL, Channel
+from sandyard.runtime.local.session_processes import LocalProcesses
+from sandyard.runtime.model import FileChanges, path_parts
+from sandyard.runtime.session_model import FileChange, FileInfo, absolute_path
+from sandyard.runtime.session_ports import PortConnection
+
+_READ_BYTES = 1 << 20
+
+
+class LocalSession:
+    def __init__(self, channel: Channel) -> None:
+        self.files = LocalFiles(channel)
+        self.processes = LocalProcesses(channel)
+        self.ports = LocalPorts(channel)
+
+
+class LocalFiles:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def stat(self, path: str) -> FileInfo:
+        packet = await self._channel.ask("stat_file", {"path": absolute_path(path)})
+        return _info(packet)
+
+    async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
+        arguments = {"path": absolute_path(path), "depth": depth}
+        packet = await self._channel.ask("list_folder", arguments)
+        [pipe] = packet.descriptors
+        content = await asyncio.to_thread(_read_all, pipe)
+        return [FileInfo(**json.loads(line)) for line in content.splitlines()]
+
+    async def read(
+        self, path: str, *, offset: int = 0, limit: int | None = None
+    ) -> AsyncIterator[bytes]:
+        packet = await self._channel.ask("open_file", {"path": absolute_path(path)})
+        [descriptor] = packet.descriptors
+        try:
+            left = limit
+            while left is None or left > 0:
+                most = _READ_BYTES if left is None else min(left, _READ_BYTES)
+                piece = await asyncio.to_thread(os.pread, descriptor, most, offset)
+                if not piece:
+                    return
+                offset += len(piece)
+                left = None if left is None else left - len(piece)
+                yield piece
+        finally:
+            os.close(descriptor)
+
+    async def write(
+        self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
+    ) -> FileInfo:
+        async with self._channel.open() as request:
+            arguments = {"path": absolute_path(path), "mode": mode}
+            packet = await request("create_file", arguments)
+            [descriptor] = packet.descriptors
+            try:
+                await _write_pieces(descriptor, content, most=packet.message["most_bytes"])
+            finally:
+                os.close(descriptor)
+            return _info(await request("commit_file", packet.message["result"]))
+
+    async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
+        arguments = {"path": absolute_path(path), "attributes": dict(attributes)}
+        return _info(await self._channel.ask("set_attributes", arguments))
+
+    async def apply(self, changes: FileChanges) -> None:
+        for path in (*changes.deleted, *changes.written):
+            path_parts(path)
+        arguments = {"deleted": sorted(changes.deleted)}
+        await self._send_archive("apply", arguments, _in_pieces(_packed(changes.written)))
+
+    async def make_folder(self, path: str) -> bool:
+        packet = await self._channel.ask("make_folder", {"path": absolute_path(path)})
+        return bool(packet.message["result"])
+
+    async def move(self, source: str, target: str) -> FileInfo:
+        arguments = {"source": absolute_path(source), "target": absolute_path(target)}
+        return _info(await self._channel.ask("move", arguments))
+
+    async def remove(self, path: str) -> None:
+        await self._channel.ask("remove", {"path": absolute_path(path)})
+
+    async def read_tar(self, path: str) -> AsyncIterator[bytes]:
+        packet = await self._channel.ask("read_tar", {"path": absolute_path(path)})
+        [pipe] = packet.descriptors
+        try:
+            while piece := await asyncio.to_thread(os.read, pipe, _READ_BYTES):
+                yield piece
+        finally:
+            os.close(pipe)
+
+    async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
+        await self._send_archive("write_tar", {"path": absolute_path(path)}, content)
+
+    async def _send_archive(
+        self, operation: str, arguments: dict[str, Any], content: AsyncIterator[bytes]
+    ) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        feeding = asyncio.ensure_future(_feed(writer, content))
+        try:
+            await self._channel.ask(operation, arguments, descriptors=(reader,))
+        finally:
+            os.close(reader)  # who still writes is told that nobody reads any more
+            await feeding
+
+    async def watch(
+        self, path: str, *, recursive: bool = False, ready: asyncio.Event | None = None
+    ) -> AsyncIterator[FileChange]:
+        arguments = {"path": absolute_path(path), "recursive": recursive}
+        packet = await self._channel.ask("watch", arguments)
+        [pipe] = packet.descriptors
+        if ready is not None:
+            ready.set()
+        async for line in lines_of(pipe):
+            yield FileChange(**json.loads(line))
+
+
+class LocalPorts:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def listening(self) -> Sequence[int]:
+        return [int(port) for port in (await self._channel.ask("ports", {})).message["result"]]
+
+    async def connect(self, port: int) -> PortConnection:
+        packet = await self._channel.ask("connect", {"port": port})
+        [descriptor] = packet.descriptors
+        made = socket.socket(fileno=descriptor)
+        try:
+            await _until_connected(made)
+            return PortConnection(*await asyncio.open_connection(sock=made))
+        except BaseException as error:
+            made.close()
+            if isinstance(error, OSError):
+                raise errors.PortClosedError from error
+            raise
+
+
+async def _write_pieces(descriptor: int, content: AsyncIterator[bytes], *, most: int) -> None:
+    try:
+        async for piece in content:
+            most -= len(piece)
+            if most < 0:
+                raise errors.StorageFullError
+            await asyncio.to_thread(_write_all, descriptor, piece)
+    except OSError as error:
+        if error.errno in FULL:
+            raise errors.StorageFullError from error
+        raise
+
+
+async def _feed(writer: int, content: AsyncIterator[bytes]) -> None:
+    """Until all is taken, or nobody takes it any more: then why is told elsewhere."""
+    try:
+        with suppress(BrokenPipeError):
+            async for piece in content:
+                await asyncio.to_thread(_write_all, writer, piece)
+    finally:
+        os.close(writer)
+
+
+def _packed(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+async def _in_pieces(content: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(content), _READ_BYTES):
+        yield content[begin : begin + _READ_BYTES]
+
+
+def _write_all(descriptor: int, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_all(pipe: int) -> bytes:
+    with os.fdopen(pipe, "rb") as content:
+        return content.read()
+
+
+async def _until_connected(made: socket.socket) -> None:
+    made.settimeout(0)
+    await writable(made.fileno())
+    if number := made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(number, os.strerror(number))
+
+
+def _info(packet: Packet) -> FileInfo:
+    return FileInfo(**packet.message["result"])

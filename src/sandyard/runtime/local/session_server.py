@@ -1,0 +1,300 @@
+"""The supervisor's side of sessions: answers servers through a socket in the run's folder.
+
+A connection carries one request, or those that belong together: a draft that was not committed
+when its connection closes is thrown away. Whoever may enter the folder may ask.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandyard.runtime.local.agent_client import AgentClient, AgentLostError
+from sandyard.runtime.local.commands import CommandTable, RunningCommand, valid_signal
+from sandyard.runtime.local.egress import EgressListener, EgressListeners
+from sandyard.runtime.local.inside import EGRESS_PORT
+from sandyard.runtime.local.packets import MOST_BYTES, Packet, packet_socket, receive, send
+from sandyard.runtime.local.ports import listening_ports
+from sandyard.runtime.local.watchdog import Watchdog
+from sandyard.runtime.network_model import Network
+
+SOCKET = "session"
+_BACKLOG = 128
+_MOMENT_SEC = 0.02
+_FILE_OPERATIONS = frozenset(
+    {
+        *("stat_file", "open_file", "create_file", "commit_file", "discard_file", "make_folder"),
+        "set_attributes",
+        *("apply", "move", "list_folder", "remove", "read_tar", "write_tar", "watch", "connect"),
+    }
+)
+
+Handler = Callable[[dict[str, Any], bytes], Awaitable[Packet]]
+StartProgram = Callable[[AgentClient, dict[str, Any]], Awaitable[Packet | str]]
+
+
+class SessionServer:
+    def __init__(
+        self,
+        agent: AgentClient,
+        commands: CommandTable,
+        *,
+        pid_inside: int,
+        start_program: StartProgram,
+        egress: EgressListeners,
+        set_network: Callable[[Network], None],
+        watchdog: Watchdog,
+    ) -> None:
+        """`pid_inside` is a process of the machine, by which its ports are found."""
+        self._agent = agent
+        self._commands = commands
+        self._pid_inside = pid_inside
+        self._start_program = start_program
+        self._egress = egress
+        self._set_network_to = set_network
+        self._watchdog = watchdog
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handlers: dict[str, Handler] = {
+            "start": self._start,
+            "run": self._run,
+            "processes": self._list,
+            "get": self._get,
+            "wait": self._wait,
+            "output": self._output,
+            "input": self._input,
+            "close_input": self._close_input,
+            "resize": self._resize,
+            "signal": self._signal,
+            "ports": self._ports,
+            "sample": self._measure,
+            "set_network": self._set_network,
+        }
+
+    def start(self) -> None:
+        """Listen in the current folder; the path of a socket must be short."""
+        Path(SOCKET).unlink(missing_ok=True)
+        listener = packet_socket()
+        listener.settimeout(0)
+        listener.bind(SOCKET)
+        listener.listen(_BACKLOG)
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
+
+    async def close(self) -> None:
+        """Answer nobody any more; who waits for an answer sees that."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            channel, _ = listener.accept()
+            channel.settimeout(0)
+            task = asyncio.ensure_future(self._serve(channel))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, channel: socket.socket) -> None:
+        held = _Held()
+        with channel, suppress(OSError):
+            while (request := await receive(channel)) is not None:
+                answering = asyncio.ensure_future(self._answer(request, held))
+                answer = await _unless_closed(answering, channel)
+                if answer is None:
+                    break
+                try:
+                    await send(channel, answer.message, answer.data, answer.descriptors)
+                finally:
+                    answer.close()
+        if held.egress is not None:
+            held.egress.close()
+        for draft in held.drafts:
+            with suppress(OSError):
+                (await self._agent.ask("discard_file", {"draft": draft})).close()
+
+    async def _answer(self, request: Packet, held: "_Held") -> Packet:
+        name = str(request.message.get("op"))
+        arguments = request.message.get("arguments", {})
+        try:
+            if name == "connect" and arguments["port"] == EGRESS_PORT:
+                return _refused("PORT_CLOSED")  # the way out is no way in
+            if name in _FILE_OPERATIONS:
+                return await self._pass_on(name, arguments, request.descriptors, held.drafts)
+            if name == "open_egress":
+                return await self._open_egress(held)
+            if name == "refused_egress":
+                return _result(None if held.egress is None else held.egress.refused())
+            return await self._handlers[name](arguments, request.data)
+        except AgentLostError as error:
+            return _refused("AGENT_LOST", str(error))
+        except KeyError as error:
+            return _refused("UNKNOWN_REQUEST", str(error))
+        finally:
+            request.close()
+
+    async def _pass_on(
+        self, name: str, arguments: dict[str, Any], descriptors: tuple[int, ...], drafts: set[str]
+    ) -> Packet:
+        answer = await self._agent.ask(name, arguments, descriptors)
+        result = answer.message.get("result")
+        if name == "create_file" and isinstance(result, dict):
+            drafts.add(result["draft"])
+            answer.message["most_bytes"] = self._watchdog.free_bytes()
+        elif name in ("commit_file", "discard_file") and "errno" not in answer.message:
+            drafts.discard(arguments["draft"])
+        return answer
+
+    async def _open_egress(self, held: "_Held") -> Packet:
+        opened = await self._egress.open()
+        if isinstance(opened, Packet):
+            return opened
+        held.egress = opened
+        return _result(opened.told())
+
+    async def _start(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        start = self._start_program if arguments["is_program"] else self._commands.start
+        started = await start(self._agent, arguments)
+        if isinstance(started, Packet):
+            return started
+        return _result(self._command({"id": started}).told)
+
+    async def _run(self, arguments: dict[str, Any], data: bytes) -> Packet:
+        """Start it, and tell what it wrote: all of it and its end, if a moment is enough."""
+        started = await self._start(arguments, data)
+        told = started.message.get("result")
+        if told is None:
+            return started
+        command = self._command(told)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MOMENT_SEC):
+                await command.ended.wait()
+        return _output_of(command, 0)
+
+    async def _list(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
+        return _result(self._commands.list())
+
+    async def _get(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        return self._with(arguments, lambda command: command.told)
+
+    async def _wait(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        command = self._commands.get(arguments["id"])
+        if command is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(arguments["timeout_sec"]):
+                    await command.ended.wait()
+        return await self._get(arguments, b"")
+
+    async def _output(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        """Some output from an offset on; if there is none yet and `wait` says so, when there is."""
+        command = self._commands.get(arguments["id"])
+        if command is None:
+            return _refused("PROCESS_NOT_FOUND")
+        offset = int(arguments["offset"])
+        while arguments["wait"] and command.ring.end <= offset and not command.ended.is_set():
+            await command.until_changed()
+        return _output_of(command, offset)
+
+    async def _input(self, arguments: dict[str, Any], data: bytes) -> Packet:
+        command = self._commands.get(arguments["id"])
+        if command is None:
+            return _refused("PROCESS_NOT_FOUND")
+        return _result(None) if await command.write(data) else _refused("INPUT_CLOSED")
+
+    async def _close_input(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        return self._with(arguments, RunningCommand.close_input)
+
+    async def _resize(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        command = self._commands.get(arguments["id"])
+        if command is not None and not command.is_terminal:
+            return _refused("NOT_A_TERMINAL")
+        return self._with(
+            arguments, lambda command: command.resize(arguments["columns"], arguments["rows"])
+        )
+
+    async def _signal(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        if not valid_signal(number := arguments["signal"]):
+            return _refused("INVALID_SIGNAL")
+        return self._with(arguments, lambda command: command.signal(number))
+
+    async def _ports(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
+        ports = listening_ports(self._pid_inside)
+        return _result([port for port in ports if port != EGRESS_PORT])
+
+    async def _set_network(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        return _result(self._set_network_to(arguments["network"]))
+
+    async def _measure(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
+        return _result(await asyncio.to_thread(self._watchdog.sample))
+
+    def _command(self, arguments: dict[str, Any]) -> RunningCommand:
+        command = self._commands.get(arguments["id"])
+        if command is None:
+            raise KeyError("id")
+        return command
+
+    def _with(self, arguments: dict[str, Any], act: Callable[[RunningCommand], Any]) -> Packet:
+        command = self._commands.get(arguments["id"])
+        return _refused("PROCESS_NOT_FOUND") if command is None else _result(act(command))
+
+
+@dataclass(slots=True)
+class _Held:
+    """What ends with a connection."""
+
+    drafts: set[str] = field(default_factory=set)
+    egress: EgressListener | None = None
+
+
+async def _unless_closed(
+    answering: "asyncio.Future[Packet]", channel: socket.socket
+) -> Packet | None:
+    """The answer; None, and nothing waited for any longer, if the other side has gone."""
+    loop = asyncio.get_running_loop()
+    gone = loop.create_future()
+
+    def look() -> None:
+        try:
+            is_closed = not channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            is_closed = True
+        if is_closed and not gone.done():
+            gone.set_result(None)
+
+    loop.add_reader(channel.fileno(), look)
+    try:
+        await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        loop.remove_reader(channel.fileno())
+        if not answering.done():
+            answering.cancel()
+    return answering.result() if answering.done() and not answering.cancelled() else None
+
+
+def _output_of(command: RunningCommand, offset: int) -> Packet:
+    is_over = command.ended.is_set()
+    output_slice = command.ring.read(offset, most=MOST_BYTES)
+    told = {
+        "process": command.told,
+        "chunks": output_slice.chunks,
+        "offset": output_slice.offset,
+        "skipped": output_slice.skipped,
+        "is_over": is_over and output_slice.offset == command.ring.end,
+    }
+    return Packet({"result": told}, output_slice.data)
+
+
+def _result(result: Any) -> Packet:
+    return Packet({"result": result})
+
+
+def _refused(code: str, message: str = "") -> Packet:
+    return Packet({"refused": code, "message": message})

@@ -1,0 +1,226 @@
+"""Where a workspace's files lie: in a file system of their own, or in a folder of the data dir.
+
+What is mounted is mounted in the supervisor's own mount namespace. It goes with the last process
+there, so nothing is left over when one is killed.
+"""
+
+import errno
+import fcntl
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Protocol
+
+from sandyard.runtime.local import loop_device
+from sandyard.runtime.local.mount_namespace import NO_DEV, NO_SUID, MountNamespace
+from sandyard.runtime.local.records import LocalRunFolder, Spec
+from sandyard.runtime.records import remove_folder
+
+_BYTES_PER_FILE = 8192
+_FEWEST_FILES = 1024
+_INODE_BYTES = 256
+_LEAST_SPARE = 4 << 20
+_PIECE = 1 << 20
+_RELEASED_SEC = 30
+_POLL_SEC = 0.01
+_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
+_CORRECTED = 1
+"""e2fsck's codes up to this one mean that the file system is in order."""
+
+
+class Volume(Protocol):
+    """The files of one workspace."""
+
+    is_bounded: bool
+    """Whether the kernel refuses what goes over the limit, by itself."""
+
+    def exists(self) -> bool: ...
+
+    def attach(self, *, is_new: bool) -> None:
+        """Let the files be found at the workspace's path. Raises OSError."""
+        ...
+
+    def remove(self) -> None: ...
+
+
+class FolderVolume:
+    is_bounded = False
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def exists(self) -> bool:
+        return self._workspace.is_dir()
+
+    def attach(self, *, is_new: bool) -> None:
+        """The server made it."""
+
+    def remove(self) -> None:
+        remove_folder(self._workspace)
+
+
+class ImageVolume:
+    """An ext4 file system in a sparse file: it takes what is stored in it, up to its size."""
+
+    is_bounded = True
+
+    def __init__(self, image: Path, workspace: Path, mounts: MountNamespace, *, uid: int) -> None:
+        """Of an image that `make_image` made."""
+        self._image = image
+        self._workspace = workspace
+        self._mounts = mounts
+        self._uid = uid
+
+    def exists(self) -> bool:
+        return self._image.exists()
+
+    def attach(self, *, is_new: bool) -> None:
+        image = os.open(self._image, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _lock(image)
+            if not is_new:
+                _run("e2fsck", "-p", str(self._image), most=_CORRECTED)
+            self._mount(image)
+        finally:
+            os.close(image)
+        if is_new:
+            (self._workspace / "lost+found").rmdir()
+            _hand_over(self._workspace, self._uid)
+
+    def _mount(self, image: int) -> None:
+        device, path = loop_device.attach(image)
+        try:
+            options = "discard,noinit_itable"
+            self._mounts.mount(path, self._workspace, "ext4", NO_SUID | NO_DEV, options)
+        finally:
+            os.close(device)
+
+    def remove(self) -> None:
+        """Its space is free when the supervisor has ended, and with it the mount."""
+        self._image.unlink(missing_ok=True)
+
+
+class MemoryVolume:
+    """A tmpfs. Its files are gone when the supervisor is killed."""
+
+    is_bounded = True
+
+    def __init__(
+        self, workspace: Path, mounts: MountNamespace, *, uid: int, size_bytes: int
+    ) -> None:
+        self._workspace = workspace
+        self._mounts = mounts
+        self._uid = uid
+        self._size_bytes = size_bytes
+        self._is_attached = False
+
+    def exists(self) -> bool:
+        return self._is_attached
+
+    def attach(self, *, is_new: bool) -> None:
+        if is_new:
+            options = f"mode=700,size={self._size_bytes},nr_inodes={file_count(self._size_bytes)}"
+            self._mounts.mount("tmpfs", self._workspace, "tmpfs", NO_SUID | NO_DEV, options)
+            _hand_over(self._workspace, self._uid)
+            self._is_attached = True
+
+    def remove(self) -> None:
+        """It goes with the supervisor."""
+
+
+_FORMAT = (
+    *("-q", "-F", "-t", "ext4", "-m", "0", "-I", str(_INODE_BYTES)),
+    # No journal: after a power cut it is repaired, and what was not synced may be lost.
+    *("-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard"),
+)
+
+
+def make_image(image: Path, size_bytes: int, *, blanks: Path) -> None:
+    """An empty image: a copy of a blank one of the same size, which is made at first use, for to
+    format one takes longer. Raises OSError."""
+    whole = image_bytes(size_bytes)
+    blank = blanks / f"{size_bytes}.ext4"
+    if not blank.exists():
+        blanks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = blanks / f".{size_bytes}.{os.getpid()}.{threading.get_ident()}"
+        with draft.open("wb") as file:
+            file.truncate(whole)
+        _run("mke2fs", *_FORMAT, "-N", str(file_count(size_bytes)), str(draft))
+        draft.replace(blank)
+    with blank.open("rb") as source, image.open("wb") as target:
+        target.truncate(whole)
+        _copy_data(source.fileno(), target.fileno())
+
+
+def _copy_data(source: int, target: int) -> None:
+    """Without the holes, which are nearly all of it."""
+    begin = 0
+    while True:
+        try:
+            begin = os.lseek(source, begin, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        end = os.lseek(source, begin, os.SEEK_HOLE)
+        while begin < end:
+            piece = os.pread(source, min(end - begin, _PIECE), begin)
+            os.pwrite(target, piece, begin)
+            begin += len(piece)
+
+
+def file_count(size_bytes: int) -> int:
+    """How many files fit, however small they are."""
+    return max(_FEWEST_FILES, size_bytes // _BYTES_PER_FILE)
+
+
+def image_bytes(size_bytes: int) -> int:
+    """The size of an image in which so much can be stored beside what describes it."""
+    spare = max(_LEAST_SPARE, size_bytes // 25)
+    whole = size_bytes + spare + file_count(size_bytes) * _INODE_BYTES
+    return whole // 4096 * 4096
+
+
+def _lock(image: int) -> None:
+    """Wait until no other mount of it is left: two would spoil it. The loop device shares the
+    lock, so it is held for exactly as long as the file system is mounted."""
+    until = time.monotonic() + _RELEASED_SEC
+    while True:
+        try:
+            fcntl.flock(image, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL_SEC)
+        else:
+            return
+
+
+def _hand_over(workspace: Path, uid: int) -> None:
+    os.chown(workspace, uid, uid)
+    workspace.chmod(0o700)
+
+
+def _run(program: str, *arguments: str, most: int = 0) -> None:
+    """Raises OSError if it ends with a larger code."""
+    done = subprocess.run(  # noqa: S603
+        [program, *arguments],
+        env={"PATH": _PATH},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode > most:
+        said = done.stderr.decode(errors="replace").strip()[-300:]
+        raise OSError(f"{program} ended with {done.returncode}: {said}")
+
+
+def volume_of(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None) -> Volume:
+    size_bytes = spec.limits.storage_bytes
+    if spec.uid is None or mounts is None or spec.volume == "folder":
+        return FolderVolume(folder.workspace)
+    if spec.volume == "tmpfs":
+        return MemoryVolume(folder.workspace, mounts, uid=spec.uid, size_bytes=size_bytes)
+    return ImageVolume(folder.image, folder.workspace, mounts, uid=spec.uid)

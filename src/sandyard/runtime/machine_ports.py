@@ -1,0 +1,111 @@
+"""What runs machines, as promises. A machine is isolated, has limits and a deadline, and outlives
+the server."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from sandyard.runtime.model import (
+    Kind,
+    Log,
+    MachineSpec,
+    MachineState,
+    RunId,
+    Sample,
+    Snapshot,
+    Up,
+)
+from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.session_ports import Session
+
+
+class Egress(Protocol):
+    """A way out of a machine, for as long as its context lasts."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which a command finds it."""
+        ...
+
+    async def refused(self) -> str | None:
+        """The host that was refused because its address is private, if one was."""
+        ...
+
+
+class Machines(Protocol):
+    """Machines, at most one for each run id.
+
+    One ends at its deadline to the second, with its program, or over a limit, whether a server is
+    there or not, and how it ended is kept until `forget`. Every method raises UnavailableError
+    when they can't be reached; that is never told as an end.
+    """
+
+    async def check(self) -> None:
+        """Return if machines can be made here, isolated as was asked for."""
+        ...
+
+    async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
+        """Return when it can be entered, with the files of the snapshot if one is named.
+
+        Raises a StartFailedError that names the reason, and then there is none.
+        SnapshotNotFoundError before anything is made.
+        """
+        ...
+
+    async def find(self, run_id: RunId) -> MachineState | None:
+        """How it stands. What nobody looks after any more is ended first."""
+        ...
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        """Of all machines of this kind that are not forgotten."""
+        ...
+
+    async def session(self, run_id: RunId) -> Session:
+        """Raises NotRunningError or RunNotFoundError."""
+        ...
+
+    async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
+        """Move it, to a later or an earlier time; the deadline that it has now. Raises
+        NotRunningError."""
+        ...
+
+    async def stop(self, run_id: RunId) -> None:
+        """Ask it to end; `find` tells when it has. Its files are kept as a snapshot if its
+        program has run. Nothing if it has ended."""
+        ...
+
+    async def forget(self, run_id: RunId) -> None:
+        """Drop all that is known of a machine that has ended, but its snapshot."""
+        ...
+
+    async def sample(self, run_id: RunId) -> Sample:
+        """Measure what runs in it. Raises NotRunningError."""
+        ...
+
+    async def workspace_bytes(self, run_id: RunId) -> int:
+        """What its files take now. Raises NotRunningError."""
+        ...
+
+    async def read_log(self, run_id: RunId, begin: int | None) -> Log:
+        """What its program wrote from this byte on; with None, all that is kept."""
+        ...
+
+    def egress(self, run_id: RunId) -> AbstractAsyncContextManager[Egress]:
+        """Let its commands out to public addresses for as long as the context lasts."""
+        ...
+
+    async def set_network(self, run_id: RunId, network: Network) -> None:
+        """What it may reach from now on. Raises NotRunningError."""
+        ...
+
+    async def egress_report(self, run_id: RunId) -> EgressReport:
+        """What went out of it and what was refused, as far as that is known."""
+        ...
+
+    async def has_snapshot(self, snapshot_id: str) -> bool: ...
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None: ...
+
+    async def list_snapshots(self) -> Sequence[Snapshot]: ...
+
+    async def delete_snapshot(self, snapshot_id: str) -> None: ...

@@ -1,0 +1,117 @@
+"""Which hosts a machine may reach, and what is told of those that it may not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Network = Literal["none", "packages", "internet"]
+"""What a machine reaches: nothing; the hosts of packages and repositories; all public hosts."""
+
+_WEB_PORTS = frozenset({80, 443})
+_SSH_PORT = 22
+_FIRST_UNPRIVILEGED_PORT = 1024
+_MOST_REFUSALS = 100
+
+NO_NETWORK = "this sandbox has no network"
+NOT_LISTED = "not in the package allow-list"
+PRIVATE = "its address is private"
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPolicy:
+    network: Network
+    hosts: Sequence[str] = ()
+    """The allow-list of `packages`: `name`, `*.name` for all below it, perhaps with `:port`."""
+    allowed_networks: Sequence[str] = ()
+    """Private networks that may be reached all the same."""
+
+    def refusal(self, host: str, port: int) -> str | None:
+        """Why this host must not be reached, as far as its name tells; None if it may."""
+        if self.network == "none":
+            return NO_NETWORK
+        if self.network == "internet":
+            is_open = port in (*_WEB_PORTS, _SSH_PORT) or port >= _FIRST_UNPRIVILEGED_PORT
+            return None if is_open else f"port {port} is closed"
+        if not (ports := [_port(entry) for entry in self.hosts if _matches(entry, host)]):
+            return NOT_LISTED
+        is_open = port in ports or (None in ports and port in _WEB_PORTS)
+        return None if is_open else f"port {port} is not in the package allow-list"
+
+
+@dataclass(slots=True)
+class Refusal:
+    """A host that was refused, how often and when."""
+
+    host: str
+    port: int
+    reason: str
+    count: int
+    first_at: float
+    last_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class EgressReport:
+    """What went out of a machine and what was refused since it began, the latest refusal last."""
+
+    network: Network
+    connections: int = 0
+    refused: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    refusals: Sequence[Refusal] = ()
+
+
+class EgressCounter:
+    """Counts; of the refusals it keeps the last hosts only."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.refused = 0
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._refusals: dict[tuple[str, int, str], Refusal] = {}
+
+    def refuse(self, host: str, port: int, reason: str, *, at: float) -> bool:
+        """Whether this is news."""
+        self.refused += 1
+        key = (host, port, reason)
+        known = self._refusals.pop(key, None)
+        count, first_at = (known.count, known.first_at) if known else (0, at)
+        self._refusals[key] = Refusal(host, port, reason, count + 1, first_at, at)
+        if len(self._refusals) > _MOST_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+        return known is None
+
+    def report(self, network: Network) -> EgressReport:
+        return EgressReport(
+            network,
+            self.connections,
+            self.refused,
+            self.bytes_sent,
+            self.bytes_received,
+            list(self._refusals.values()),
+        )
+
+
+def told(host: str, reason: str) -> str:
+    """The line by which a refusal is told."""
+    return f"blocked: {host} ({reason})"
+
+
+def plain_host(host: str) -> str:
+    """The name as it is compared: small letters, without the dot at its end."""
+    return host.lower().removesuffix(".")
+
+
+def _matches(entry: str, host: str) -> bool:
+    name = entry.rpartition(":")[0] if _port(entry) is not None else entry
+    name = name.lower().strip("[]")
+    return host.endswith(name[1:]) if name.startswith("*.") else host == name
+
+
+def _port(entry: str) -> int | None:
+    """The port that an entry names; an IPv6 address without brackets names none."""
+    name, _, port = entry.rpartition(":")
+    is_port = port.isdecimal() and (":" not in name or name.endswith("]"))
+    return int(port) if name and is_port else None

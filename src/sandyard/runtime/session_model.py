@@ -1,0 +1,115 @@
+"""What one sees and does inside a machine: its files, its processes, its ports."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sandyard.runtime.errors import CommandRefusedError, InvalidPathError
+
+FileKind = Literal["file", "folder", "link", "other"]
+ChangeKind = Literal["created", "written", "removed", "renamed", "attributes"]
+Stream = Literal["stdout", "stderr", "terminal"]
+
+WORKSPACE = "/workspace"
+"""Where relative paths begin."""
+PROCESS_ID = re.compile(r"[a-z0-9]{1,32}")
+_LONGEST_PATH = 4095
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """An entry of a folder. `target` is what a link says, wherever that leads; `attributes` are
+    the extended ones of its user's namespace that are text."""
+
+    path: str
+    kind: FileKind
+    size_bytes: int
+    mode: int
+    modified_at: float
+    target: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """Something happened to the entry at this path."""
+
+    path: str
+    kind: ChangeKind
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    columns: int = 80
+    rows: int = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run. With a `terminal` its output is one stream and its input is what is typed."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: str = WORKSPACE
+    user: str | None = None
+    """Who runs it; None is the machine's ordinary user."""
+    terminal: TerminalSize | None = None
+    has_input: bool = False
+    """Whether its standard input is open; without, it reads nothing."""
+    tag: str | None = None
+    """A name that its starter gave it, to find it again."""
+    is_program: bool = False
+    """What the machine is for: it ends with it, and what it writes is the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that a session started. `exit_code` is None while it runs; one that a signal
+    ended has 128 and the signal's number."""
+
+    id: str
+    pid: int
+    arguments: tuple[str, ...]
+    folder: str
+    started_at: float
+    tag: str | None = None
+    is_terminal: bool = False
+    exit_code: int | None = None
+    ended_at: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.exit_code is None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A stretch of what a process wrote. `offset` is where reading goes on behind it; of what was
+    written before `begins_at` and is not kept any more, `skipped` says how much."""
+
+    stream: Stream
+    data: bytes
+    offset: int
+    skipped: int = 0
+
+
+def check_command(command: Command) -> None:
+    """Raises CommandRefusedError for what can't be a command anywhere."""
+    names, values = command.environment.keys(), command.environment.values()
+    is_text = not any("\0" in word for word in (*command.arguments, *names, *values))
+    if not command.arguments or not is_text or any(not name or "=" in name for name in names):
+        raise CommandRefusedError("A command has a program, words without NUL, named variables.")
+
+
+def absolute_path(path: str) -> str:
+    """The path inside, from the workspace unless it is absolute. Raises InvalidPathError."""
+    whole = path if path.startswith("/") else f"{WORKSPACE}/{path}"
+    is_text = not any(0xD800 <= ord(character) <= 0xDFFF for character in path)
+    if not path or "\0" in path or not is_text or len(whole.encode()) > _LONGEST_PATH:
+        raise InvalidPathError(path)
+    return whole

@@ -1,0 +1,170 @@
+"""A session into a running machine, as promises."""
+
+from asyncio import Event, StreamReader, StreamWriter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandyard.runtime.model import FileChanges
+from sandyard.runtime.session_model import (
+    Command,
+    FileChange,
+    FileInfo,
+    Output,
+    Process,
+    TerminalSize,
+)
+
+
+class Files(Protocol):
+    """The files of a machine, as its ordinary user sees them.
+
+    A path is absolute or begins at the workspace. Links are followed inside the machine and lead
+    nowhere else. Every method raises InvalidPathError for what can't be a path, FileMissingError,
+    FileRefusedError where the user may not or the kind of file does not allow it, StorageFullError,
+    NotRunningError once the machine has ended, and UnavailableError when it can't be reached.
+    """
+
+    async def stat(self, path: str) -> FileInfo:
+        """What is at the path; of a link, the link itself."""
+        ...
+
+    async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
+        """What is in the folder, and in those below it down to `depth`, sorted by path.
+
+        Links are not followed. Raises TooManyFilesError.
+        """
+        ...
+
+    def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> AsyncIterator[bytes]:
+        """The content of a file from `offset` on, in pieces, at most `limit` bytes of it. Errors
+        are raised by the first step."""
+        ...
+
+    async def write(
+        self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
+    ) -> FileInfo:
+        """Replace or make the file, with the folders above it: whole or not at all."""
+        ...
+
+    async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
+        """Note these with a file or folder, as extended attributes of its user's namespace; they
+        go where it is moved to. FileRefusedError where its file system keeps none."""
+        ...
+
+    async def apply(self, changes: FileChanges) -> None:
+        """Bring files of the workspace up to date, deletions first, each file at once; folders
+        that become empty go too. No path passes through a link. Raises UnsafePathError."""
+        ...
+
+    async def make_folder(self, path: str) -> bool:
+        """Make the folder and those above it; whether it was not there before."""
+        ...
+
+    async def move(self, source: str, target: str) -> FileInfo:
+        """Rename; a file at the target is replaced, a folder there must be empty."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """Remove the file, the link or the folder with all that is in it."""
+        ...
+
+    def read_tar(self, path: str) -> AsyncIterator[bytes]:
+        """The folder and what is below it as a tar archive, with names from the folder on."""
+        ...
+
+    async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
+        """Unpack a tar archive into the folder, which is made if it is missing. No entry leaves
+        the folder. Raises InvalidArchiveError; what was unpacked before stays."""
+        ...
+
+    def watch(
+        self, path: str, *, recursive: bool = False, ready: Event | None = None
+    ) -> AsyncIterator[FileChange]:
+        """What happens in the folder from the first step on, until the machine ends. `ready` is
+        set once nothing is missed any more."""
+        ...
+
+
+class Processes(Protocol):
+    """The processes that sessions started in a machine, known for as long as it runs.
+
+    A process outlives the session, the connection and the server that started it; whoever has its
+    id reads its output from any offset and is told every byte that is still kept once. Methods
+    that take an id raise ProcessNotFoundError; all raise NotRunningError and UnavailableError.
+    """
+
+    async def start(self, command: Command) -> Process:
+        """Raises CommandRefusedError if it can't be run: no such program, folder or user."""
+        ...
+
+    def run(self, command: Command) -> AsyncGenerator[Process | Output]:
+        """Start it, and follow it to its end: the process, what it writes, and the process as it
+        ended, in this order. It goes on if nobody listens any more. Raises CommandRefusedError.
+        """
+        ...
+
+    async def list(self) -> Sequence[Process]:
+        """All of them, also some that have ended, oldest first."""
+        ...
+
+    async def get(self, process_id: str) -> Process: ...
+
+    async def wait(self, process_id: str, *, timeout_sec: float | None = None) -> Process:
+        """The process once it has ended; as it is, when the time is over."""
+        ...
+
+    def output(
+        self, process_id: str, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[Output]:
+        """What it wrote from `offset` on; with `follow`, until it has ended and all was told."""
+        ...
+
+    async def write_input(self, process_id: str, data: bytes) -> None:
+        """Return when the process's input has taken it. Raises InputClosedError."""
+        ...
+
+    async def close_input(self, process_id: str) -> None: ...
+
+    async def resize(self, process_id: str, size: TerminalSize) -> None:
+        """Raises NotATerminalError."""
+        ...
+
+    async def signal(self, process_id: str, number: int) -> None:
+        """Send a signal to the process and its group; nothing if it has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PortConnection:
+    """A connection to a port inside. `host` is the name that the far side expects in a request,
+    None if it takes any."""
+
+    reader: StreamReader
+    writer: StreamWriter
+    host: str | None = None
+
+
+class Ports(Protocol):
+    """What listens inside a machine."""
+
+    async def listening(self) -> Sequence[int]:
+        """The TCP ports that something listens on, in order."""
+        ...
+
+    async def connect(self, port: int) -> PortConnection:
+        """Raises PortClosedError if nothing listens there."""
+        ...
+
+
+class Session(Protocol):
+    """Into one running machine."""
+
+    @property
+    def files(self) -> Files: ...
+
+    @property
+    def processes(self) -> Processes: ...
+
+    @property
+    def ports(self) -> Ports: ...

@@ -1,0 +1,109 @@
+"""A hostile program takes memory where a sum over processes does not see it."""
+
+import os
+from pathlib import Path
+
+from sandyard.runtime.model import Running
+from tests.integration.runtime.attacks.others import still_works
+from tests.integration.runtime.local import LocalRuntime
+from tests.integration.runtime.programs import inside, send, started, until_ended
+
+MADE_WITHOUT_A_LEADER = """
+import ctypes, os, platform, threading, time
+EXIT_THREAD = {"x86_64": 60, "aarch64": 93}[platform.machine()]
+for _ in range(4):
+    if os.fork() == 0:
+        def hold():
+            held = bytearray(b"x" * (90 << 20))
+            time.sleep(60)
+        threading.Thread(target=hold).start()
+        ctypes.CDLL(None).syscall(EXIT_THREAD, 0)
+"""
+BEHIND_LARGE_MAPS = """
+import ctypes, mmap, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+many = libc.mmap(None, 4096 * 60000, 1, 0x22, -1, 0)
+for number in range(0, 60000, 2):
+    libc.mprotect(many + 4096 * number, 4096, 0)
+held = []
+for _ in range(40):
+    shared = mmap.mmap(-1, 50 << 20)
+    shared.write(bytes(50 << 20))
+    shared.madvise(mmap.MADV_DONTNEED)
+    held.append(shared)
+time.sleep(60)
+"""
+BUT_FOR_ONE_PAGE = """
+import ctypes, mmap, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+held = []
+for _ in range(40):
+    shared = mmap.mmap(-1, 50 << 20)
+    shared.write(bytes(50 << 20))
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+    libc.munmap(begin + 4096, (50 << 20) - 4096)
+    held.append(shared)
+time.sleep(60)
+"""
+BEHIND_A_ZOMBIE = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os._exit(0)
+for folder in ("/tmp", "/dev/shm"):
+    with open(f"{folder}/x", "wb") as file:
+        for _ in range(125):
+            file.write(bytes(1 << 20))
+time.sleep(60)
+"""
+
+
+async def threads_without_a_leader_are_counted(runtime: LocalRuntime, _: Path) -> None:
+    await _is_ended(runtime, MADE_WITHOUT_A_LEADER)
+    await still_works(runtime)
+
+
+async def hidden_pages_behind_many_mappings_are_found(runtime: LocalRuntime, _: Path) -> None:
+    await _is_ended(runtime, BEHIND_LARGE_MAPS)
+
+
+async def pages_that_nobody_maps_are_found(runtime: LocalRuntime, _: Path) -> None:
+    """They belong to an object of which one page is mapped; an ordinary user can't look there."""
+    if os.geteuid() == 0:
+        await _is_ended(runtime, BUT_FOR_ONE_PAGE)
+
+
+async def folders_in_memory_are_counted_behind_a_zombie(runtime: LocalRuntime, _: Path) -> None:
+    await _is_ended(runtime, BEHIND_A_ZOMBIE)
+
+
+async def names_in_memory_are_bounded(runtime: LocalRuntime, _: Path) -> None:
+    """A link in a tmpfs takes the kernel's memory, and nothing of the folder's size."""
+    async with started(runtime) as running:
+        code = """
+import errno, os
+for folder in ("/tmp", "/dev/shm"):
+    try:
+        for number in range(200_000):
+            os.symlink("x" * 100, f"{folder}/{number}")
+        print("made them")
+    except OSError as error:
+        print(errno.errorcode[error.errno], number)
+"""
+        told = (await inside(runtime, running, code)).splitlines()
+        for line in told:
+            name, number = line.split()
+            assert name == "ENOSPC"
+            assert 10_000 < int(number) < 17_000
+        assert len(told) == 2
+        assert isinstance(await runtime.find(running.run_id), Running)
+
+
+async def _is_ended(runtime: LocalRuntime, code: str) -> None:
+    async with started(runtime) as running:
+        await send(runtime, running, code)
+        assert (await until_ended(runtime, running.run_id)).reason == "out_of_memory"

@@ -1,0 +1,78 @@
+"""Which hosts each network reaches, and what is told of the others."""
+
+import pytest
+
+from sandyard.runtime.network_model import (
+    NO_NETWORK,
+    NOT_LISTED,
+    EgressCounter,
+    EgressPolicy,
+    told,
+)
+
+_LISTED = EgressPolicy("packages", ["pypi.org", "*.example.org", "index.local:8443", "[::1]:81"])
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        *(("pypi.org", 443), ("pypi.org", 80), ("a.example.org", 443), ("a.b.example.org", 80)),
+        *(("index.local", 8443), ("::1", 81)),
+    ],
+)
+def test_the_allow_list_is_reached(host: str, port: int) -> None:
+    assert _LISTED.refusal(host, port) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("example.org", "xexample.org", "pypi.org.evil.net", "evilpypi.org", "org", ""),
+        *("151.101.0.223", "2130706433", "::ffff:127.0.0.1", "index.local.evil"),
+    ],
+)
+def test_nothing_else_is(host: str) -> None:
+    assert _LISTED.refusal(host, 443) == NOT_LISTED
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [("pypi.org", 22), ("pypi.org", 8080), ("index.local", 443)]
+)
+def test_a_listed_host_has_the_ports_of_its_entry(host: str, port: int) -> None:
+    assert _LISTED.refusal(host, port) == f"port {port} is not in the package allow-list"
+
+
+@pytest.mark.parametrize("port", [22, 80, 443, 1024, 5432, 65535])
+def test_the_internet_is_open(port: int) -> None:
+    assert EgressPolicy("internet").refusal("example.org", port) is None
+
+
+@pytest.mark.parametrize("port", [1, 23, 25, 465, 587, 1023])
+def test_but_not_its_mail_servers(port: int) -> None:
+    assert EgressPolicy("internet").refusal("example.org", port) == f"port {port} is closed"
+
+
+def test_no_network_reaches_nothing() -> None:
+    assert EgressPolicy("none", ["pypi.org"]).refusal("pypi.org", 443) == NO_NETWORK
+
+
+def test_a_refusal_is_news_once_and_counted_always() -> None:
+    counter = EgressCounter()
+    assert counter.refuse("a.org", 443, NOT_LISTED, at=1)
+    assert not counter.refuse("a.org", 443, NOT_LISTED, at=2)
+    report = counter.report("packages")
+    [refusal] = report.refusals
+    assert (report.refused, refusal.count, refusal.first_at, refusal.last_at) == (2, 2, 1, 2)
+
+
+def test_of_many_refused_hosts_the_last_are_kept() -> None:
+    counter = EgressCounter()
+    for number in range(150):
+        counter.refuse(f"{number}.org", 443, NOT_LISTED, at=number)
+    report = counter.report("packages")
+    assert report.refused == 150
+    assert [each.host for each in report.refusals] == [f"{number}.org" for number in range(50, 150)]
+
+
+def test_a_refusal_in_words() -> None:
+    assert told("example.org", NOT_LISTED) == "blocked: example.org (not in the package allow-list)"
