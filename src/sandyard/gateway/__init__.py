@@ -1,0 +1,1 @@
+"""The gateway: what listens inside sandboxes and previews, each at a host of its own."""

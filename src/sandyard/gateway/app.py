@@ -1,0 +1,221 @@
+"""The gateway as an ASGI application: for requests and WebSockets to hosts of sandboxes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
+
+from sandyard.gateway.access import AccessDecision, AccessRequest, GatewayAccess
+from sandyard.gateway.credentials import cookie_header, find_credentials, without_link
+from sandyard.gateway.errors import (
+    AddressUnknownError,
+    PortNotListeningError,
+    ProgramTimeoutError,
+    TargetNotRunningError,
+    TooManyConnectionsError,
+    TunnelRefusedError,
+)
+from sandyard.gateway.model import SandboxDomain, Target, TargetHost
+from sandyard.gateway.ports import Targets
+from sandyard.gateway.proxy.headers import (
+    Forwarded,
+    body_headers,
+    handshake_headers,
+    request_headers,
+)
+from sandyard.gateway.proxy.http1 import ClientGoneError, Exchange, ProgramRequest
+from sandyard.gateway.proxy.websocket import (
+    HandshakeRefusedError,
+    ProgramSocket,
+    pass_messages,
+)
+from sandyard.kit.errors import NotFoundError
+from sandyard.kit.http import values_of
+from sandyard.runtime.errors import NotRunningError, PortClosedError
+from sandyard.runtime.session_ports import PortConnection
+
+_CONNECT_SEC = 10
+_WEBSOCKET = "WEBSOCKET"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPolicy:
+    timeout_sec: float
+    """How long a program may take to begin its answer."""
+    connections_per_target: int
+
+
+class Gateway:
+    """Its errors are raised as long as nothing was answered; whoever serves it answers them."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Targets],
+        access: GatewayAccess,
+        domain: SandboxDomain,
+        policy: GatewayPolicy,
+        *,
+        client_address: Callable[[HTTPConnection], str],
+    ) -> None:
+        """`targets` are by the prefix of their ids."""
+        self._targets = targets
+        self._access = access
+        self._domain = domain
+        self._policy = policy
+        self._client_address = client_address
+        self._connections: Counter[str] = Counter()
+
+    def takes(self, scope: Scope) -> bool:
+        """Whether the request is for a host of a sandbox."""
+        return any(self._domain.has(host) for host in values_of(scope["headers"], b"host"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = self._host(scope)
+        scope["state"]["log"] = {"target_id": host.target_id, "port": host.port}
+        targets = self._targets.get(host.kind)
+        target = None if targets is None else await targets.find(host.target_id)
+        passed = await self._access.check(_access_request(scope, host), target)
+        if targets is None or target is None:
+            raise AddressUnknownError
+        if scope["type"] == "http" and _has_link(scope):
+            await self._redirect(scope, host, passed, send)
+            return
+        with self._counted(host.target_id):
+            connection = await self._connect(targets, target, host)
+            if scope["type"] == "websocket":
+                await self._pass_socket(connection, scope, receive, send)
+            else:
+                await self._pass_request(connection, scope, receive, send)
+
+    def _host(self, scope: Scope) -> TargetHost:
+        """The one that is asked for; two would be one for us and another for the program."""
+        hosts = values_of(scope["headers"], b"host")
+        found = self._domain.find(hosts[0]) if len(hosts) == 1 else None
+        if found is None:
+            raise AddressUnknownError
+        return found
+
+    async def _redirect(
+        self, scope: Scope, host: TargetHost, passed: AccessDecision, send: Send
+    ) -> None:
+        """To the same address without the token, which a cookie takes the place of."""
+        query = without_link(scope["query_string"])
+        # Two slashes at the beginning would make the browser go to another host.
+        path = b"/" + scope["raw_path"].lstrip(b"/")
+        headers = [
+            (b"location", path + (b"?" + query if query else b"")),
+            (b"cache-control", b"no-store"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"content-length", b"0"),
+        ]
+        if passed.grant is not None:
+            value, seconds = self._access.cookie_for(passed.grant, host)
+            headers.append((b"set-cookie", cookie_header(value, max_age_sec=seconds)))
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    @contextmanager
+    def _counted(self, target_id: str) -> Iterator[None]:
+        """A sandbox that is asked for by crowds takes nothing from the others."""
+        if self._connections[target_id] >= self._policy.connections_per_target:
+            raise TooManyConnectionsError(retry_after=1)
+        self._connections[target_id] += 1
+        try:
+            yield
+        finally:
+            self._connections[target_id] -= 1
+            if not self._connections[target_id]:
+                del self._connections[target_id]
+
+    async def _connect(self, targets: Targets, target: Target, host: TargetHost) -> PortConnection:
+        if not target.is_running and target.wakes:
+            target = await targets.wake(host.target_id)
+        if not target.is_running:
+            raise TargetNotRunningError(target.told)
+        try:
+            async with asyncio.timeout(_CONNECT_SEC):
+                ports = await targets.ports(host.target_id)
+                return await ports.connect(host.port)
+        except PortClosedError as error:
+            raise PortNotListeningError from error
+        except (NotRunningError, NotFoundError) as error:
+            raise TargetNotRunningError from error
+        except TimeoutError as error:
+            raise ProgramTimeoutError from error
+
+    async def _pass_request(
+        self, connection: PortConnection, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        exchange = Exchange(connection, receive, send, timeout_sec=self._policy.timeout_sec)
+        try:
+            await exchange.run(self._request(scope, connection.host))
+        except ClientGoneError:
+            return
+        finally:
+            connection.writer.transport.abort()
+
+    def _request(self, scope: Scope, host: str | None) -> ProgramRequest:
+        if scope["method"] == "CONNECT":
+            raise TunnelRefusedError
+        sent = scope["headers"]
+        headers = request_headers(sent, self._forwarded(scope), host=host)
+        headers += [*body_headers(sent), (b"connection", b"close")]
+        return ProgramRequest(scope["method"], _target(scope), headers)
+
+    async def _pass_socket(
+        self, connection: PortConnection, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        socket = ProgramSocket(connection)
+        try:
+            headers = handshake_headers(
+                scope["headers"], self._forwarded(scope), host=connection.host
+            )
+            await socket.open(
+                _target(scope).decode("latin-1"),
+                headers,
+                scope["subprotocols"],
+                timeout_sec=self._policy.timeout_sec,
+            )
+            await receive()  # the client's request to connect
+            await send({"type": "websocket.accept", "subprotocol": socket.subprotocol})
+            await pass_messages(socket, receive, send)
+        except HandshakeRefusedError as refused:
+            await receive()
+            start = {"status": refused.status, "headers": [(b"content-length", b"0")]}
+            await send({"type": "websocket.http.response.start", **start})
+            await send({"type": "websocket.http.response.body", "body": b""})
+        finally:
+            connection.writer.transport.abort()
+
+    def _forwarded(self, scope: Scope) -> Forwarded:
+        return Forwarded(
+            client=self._client_address(HTTPConnection(scope)),
+            host=values_of(scope["headers"], b"host")[0],
+            scheme=self._domain.scheme,
+            request_id=scope["state"]["request_id"],
+        )
+
+
+def _access_request(scope: Scope, host: TargetHost) -> AccessRequest:
+    headers = scope["headers"]
+    return AccessRequest(
+        host=host,
+        method=scope.get("method", _WEBSOCKET),
+        credentials=find_credentials(headers, scope["query_string"]),
+        origins=values_of(headers, b"origin"),
+    )
+
+
+def _has_link(scope: Scope) -> bool:
+    is_read = scope["method"] in ("GET", "HEAD")
+    return is_read and bool(find_credentials((), scope["query_string"]).link is not None)
+
+
+def _target(scope: Scope) -> bytes:
+    query = without_link(scope["query_string"])
+    path: bytes = scope["raw_path"]
+    return path + (b"?" + query if query else b"")

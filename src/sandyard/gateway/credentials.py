@@ -1,0 +1,102 @@
+"""The gateway's own credentials in a request: found, and taken out before it goes on."""
+
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from sandyard.gateway.tokens import PREFIX
+from sandyard.kit.http import RawHeaders, values_of
+
+COOKIE = "__Host-sandyard"
+HEADER = b"x-access-token"
+E2B_HEADER = b"e2b-traffic-access-token"
+"""What E2B's callers send it as."""
+PARAMETER = "sandyard_token"
+
+_COOKIE = COOKIE.encode()
+_PARAMETER = PARAMETER.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Each as it was sent, unchecked; None if it was not."""
+
+    header: str | None = None
+    link: str | None = None
+    cookie: str | None = None
+
+
+def find_credentials(headers: RawHeaders, query: bytes) -> Credentials:
+    links = [value for name, value in _parameters(query) if name == _PARAMETER]
+    cookies = [value for name, value in _cookies(headers) if name == _COOKIE]
+    return Credentials(
+        header=_only([each for each in _sent(headers) if _is_ours(each)]),
+        link=_only([unquote_to_bytes(each) for each in links]),
+        cookie=_only(cookies),
+    )
+
+
+def _sent(headers: RawHeaders) -> list[bytes]:
+    return values_of(headers, HEADER) + values_of(headers, E2B_HEADER)
+
+
+def _only(values: list[bytes]) -> str | None:
+    """Two that contradict each other are none that opens anything."""
+    if not values:
+        return None
+    return values[0].decode("latin-1") if len(values) == 1 else ""
+
+
+def _is_ours(value: bytes) -> bool:
+    """A program may use a header of this name for tokens of its own."""
+    return value.strip().startswith(PREFIX.encode())
+
+
+def without_credentials(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    kept = []
+    for name, value in headers:
+        if name in (HEADER, E2B_HEADER) and _is_ours(value):
+            continue
+        if name == b"cookie" and _COOKIE in value:
+            value = b"; ".join(each for each in _pairs(value) if _name(each) != _COOKIE)
+            if not value:
+                continue
+        kept.append((name, value))
+    return kept
+
+
+def without_link(query: bytes) -> bytes:
+    if _PARAMETER not in query:
+        return query
+    return b"&".join(each for each in query.split(b"&") if _name(each) != _PARAMETER)
+
+
+def sets_cookie(value: bytes) -> bool:
+    """Whether a program's `Set-Cookie` is for the gateway's cookie."""
+    return _name(value.partition(b";")[0].strip()) == _COOKIE
+
+
+def cookie_header(token: str, *, max_age_sec: int) -> bytes:
+    """For this host alone. `None` and `Partitioned`: a preview may be shown in a frame, and what
+    one site opened in a frame no other site can use."""
+    attributes = f"Path=/; Max-Age={max_age_sec}; Secure; HttpOnly; SameSite=None; Partitioned"
+    return f"{COOKIE}={token}; {attributes}".encode()
+
+
+def _parameters(query: bytes) -> list[tuple[bytes, bytes]]:
+    pairs = [each.partition(b"=") for each in query.split(b"&")]
+    return [(name, value) for name, _, value in pairs]
+
+
+def _cookies(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    pairs = [
+        pair.partition(b"=") for value in values_of(headers, b"cookie") for pair in _pairs(value)
+    ]
+    return [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def _pairs(cookies: bytes) -> list[bytes]:
+    return [each.strip() for each in cookies.split(b";")]
+
+
+def _name(pair: bytes) -> bytes:
+    return pair.partition(b"=")[0].strip()

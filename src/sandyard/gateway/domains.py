@@ -1,0 +1,27 @@
+"""Whether two hosts may plant cookies for each other, by Mozilla's list of public suffixes."""
+
+from ipaddress import ip_address
+
+
+def registrable_domain(host: str) -> str | None:
+    """What somebody registered, such as `example.co.uk`; None for an address and for a name that
+    is itself a public suffix, such as `localhost`: no cookie can be set for those."""
+    from publicsuffixlist import PublicSuffixList
+
+    if _is_address(host):
+        return None
+    found = PublicSuffixList().privatesuffix(host.lower().rstrip("."))
+    return None if found is None else str(found)
+
+
+def share_cookies(host: str, other: str) -> bool:
+    registrable = registrable_domain(host)
+    return registrable is not None and registrable == registrable_domain(other)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The endpoints that make access tokens."""

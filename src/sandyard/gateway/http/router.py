@@ -1,0 +1,74 @@
+"""Calls of accounts for access tokens."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter, Body, Depends, Path, Request
+
+from sandyard.gateway.http.schemas import AccessTokenAnswer, ProjectTokenBody, SandboxTokenBody
+from sandyard.gateway.model import PageScope
+from sandyard.gateway.service import TokenIssue
+from sandyard.kit.routes import GuardedRoutes, caller_of
+
+
+class Account(Protocol):
+    @property
+    def account_id(self) -> str: ...
+
+
+Caller = Annotated[Account, Depends(caller_of)]
+
+
+def create_tokens_router(
+    issue: TokenIssue,
+    account: Callable[[Request], Awaitable[Account]],
+    *,
+    security: dict[str, Any],
+    prefix: str,
+    with_projects: bool,
+) -> APIRouter:
+    """`account` authenticates the caller; `security` is the security requirement for it."""
+    routes = GuardedRoutes(
+        prefix=prefix,
+        tag="access tokens",
+        check=account,
+        security=security,
+        statuses=(401, 404, 429, 503),
+    )
+
+    @routes.post("/sandboxes/{sandbox_id}/tokens", "Make a link to a sandbox", status_code=201)
+    async def create_sandbox_token(
+        caller: Caller,
+        sandbox_id: Annotated[str, Path(description="Of one of your sandboxes")],
+        body: Annotated[SandboxTokenBody, Body()],
+    ) -> AccessTokenAnswer:
+        """A token that opens its ports, in a link or as `X-Access-Token`, until it expires. It
+        opens no other sandbox."""
+        issued = await issue.issue(
+            sandbox_id,
+            account_id=caller.account_id,
+            scopes=[PageScope.VIEW],
+            lasts=body.lasts,
+            port=body.port,
+        )
+        return AccessTokenAnswer.of(issued)
+
+    if with_projects:
+
+        @routes.post("/projects/{project_id}/tokens", "Make a token for a page", status_code=201)
+        async def create_project_token(
+            caller: Caller,
+            project_id: Annotated[str, Path(description="Of one of your projects")],
+            body: Annotated[ProjectTokenBody, Body()],
+        ) -> AccessTokenAnswer:
+            """For a web page that shows a project's preview, in the place of an account's own
+            credential: for this project alone, and for what its scopes name."""
+            issued = await issue.issue(
+                project_id,
+                account_id=caller.account_id,
+                scopes=body.scopes,
+                lasts=body.lasts,
+            )
+            return AccessTokenAnswer.of(issued)
+
+    return routes.router

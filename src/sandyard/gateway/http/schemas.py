@@ -1,0 +1,65 @@
+"""The bodies and answers of access tokens, as the OpenAPI document describes them."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandyard.gateway.credentials import PARAMETER
+from sandyard.gateway.model import PageScope
+from sandyard.gateway.service import IssuedToken
+from sandyard.kit.schemas import example, inline
+
+_LONGEST_MINUTES = 24 * 60
+_EXAMPLE = {
+    "token": "sat-eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl",
+    "url": "http://3000-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/?"
+    f"{PARAMETER}=sat-eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl",
+    "expires_at": "2026-10-30T10:00:00Z",
+}
+
+Minutes = Annotated[int, Field(ge=1, le=_LONGEST_MINUTES, description="How long the token lasts")]
+TokenScope = Annotated[PageScope, inline(PageScope)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    minutes: Minutes = 60
+
+    @property
+    def lasts(self) -> timedelta:
+        return timedelta(minutes=self.minutes)
+
+
+class SandboxTokenBody(_Body):
+    model_config = ConfigDict(extra="forbid", **example(port=3000, minutes=60))
+
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="The one port that it opens; all of them if left out"
+    )
+
+
+class ProjectTokenBody(_Body):
+    model_config = ConfigDict(extra="forbid", **example(scopes=["view", "status"], minutes=60))
+
+    scopes: list[TokenScope] = Field(
+        default=[PageScope.VIEW],
+        min_length=1,
+        max_length=len(PageScope),
+        description="`view` opens the preview; `status` asks how it stands, `sync` brings it up "
+        "to date, both sent as `Authorization: Bearer …`",
+    )
+
+
+class AccessTokenAnswer(BaseModel):
+    model_config = example(**_EXAMPLE)
+
+    token: str = Field(description="Send it as `X-Access-Token` to the sandbox's host")
+    url: str | None = Field(description="A link that opens it in a browser; null without `view`")
+    expires_at: datetime
+
+    @classmethod
+    def of(cls, issued: IssuedToken) -> Self:
+        link = None if issued.url is None else f"{issued.url}?{PARAMETER}={issued.token}"
+        return cls(token=issued.token, url=link, expires_at=issued.grant.expires_at)

@@ -1,0 +1,139 @@
+"""Hosts of sandboxes, access tokens, and who may pass: without any I/O."""
+
+import re
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+from urllib.parse import urlsplit
+
+_LABEL = re.compile(r"([1-9]\d{0,4})-((?:sbx|prj)-[a-z0-9]{17})")
+_LAST_PORT = 65535
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class PageScope(StrEnum):
+    """What a token allows."""
+
+    VIEW = "view"
+    """Open the sandbox or the preview in a browser."""
+    STATUS = "status"
+    """Ask how a project's preview stands."""
+    SYNC = "sync"
+    """Bring a project's preview up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetHost:
+    """A port of a sandbox, or of a project's preview, as its host names it."""
+
+    port: int
+    target_id: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.port}-{self.target_id}"
+
+    @property
+    def kind(self) -> str:
+        """The prefix of the id: `sbx` or `prj`."""
+        return self.target_id.partition("-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxDomain:
+    """The domain below which every port of every sandbox has a host."""
+
+    scheme: str
+    name: str
+    port: int | None = None
+    """None if it is the scheme's own."""
+
+    @classmethod
+    def parse(cls, text: str, *, public_url: str) -> "SandboxDomain":
+        """`[scheme://]name[:port]`; what is left out is as in the server's public URL."""
+        public = urlsplit(public_url)
+        given = urlsplit(text if "://" in text else f"//{text}")
+        scheme = given.scheme or public.scheme
+        port = given.port if given.port or given.scheme else public.port
+        is_default = port == _DEFAULT_PORTS[scheme]
+        return cls(scheme, (given.hostname or "").lower(), None if is_default else port)
+
+    def has(self, host: bytes) -> bool:
+        """Whether a `Host` header names something below the domain."""
+        return host.lower().partition(b":")[0].endswith(b"." + self.name.encode())
+
+    def find(self, host: bytes) -> TargetHost | None:
+        """Which port of which sandbox the `Host` header names; None if it names none."""
+        name, _, port = host.decode("latin-1").lower().partition(":")
+        found = _LABEL.fullmatch(name.removesuffix(f".{self.name}"))
+        if found is None or not name.endswith(f".{self.name}") or not _is_port(port):
+            return None
+        number = int(found[1])
+        return TargetHost(number, found[2]) if number <= _LAST_PORT else None
+
+    def authority_of(self, host: TargetHost) -> str:
+        port = "" if self.port is None else f":{self.port}"
+        return f"{host.label}.{self.name}{port}"
+
+    def origin_of(self, host: TargetHost) -> str:
+        return f"{self.scheme}://{self.authority_of(host)}"
+
+    def url_of(self, target_id: str, port: int) -> str:
+        return f"{self.origin_of(TargetHost(port, target_id))}/"
+
+
+def _is_port(text: str) -> bool:
+    return text == "" or (text.isascii() and text.isdigit())
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an access token says: what it is for, and until when."""
+
+    target_id: str
+    account_id: str
+    token_version: int
+    scopes: frozenset[PageScope]
+    expires_at: datetime
+    port: int | None = None
+    """The one port that it opens; None for all."""
+
+    def opens(self, host: TargetHost) -> bool:
+        is_port = self.port is None or self.port == host.port
+        return PageScope.VIEW in self.scopes and self.target_id == host.target_id and is_port
+
+    def allows(self, scope: PageScope, target_id: str) -> bool:
+        return scope in self.scopes and self.target_id == target_id
+
+
+class Target(Protocol):
+    """A sandbox or a preview, as the gateway sees it."""
+
+    @property
+    def account_id(self) -> str: ...
+
+    @property
+    def is_public(self) -> bool: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+    @property
+    def wakes(self) -> bool:
+        """Whether a request starts it."""
+        ...
+
+    @property
+    def told(self) -> str:
+        """How it stands if it does not run, for a person who may see it."""
+        ...
+
+
+SAFE_METHODS: AbstractSet[str] = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def is_own_origin(origins: list[bytes], own: str) -> bool:
+    """Whether a request with these `Origin` headers was made by a page of this origin."""
+    return [each.lower() for each in origins] == [own.encode()]

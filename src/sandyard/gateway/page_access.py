@@ -1,0 +1,76 @@
+"""Calls of web pages: by a token for one project and a scope, where an account's own credential
+would do too."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.requests import Request
+
+from sandyard.gateway.errors import AccessTokenError
+from sandyard.gateway.model import PageScope
+from sandyard.gateway.ports import AccountLookup
+from sandyard.gateway.tokens import PREFIX, AccessTokens
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.events import actor
+from sandyard.kit.http import find_credential
+
+
+class Caller(Protocol):
+    @property
+    def account_id(self) -> str: ...
+
+    @property
+    def actor(self) -> str:
+        """Who acts, as events name it."""
+        ...
+
+
+Check = Callable[[Request], Awaitable[Caller]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageCaller:
+    """A page that acts for an account, by a token of it."""
+
+    account_id: str
+
+    @property
+    def actor(self) -> str:
+        return actor("account", self.account_id)
+
+
+class PageAccess:
+    """Makes checks that take a project's access tokens beside accounts' own credentials."""
+
+    def __init__(
+        self, check_account: Check, tokens: AccessTokens, accounts: AccountLookup, *, clock: Clock
+    ) -> None:
+        self._check_account = check_account
+        self._tokens = tokens
+        self._accounts = accounts
+        self._clock = clock
+
+    def check_for(self, scope: PageScope) -> Check:
+        """For calls whose path has a `project_id`. Raises AccessTokenError for a token that does
+        not allow this."""
+
+        async def check(request: Request) -> Caller:
+            sent = find_credential(request.scope["headers"])
+            if sent is None or not sent.text.startswith(PREFIX):
+                return await self._check_account(request)
+            return await self._by_token(sent.text, scope, request)
+
+        return check
+
+    async def _by_token(self, token: str, scope: PageScope, request: Request) -> Caller:
+        grant = self._tokens.read(token, now=utc_time(self._clock.now()))
+        if grant is None or not grant.allows(scope, request.path_params["project_id"]):
+            raise AccessTokenError
+        account = await self._accounts.find_account(grant.account_id)
+        if account is None or not account.is_active:
+            raise AccessTokenError
+        if account.token_version != grant.token_version:
+            raise AccessTokenError
+        request.state.log = {"account_id": grant.account_id}
+        return PageCaller(grant.account_id)

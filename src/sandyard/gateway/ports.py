@@ -1,0 +1,49 @@
+"""What the gateway needs of those who have sandboxes, as promises."""
+
+from typing import Protocol
+
+from sandyard.gateway.model import Target
+from sandyard.runtime.session_ports import Ports
+
+
+class Targets(Protocol):
+    """Sandboxes, or previews by their project's id. Every method raises UnavailableError when it
+    can't be told, and ElsewhereError if another node has it."""
+
+    async def find(self, target_id: str) -> Target | None:
+        """Whoever's it is; as it is now."""
+        ...
+
+    async def ports(self, target_id: str) -> Ports:
+        """Of the machine that runs it. Raises NotRunningError or NotFoundError if it does not."""
+        ...
+
+    async def wake(self, target_id: str) -> Target:
+        """Start it, whoever else does; how it stands then. Raises what keeps it from running."""
+        ...
+
+
+class OwnedTargets(Protocol):
+    """Whose they are, and where their programs listen."""
+
+    async def is_owned(self, target_id: str, *, account_id: str) -> bool:
+        """Whether there is such a one of this account."""
+        ...
+
+    async def program_port(self, target_id: str) -> int | None:
+        """The port that its program listens on, or would; None if it is not reached here."""
+        ...
+
+
+class Account(Protocol):
+    @property
+    def is_active(self) -> bool: ...
+
+    @property
+    def token_version(self) -> int:
+        """Raised by whatever ends the account's logins; its access tokens end with them."""
+        ...
+
+
+class AccountLookup(Protocol):
+    async def find_account(self, account_id: str) -> Account | None: ...

@@ -1,0 +1,104 @@
+"""Headers on their way through: those of one connection stay behind."""
+
+from dataclasses import dataclass
+
+from sandyard.gateway.credentials import sets_cookie, without_credentials
+from sandyard.gateway.errors import TunnelRefusedError
+from sandyard.kit.http import RawHeaders, values_of
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_REPLACED = frozenset(
+    {
+        b"content-length",
+        b"expect",  # the server before us has answered it
+        b"forwarded",
+        b"host",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+        b"x-request-id",
+    }
+)
+_OF_HANDSHAKE = frozenset(
+    {
+        b"sec-websocket-accept",
+        b"sec-websocket-extensions",
+        b"sec-websocket-key",
+        b"sec-websocket-protocol",
+        b"sec-websocket-version",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Whom a request comes from, as the program is told."""
+
+    client: str
+    host: bytes
+    scheme: str
+    request_id: str
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"x-forwarded-for", self.client.encode("latin-1")),
+            (b"x-forwarded-host", self.host),
+            (b"x-forwarded-proto", self.scheme.encode()),
+            (b"x-request-id", self.request_id.encode()),
+        ]
+
+
+def request_headers(
+    headers: RawHeaders, forwarded: Forwarded, *, host: str | None
+) -> list[tuple[bytes, bytes]]:
+    """What a program gets: none of the gateway's credentials. `host` is the name that it expects,
+    None for the one that was asked for."""
+    dropped = _REPLACED | _connection_headers(headers)
+    kept = [each for each in without_credentials(headers) if each[0] not in dropped]
+    asked = forwarded.host if host is None else host.encode()
+    return [(b"host", asked), *kept, *forwarded.headers()]
+
+
+def body_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """How long the request's body is, as the server before us has read it."""
+    codings = values_of(headers, b"transfer-encoding")
+    if codings:
+        if [each.strip().lower() for each in codings] != [b"chunked"]:
+            raise TunnelRefusedError
+        return [(b"transfer-encoding", b"chunked")]
+    return [(b"content-length", each) for each in values_of(headers, b"content-length")[:1]]
+
+
+def handshake_headers(
+    headers: RawHeaders, forwarded: Forwarded, *, host: str | None
+) -> list[tuple[bytes, bytes]]:
+    passed = request_headers(headers, forwarded, host=host)
+    return [each for each in passed if each[0] not in _OF_HANDSHAKE]
+
+
+def answer_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """What a client gets; no program sets the gateway's cookie."""
+    dropped = _connection_headers(headers)
+    return [
+        (name, value)
+        for name, value in headers
+        if name not in dropped and not (name == b"set-cookie" and sets_cookie(value))
+    ]
+
+
+def _connection_headers(headers: RawHeaders) -> frozenset[bytes]:
+    named = b",".join(values_of(headers, b"connection")).lower().split(b",")
+    return _HOP_BY_HOP | {each.strip() for each in named}

@@ -1,0 +1,185 @@
+"""A WebSocket to a program, message by message both ways."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from starlette.types import Receive, Send
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from sandyard.gateway.errors import (
+    ProgramAnswerError,
+    ProgramBrokeOffError,
+    ProgramTimeoutError,
+)
+from sandyard.runtime.session_ports import PortConnection
+
+MESSAGE_BYTES = 16 * 1024 * 1024
+"""The largest message that a program may send."""
+
+_PIECE_BYTES = 256 * 1024
+_UNSENDABLE = frozenset({CloseCode.NO_STATUS_RCVD, CloseCode.ABNORMAL_CLOSURE})
+
+
+class HandshakeRefusedError(Exception):
+    """The program answered something else than 101."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"the program answered {status}")
+
+
+class ProgramSocket:
+    """The program's end of a WebSocket."""
+
+    def __init__(self, connection: PortConnection) -> None:
+        self._reader = connection.reader
+        self._writer = connection.writer
+        self._wire: ClientProtocol
+        self._message: list[bytes] = []
+        self._is_text = False
+        self.subprotocol: str | None = None
+
+    async def open(
+        self,
+        target: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        subprotocols: Sequence[Any],
+        *,
+        timeout_sec: float,
+    ) -> None:
+        """Raises HandshakeRefusedError, ProgramAnswerError, ProgramBrokeOffError,
+        ProgramTimeoutError."""
+        uri = parse_uri(f"ws://program{target}")
+        self._wire = ClientProtocol(uri, subprotocols=subprotocols or None, max_size=MESSAGE_BYTES)
+        request = self._wire.connect()
+        del request.headers["Host"]
+        for raw_name, value in headers:
+            request.headers[raw_name.decode("latin-1")] = value.decode("latin-1")
+        self._wire.send_request(request)
+        try:
+            async with asyncio.timeout(timeout_sec):
+                await self._shake_hands()
+        except TimeoutError as error:
+            raise ProgramTimeoutError from error
+        self.subprotocol = self._wire.subprotocol
+
+    async def _shake_hands(self) -> None:
+        events: list[Any] = []
+        while not events:
+            await self._exchange()
+            events = self._wire.events_received()
+            if not events and self._wire.state is State.CLOSED:
+                raise ProgramBrokeOffError
+        if isinstance(events[0], Response) and events[0].status_code != 101:
+            raise HandshakeRefusedError(events[0].status_code)
+        if self._wire.handshake_exc is not None:
+            is_answer = isinstance(self._wire.handshake_exc, InvalidHandshake)
+            raise ProgramAnswerError if is_answer else ProgramBrokeOffError
+        self._early: list[Frame] = events[1:]
+
+    async def send(self, message: Any) -> None:
+        """One message of the client."""
+        if (text := message.get("text")) is not None:
+            self._wire.send_text(text.encode())
+        else:
+            self._wire.send_binary(message.get("bytes") or b"")
+        await self._flush()
+
+    async def close(self, code: int) -> None:
+        with suppress(OSError):
+            if self._wire.state is State.OPEN:
+                self._wire.send_close(CloseCode.GOING_AWAY if code in _UNSENDABLE else code)
+                await self._flush()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The program's next message, as the client's server takes it; None when it has closed."""
+        while True:
+            for index, frame in enumerate(self._early):
+                if (message := self._assemble(frame)) is not None:
+                    self._early = self._early[index + 1 :]
+                    return message
+            self._early = []
+            if self._wire.state is State.CLOSED:
+                return None
+            await self._exchange()
+            self._early = [each for each in self._wire.events_received() if isinstance(each, Frame)]
+
+    @property
+    def close_code(self) -> int:
+        code = self._wire.close_code or CloseCode.INTERNAL_ERROR
+        return (
+            CloseCode.NORMAL_CLOSURE
+            if code == CloseCode.NO_STATUS_RCVD
+            else (CloseCode.INTERNAL_ERROR if code in _UNSENDABLE else code)
+        )
+
+    def _assemble(self, frame: Frame) -> dict[str, Any] | None:
+        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            return None
+        if frame.opcode is not Opcode.CONT:
+            self._message, self._is_text = [], frame.opcode is Opcode.TEXT
+        self._message.append(bytes(frame.data))
+        if not frame.fin:
+            return None
+        whole, self._message = b"".join(self._message), []
+        if self._is_text:
+            return {"type": "websocket.send", "text": whole.decode(errors="replace")}
+        return {"type": "websocket.send", "bytes": whole}
+
+    async def _exchange(self) -> None:
+        """Send what is due, and take in what came."""
+        await self._flush()
+        data = b""
+        with suppress(OSError):
+            data = await self._reader.read(_PIECE_BYTES)
+        if data:
+            self._wire.receive_data(data)
+        else:
+            self._wire.receive_eof()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        for piece in self._wire.data_to_send():
+            if piece:
+                self._writer.write(piece)
+            elif self._writer.can_write_eof():
+                self._writer.write_eof()
+        with suppress(OSError):
+            await self._writer.drain()
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+
+async def pass_messages(socket: ProgramSocket, receive: Receive, send: Send) -> None:
+    """Both ways, until one side closes; the other is told with the same code."""
+    from_client = asyncio.create_task(_from_client(socket, receive))
+    from_program = asyncio.create_task(_from_program(socket, send))
+    try:
+        await asyncio.wait({from_client, from_program}, return_when=asyncio.FIRST_COMPLETED)
+        has_left = from_client.done()
+    finally:
+        for task in (from_client, from_program):
+            task.cancel()
+        await asyncio.gather(from_client, from_program, return_exceptions=True)
+        socket.abort()
+    if not has_left:  # only now: the server does not close while something still receives
+        await send({"type": "websocket.close", "code": socket.close_code})
+
+
+async def _from_client(socket: ProgramSocket, receive: Receive) -> None:
+    while (message := await receive())["type"] != "websocket.disconnect":
+        await socket.send(message)
+    await socket.close(message.get("code") or CloseCode.NORMAL_CLOSURE)
+
+
+async def _from_program(socket: ProgramSocket, send: Send) -> None:
+    while (message := await socket.receive()) is not None:
+        await send(message)

@@ -1,0 +1,72 @@
+"""Access tokens for those whose sandboxes and projects they are for."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandyard.gateway.errors import TargetUnknownError
+from sandyard.gateway.model import Grant, PageScope, SandboxDomain
+from sandyard.gateway.ports import AccountLookup, OwnedTargets
+from sandyard.gateway.tokens import AccessTokens
+from sandyard.kit.clock import Clock, utc_time
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    token: str
+    grant: Grant
+    url: str | None
+    """Where it opens what it is for; None if it opens nothing."""
+
+
+class TokenIssue:
+    def __init__(
+        self,
+        targets: Mapping[str, OwnedTargets],
+        accounts: AccountLookup,
+        tokens: AccessTokens,
+        domain: SandboxDomain,
+        *,
+        clock: Clock,
+    ) -> None:
+        """`targets` are by the prefix of their ids."""
+        self._targets = targets
+        self._accounts = accounts
+        self._tokens = tokens
+        self._domain = domain
+        self._clock = clock
+
+    async def issue(
+        self,
+        target_id: str,
+        *,
+        account_id: str,
+        scopes: Collection[PageScope],
+        lasts: timedelta,
+        port: int | None = None,
+    ) -> IssuedToken:
+        """A token for what is the account's own; else TargetUnknownError. It ends with the
+        account's logins, if that is sooner."""
+        kind = target_id.partition("-")[0]
+        owned = self._targets.get(kind)
+        if owned is None or not await owned.is_owned(target_id, account_id=account_id):
+            raise TargetUnknownError
+        account = await self._accounts.find_account(account_id)
+        if account is None:
+            raise TargetUnknownError
+        grant = Grant(
+            target_id=target_id,
+            account_id=account_id,
+            token_version=account.token_version,
+            scopes=frozenset(scopes),
+            expires_at=self._in(lasts),
+            port=port,
+        )
+        opened = port or await owned.program_port(target_id)
+        url = None
+        if opened is not None and PageScope.VIEW in grant.scopes:
+            url = self._domain.url_of(target_id, opened)
+        return IssuedToken(self._tokens.issue(grant), grant, url)
+
+    def _in(self, lasts: timedelta) -> datetime:
+        return (utc_time(self._clock.now()) + lasts).replace(microsecond=0)

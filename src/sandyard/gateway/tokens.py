@@ -1,0 +1,84 @@
+"""Access tokens: signed, for one sandbox or project, and short-lived."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from sandyard.gateway.model import Grant, PageScope, TargetHost
+from sandyard.kit.clock import utc_time
+
+PREFIX = "sat-"
+"""Of every token, so that it is known where it must not go on."""
+
+_ALGORITHM = "HS256"
+_Use = Literal["token", "cookie"]
+
+
+class AccessTokens:
+    """Signs with the first secret and takes tokens of each, so that they can be rotated.
+
+    A token opens what it names, in a link or a header. A cookie opens one host, and is never
+    taken for a token.
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+
+    def issue(self, grant: Grant) -> str:
+        return self._sign(grant, "token", grant.port)
+
+    def issue_cookie(self, grant: Grant, host: TargetHost) -> str:
+        """For the host alone, for as long as the grant lasts."""
+        return self._sign(grant, "cookie", host.port)
+
+    def read(self, token: str, *, now: datetime) -> Grant | None:
+        """None if we did not sign it, or its time is over."""
+        return self._read(token, "token", now)
+
+    def read_cookie(self, token: str, *, now: datetime) -> Grant | None:
+        return self._read(token, "cookie", now)
+
+    def _sign(self, grant: Grant, use: _Use, port: int | None) -> str:
+        import jwt
+
+        claims = {
+            "aud": use,
+            "sub": grant.target_id,
+            "acc": grant.account_id,
+            "ver": grant.token_version,
+            "scp": sorted(grant.scopes),
+            "exp": int(grant.expires_at.timestamp()),
+            "prt": port,
+        }
+        return PREFIX + jwt.encode(claims, self._secrets[0], algorithm=_ALGORITHM)
+
+    def _read(self, token: str, use: _Use, now: datetime) -> Grant | None:
+        import jwt
+
+        if not token.startswith(PREFIX):
+            return None
+        for secret in self._secrets:
+            try:
+                claims = jwt.decode(
+                    token.removeprefix(PREFIX),
+                    secret,
+                    algorithms=[_ALGORITHM],
+                    audience=use,
+                    options={"require": ["sub", "exp"], "verify_exp": False},  # by our own clock
+                )
+            except jwt.InvalidTokenError:
+                continue
+            grant = _grant(claims)
+            return grant if now < grant.expires_at else None
+        return None
+
+
+def _grant(claims: Mapping[str, Any]) -> Grant:
+    return Grant(
+        target_id=claims["sub"],
+        account_id=claims["acc"],
+        token_version=claims["ver"],
+        scopes=frozenset(PageScope(each) for each in claims["scp"]),
+        expires_at=utc_time(claims["exp"]),
+        port=claims["prt"],
+    )

@@ -1,0 +1,125 @@
+"""Host tricks and smuggled requests: what the gateway checks is what the program gets."""
+
+import asyncio
+
+import pytest
+
+from tests.gateways import BOX, OTHER_BOX, OWNER, GatewayServer
+from tests.integration.gateway.programs import Seen, answering, in_box, page
+
+
+async def said_to(server: GatewayServer, sent: bytes) -> bytes:
+    """All that a raw request is answered until the server has nothing more to say."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(sent)
+    answer = b""
+    try:
+        async with asyncio.timeout(1.5):
+            while piece := await reader.read(1 << 16):
+                answer += piece
+    except TimeoutError:
+        pass
+    writer.close()
+    return answer
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        f"3000-{BOX}.localhost.evil.example",
+        f"3000-{BOX}.localhost.",
+        f"x.3000-{BOX}.localhost",
+        f"3000-{BOX}localhost",
+        f"03000-{BOX}.localhost",
+        f"70000-{BOX}.localhost",
+        f"3000-{BOX}x.localhost",
+        f"3000-{BOX}@.localhost",
+        f"-{BOX}.localhost",
+        ".localhost",
+    ],
+)
+async def test_only_a_whole_host_names_a_sandbox(server: GatewayServer, host: str) -> None:
+    seen = Seen()
+    async with in_box(server, answering(page("in"), seen)):
+        answer = await said_to(server, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert status_of(answer) in (400, 404)
+    assert not seen.arrived.is_set()
+
+
+async def test_a_host_in_capitals_is_the_same(server: GatewayServer) -> None:
+    async with in_box(server, answering(page("in"))):
+        assert (await server.request(host=server.host().upper())).body == b"in"
+
+
+async def test_two_hosts_are_none(server: GatewayServer) -> None:
+    """One would be checked and the other believed."""
+    seen = Seen()
+    async with in_box(server, answering(page("in"), seen)):
+        lines = f"Host: {server.host()}\r\nHost: {server.host(OTHER_BOX)}\r\n"
+        answer = await said_to(server, f"GET / HTTP/1.1\r\n{lines}\r\n".encode())
+    assert status_of(answer) in (400, 404)
+    assert not seen.arrived.is_set()
+
+
+async def test_a_host_in_the_request_line_is_not_believed(server: GatewayServer) -> None:
+    seen = Seen()
+    async with in_box(server, answering(page("in"), seen)):
+        line = f"GET http://{server.host(OTHER_BOX)}/x HTTP/1.1"
+        await said_to(server, f"{line}\r\nHost: {server.host()}\r\n\r\n".encode())
+    assert (seen.header("host"), seen.target) == (server.host(), "/x")
+
+
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED,
+        b"Transfer-Encoding: chunked\r\nContent-Length: 100\r\n\r\n0\r\n\r\n" + SMUGGLED,
+        b"Content-Length: 0\r\nContent-Length: 36\r\n\r\n" + SMUGGLED,
+        b"Transfer-Encoding: x, chunked\r\n\r\n0\r\n\r\n" + SMUGGLED,
+        b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n" + SMUGGLED,
+        b"X: a\r\n Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" + SMUGGLED,
+        b"X : a\r\nContent-Length: 0\r\n\r\n" + SMUGGLED,
+        b"Transfer-Encoding: chunked\r\n\r\n5;x\r\nhello\r\n-1\r\n\r\n" + SMUGGLED,
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n" + SMUGGLED,
+    ],
+)
+async def test_no_request_is_smuggled_into_a_sandbox(server: GatewayServer, headers: bytes) -> None:
+    """A program sees at most one request on a connection, with one length, and none of what came
+    after it; that is a request of its own, to a host that is none."""
+    connections: list[bytes] = []
+
+    async def record(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        connections.append(head)
+        writer.write(page("ok"))
+        await writer.drain()
+        connections[-1] += await reader.read()
+
+    async with in_box(server, record):
+        start = f"POST / HTTP/1.1\r\nHost: {server.host()}\r\n".encode()
+        await said_to(server, start + headers)
+    assert len(connections) <= 1
+    for sent in connections:
+        head = sent.partition(b"\r\n\r\n")[0].lower()
+        assert b"smuggled" not in sent
+        assert (b"content-length" in head) + (b"transfer-encoding" in head) <= 1
+
+
+async def test_no_tunnel_is_opened(server: GatewayServer) -> None:
+    async with in_box(server, answering(page("in"))):
+        sent = f"CONNECT {server.host()} HTTP/1.1\r\nHost: {server.host()}\r\n\r\n".encode()
+        assert status_of(await said_to(server, sent)) in (400, 404)
+
+
+async def test_the_api_is_not_below_the_domain(server: GatewayServer) -> None:
+    """And no sandbox's host reaches the API."""
+    server.boxes.add(BOX, OWNER, port=3000, at=1, is_running=False)
+    answer = await server.request(path="/healthz")
+    assert b"ADDRESS_UNKNOWN" in answer.body
