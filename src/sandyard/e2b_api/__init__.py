@@ -1,0 +1,1 @@
+"""E2B's API over the Platform's sandboxes: its SDKs work here as they are."""

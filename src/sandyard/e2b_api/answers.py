@@ -1,0 +1,91 @@
+"""Answers and errors in the shapes of E2B's REST API."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from sandyard.e2b_api.connect import GONE
+from sandyard.e2b_api.errors import NotOfferedError, SandboxGoneError
+from sandyard.kit.errors import (
+    BadGatewayError,
+    BodyTooLargeError,
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    GatewayTimeoutError,
+    InvalidError,
+    MethodNotAllowedError,
+    NotFoundError,
+    RateLimitedError,
+    SandyardError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from sandyard.platform.sandboxes.errors import (
+    QuotaExceededError,
+    SandboxesLimitError,
+    TemplateNotUsableError,
+)
+from sandyard.runtime.errors import NotRunningError, PortClosedError, StorageFullError
+
+_STATUS: Mapping[type[SandyardError], int] = {
+    NotOfferedError: 501,
+    StorageFullError: 507,
+    SandboxGoneError: 502,
+    NotRunningError: 502,
+    PortClosedError: 502,
+    QuotaExceededError: 429,
+    SandboxesLimitError: 429,
+    TemplateNotUsableError: 404,
+    InvalidError: 400,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    MethodNotAllowedError: 405,
+    ConflictError: 409,
+    ExhaustedError: 429,
+    BodyTooLargeError: 413,
+    RateLimitedError: 429,
+    BadGatewayError: 502,
+    UnavailableError: 503,
+    GatewayTimeoutError: 504,
+}
+_RETRIED = (RateLimitedError, UnavailableError)
+"""What waiting helps against; SDKs would resend others with the same status too."""
+
+
+def json_answer(
+    content: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(
+        orjson.dumps(content), status, headers=dict(headers or {}), media_type="application/json"
+    )
+
+
+def status_of(error: SandyardError) -> int:
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+
+
+def _message(error: SandyardError) -> str:
+    """SDKs know some errors by their words."""
+    if isinstance(error, SandboxGoneError | NotRunningError):
+        return GONE
+    is_closed = isinstance(error.__cause__, PortClosedError)
+    return "The sandbox is running but port is not open" if is_closed else error.message
+
+
+def told_error(error: SandyardError) -> dict[str, Any]:
+    return {"code": status_of(error), "message": _message(error)}
+
+
+def error_answer(error: SandyardError, *, sandbox_id: str | None = None) -> Response:
+    status = status_of(error)
+    told = told_error(error)
+    if sandbox_id is not None and status == 502:
+        told["sandboxId"] = sandbox_id
+    headers = {"Should-Retry": "true" if isinstance(error, _RETRIED) else "false"}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    return json_answer(told, status, headers)

@@ -1,0 +1,1 @@
+"""The control API: sandboxes, templates and teams."""

@@ -1,0 +1,43 @@
+"""What whoever made or found a sandbox is given to get in."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from sandyard.e2b_api.model import CLIENT_ID, ENVD_VERSION, Described
+from sandyard.e2b_api.tokens import SandboxTokens
+from sandyard.platform.principal import Principal, Scope
+
+
+class TrafficTokens(Protocol):
+    async def issue(self, sandbox_id: str, *, account_id: str) -> str:
+        """A token that opens the ports of a sandbox that is not public."""
+        ...
+
+
+class SandboxAccess:
+    def __init__(self, tokens: SandboxTokens, traffic: TrafficTokens, *, domain: str) -> None:
+        self._tokens = tokens
+        self._traffic = traffic
+        self._domain = domain
+
+    async def told(self, described: Described, *, by: Principal) -> Mapping[str, Any]:
+        sandbox, traffic = described.sandbox, None
+        if not sandbox.is_public:
+            traffic = await self._traffic.issue(sandbox.sandbox_id, account_id=by.account_id)
+        told = {
+            "templateID": sandbox.template_id,
+            "sandboxID": sandbox.sandbox_id,
+            "clientID": CLIENT_ID,
+            "envdVersion": ENVD_VERSION,
+            "envdAccessToken": self._tokens.issue(sandbox.sandbox_id),
+            "trafficAccessToken": traffic,
+            "domain": self._domain,
+        }
+        return told if described.alias is None else told | {"alias": described.alias}
+
+    def detailed(self, described: Described, *, now: datetime, by: Principal) -> Mapping[str, Any]:
+        """Whoever may only look does not get in."""
+        may_enter = by.scope.includes(Scope.RUN)
+        token = self._tokens.issue(described.sandbox.sandbox_id) if may_enter else None
+        return described.detailed(now, domain=self._domain, token=token)

@@ -1,0 +1,78 @@
+"""What sandboxes take, as E2B's API tells it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sandyard.e2b_api.model import Described, iso
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import SandyardError
+from sandyard.platform.measurements.model import MeasurementBucket, cpu_share, share
+from sandyard.platform.measurements.ports import MeasurementStore
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.runtime.model import Sample
+
+_BUCKET_SEC = 5
+_LONGEST = timedelta(days=7)
+
+
+Sampler = Callable[[Sandbox], Awaitable[Sample]]
+
+
+class Measured:
+    def __init__(self, store: MeasurementStore, sample: Sampler, *, clock: Clock) -> None:
+        self._store = store
+        self._sample = sample
+        self._clock = clock
+
+    async def of(
+        self, described: Described, *, start: float | None, end: float | None
+    ) -> Sequence[dict[str, Any]]:
+        """The oldest first; of all its life if no span is given, but of a week at most."""
+        sandbox = described.sandbox
+        until = utc_time(end) if end else utc_time(self._clock.now()) + timedelta(seconds=1)
+        since = utc_time(start) if start else sandbox.created_at
+        since = max(since, until - _LONGEST)
+        if since >= until:
+            return []
+        found = await self._store.buckets(
+            sandbox.sandbox_id, start=since, end=until, bucket_sec=_BUCKET_SEC
+        )
+        told = [_told(described, each) for each in found]
+        latest = await self.latest(described) if end is None else None
+        return told if latest is None else [*told, latest]
+
+    async def latest(self, described: Described) -> dict[str, Any] | None:
+        """What it takes now; nothing if it does not run."""
+        sandbox = described.sandbox
+        try:
+            sample = await self._sample(sandbox)
+        except SandyardError:
+            return None
+        began_at = (sandbox.started_at or sandbox.created_at).timestamp()
+        return _told(
+            described,
+            MeasurementBucket(
+                start=utc_time(sample.at),
+                cpu_utilization=cpu_share(None, sample, started_at=began_at, cpu=sandbox.cpu_spec),
+                memory_utilization=share(sample.memory_bytes, sandbox.memory_spec * (1 << 30)),
+                storage_utilization=share(sample.storage_bytes, described.disk_mb << 20),
+                count=1,
+            ),
+        )
+
+
+def _told(described: Described, bucket: MeasurementBucket) -> dict[str, Any]:
+    sandbox = described.sandbox
+    memory, disk = int(sandbox.memory_spec * (1 << 30)), described.disk_mb << 20
+    return {
+        "timestamp": iso(bucket.start),
+        "timestampUnix": int(bucket.start.timestamp()),
+        "cpuCount": max(1, int(sandbox.cpu_spec)),
+        "cpuUsedPct": bucket.cpu_utilization,
+        "memUsed": int(memory * bucket.memory_utilization / 100),
+        "memTotal": memory,
+        "memCache": 0,
+        "diskUsed": int(disk * bucket.storage_utilization / 100),
+        "diskTotal": disk,
+    }

@@ -1,0 +1,127 @@
+"""Recipes of templates as E2B's SDKs send them, and what can be built here of one."""
+
+import posixpath
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+
+from sandyard.e2b_api.control.requests import optional_text
+from sandyard.e2b_api.errors import BuildRefusedError, NotJsonError
+from sandyard.e2b_api.model import HOME
+
+Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
+_MOST_STEPS = 500
+_USERS = frozenset({"", "user", "root"})
+_IMAGES = {"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
+_KEPT = (HOME, "/workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    kind: Kind
+    arguments: Sequence[str]
+    files_hash: str | None = None
+
+    @property
+    def told(self) -> str:
+        return f"{self.kind} {' '.join(self.arguments)}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`base` is the name of a template; `image` that of an image, if it is none of those."""
+
+    base: str | None
+    image: str | None
+    steps: Sequence[Step]
+    start_command: str | None
+    ready_command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where the next step of a build runs, and with which variables."""
+
+    folder: str = HOME
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, text: str) -> str:
+        return posixpath.normpath(posixpath.join(self.folder, text))
+
+
+def recipe_of(body: Mapping[str, Any]) -> Recipe:
+    """Raises NotJsonError, BuildRefusedError."""
+    if body.get("fromImageRegistry"):
+        raise BuildRefusedError("This server fetches no images, so it takes no registry either.")
+    steps = body.get("steps") or []
+    if not isinstance(steps, list) or len(steps) > _MOST_STEPS:
+        raise NotJsonError(f"`steps` are at most {_MOST_STEPS} objects.")
+    image, base = optional_text(body, "fromImage"), optional_text(body, "fromTemplate")
+    known = _IMAGES.get((image or "").removesuffix(":latest"))
+    return Recipe(
+        base=base or known or (None if image else "base"),
+        image=None if base or known else image,
+        steps=[_step(each) for each in steps],
+        start_command=optional_text(body, "startCmd"),
+        ready_command=optional_text(body, "readyCmd"),
+    )
+
+
+def _step(sent: Any) -> Step:
+    kind = sent.get("type") if isinstance(sent, dict) else None
+    if not isinstance(sent, dict) or kind not in get_args(Kind):
+        raise BuildRefusedError(f"This server knows no step {str(kind)[:32]!r}.")
+    words = sent.get("args") or []
+    if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
+        raise NotJsonError("`args` of a step are strings.")
+    step = Step(cast("Kind", kind), words, optional_text(sent, "filesHash"))
+    _check(step)
+    return step
+
+
+def _check(step: Step) -> None:
+    least = {"COPY": 2, "ENV": 2, "RUN": 1, "WORKDIR": 1, "USER": 1}[step.kind]
+    if len(step.arguments) < least or (step.kind == "COPY" and step.files_hash is None):
+        raise NotJsonError(f"A step {step.kind} has more to it.")
+    user = {"RUN": 1, "COPY": 2, "USER": 0}.get(step.kind)
+    named = step.arguments[user] if user is not None and user < len(step.arguments) else ""
+    if named not in _USERS:
+        raise BuildRefusedError(f"There is no user {named[:32]!r} here: there is `user` alone.")
+    if step.kind == "WORKDIR":
+        require_kept(posixpath.join(HOME, step.arguments[0]))
+
+
+def require_kept(path: str) -> None:
+    """Raises BuildRefusedError for what is outside the folders whose files a template has."""
+    whole = posixpath.normpath(path)
+    if not any(f"{whole}/".startswith(f"{each}/") for each in _KEPT):
+        raise BuildRefusedError(
+            f"'{whole}' is outside {HOME}: that folder alone is kept in a template here."
+        )
+
+
+def variables_of(step: Step) -> Mapping[str, str]:
+    words = step.arguments
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+def copy_script(source: str, target: str, mode: str, *, unpacked: str) -> str:
+    """What puts the files that match `source` in the unpacked folder to where they belong: of one
+    folder its content, of one file under that name unless it is a folder, of several each."""
+    into_folder = "1" if target.endswith("/") else ""
+    return f"""
+set -e; shopt -s nullglob dotglob globstar
+cd {shlex.quote(unpacked)}
+pattern={shlex.quote(posixpath.normpath(source))}; target={shlex.quote(target.rstrip("/") or "/")}
+IFS=; found=($pattern); unset IFS
+[ ${{#found[@]}} -gt 0 ] || {{ echo "no file matches $pattern" >&2; exit 1; }}
+if [ ${{#found[@]}} = 1 ] && [ -d "${{found[0]}}" ] && [ ! -L "${{found[0]}}" ]; then
+  mkdir -p "$target"; cp -a "${{found[0]}}/." "$target/"
+elif [ "$pattern" = "${{found[*]}}" ] && [ ! -d "$target" ] && [ -z "{into_folder}" ]; then
+  mkdir -p "$(dirname "$target")"; cp -a "${{found[0]}}" "$target"
+else
+  mkdir -p "$target"; cp -a "${{found[@]}}" "$target/"
+fi
+{f'chmod -R {shlex.quote(mode)} "$target"' if mode else ":"}
+"""

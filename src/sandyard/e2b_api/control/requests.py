@@ -1,0 +1,122 @@
+"""What the control API is sent, read and checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+
+from sandyard.e2b_api.connect import object_of
+from sandyard.e2b_api.errors import NotJsonError, NotOfferedError
+from sandyard.kit.errors import BodyTooLargeError
+from sandyard.runtime.network_model import Network
+
+_MOST_BYTES = 1 << 20
+_MOST_METADATA = 100
+_LONGEST = 4096
+_NOT_OFFERED = ("mcp", "iam", "volumeMounts")
+_NOT_OFFERED_RULES = ("rules", "dnsServers", "egressProxy", "maskRequestHost", "httpsPorts")
+_EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
+
+
+@dataclass(frozen=True, slots=True)
+class NewSandboxRequest:
+    template: str
+    timeout_sec: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    auto_pause: bool = False
+    auto_resume: bool = False
+    is_public: bool = True
+    network: Network = "internet"
+    idempotency_key: str | None = None
+
+
+async def body_of(request: Request) -> Mapping[str, Any]:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MOST_BYTES:
+            raise BodyTooLargeError
+    return object_of(body)
+
+
+def new_sandbox(
+    body: Mapping[str, Any], *, idempotency_key: str | None, timeout_sec: int
+) -> NewSandboxRequest:
+    """`timeout_sec` is for those that say nothing of it. Raises NotJsonError, NotOfferedError."""
+    template = body.get("templateID")
+    if not isinstance(template, str) or not template:
+        raise NotJsonError("`templateID` names the template.")
+    for name in _NOT_OFFERED:
+        if body.get(name):
+            raise NotOfferedError(f"This server does not offer `{name}` of E2B's API.")
+    network = _object(body, "network")
+    resume = body.get("autoResume") or {}
+    return NewSandboxRequest(
+        template=template,
+        timeout_sec=whole_number(body, "timeout", timeout_sec),
+        metadata=texts(body, "metadata"),
+        variables=texts(body, "envVars"),
+        auto_pause=body.get("autoPause") is True,
+        auto_resume=bool(resume.get("enabled")) if isinstance(resume, dict) else False,
+        is_public=network.get("allowPublicTraffic") is not False,
+        network=network_of(network, has_internet=body.get("allow_internet_access") is not False),
+        idempotency_key=idempotency_key,
+    )
+
+
+def network_of(rules: Mapping[str, Any], *, has_internet: bool) -> Network:
+    """All public hosts or none: finer rules are refused, for what is not enforced must not seem
+    to be. Raises NotOfferedError."""
+    for name in _NOT_OFFERED_RULES:
+        if rules.get(name):
+            raise NotOfferedError(f"This server does not offer `network.{name}` of E2B's API.")
+    allowed, denied = rules.get("allowOut") or [], rules.get("denyOut") or []
+    is_closed = not has_internet or bool(_EVERYTHING & set(map(str, denied)))
+    if (is_closed and not allowed) or not (allowed or denied):
+        return "none" if is_closed else "internet"
+    raise NotOfferedError(
+        "This server does not offer rules for single addresses: it opens all public hosts, or "
+        "none with `denyOut` of 0.0.0.0/0 alone."
+    )
+
+
+def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = body.get(name) or {}
+    if not isinstance(found, dict):
+        raise NotJsonError(f"`{name}` is an object.")
+    return found
+
+
+def optional_text(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise NotJsonError(f"`{name}` is a text.")
+    return value or None
+
+
+def strings(body: Mapping[str, Any], name: str) -> list[str]:
+    found = body.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise NotJsonError(f"`{name}` are texts.")
+    return found
+
+
+def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
+    value = body.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise NotJsonError(f"`{name}` is a number of seconds, 0 or more.")
+    return int(value)
+
+
+def texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
+    found = body.get(name) or {}
+    is_good = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
+    if not is_good or len(found) > _MOST_METADATA:
+        raise NotJsonError(f"`{name}` is an object of at most {_MOST_METADATA} strings.")
+    if any(len(each) > _LONGEST or "\0" in each for pair in found.items() for each in pair):
+        raise NotJsonError(f"`{name}` has at most {_LONGEST} letters in each name and value.")
+    return dict(found)

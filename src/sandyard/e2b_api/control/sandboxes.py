@@ -1,0 +1,323 @@
+"""What accounts do with sandboxes by E2B's API."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from sandyard.e2b_api.control.paging import matching
+from sandyard.e2b_api.control.requests import NewSandboxRequest
+from sandyard.e2b_api.control.templates import TemplateFinder, archive_of
+from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
+from sandyard.e2b_api.model import Described, clamped_timeout, is_gone, is_running, sandbox_id_of
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import SandyardError
+from sandyard.kit.paging import Page
+from sandyard.platform.environment.service import Environments
+from sandyard.platform.principal import Principal
+from sandyard.platform.sandboxes.deadlines import Deadlines
+from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnknownError
+from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox
+from sandyard.platform.sandboxes.ports import SandboxQuery
+from sandyard.platform.sandboxes.service import Sandboxes
+from sandyard.platform.templates.model import Template
+from sandyard.runtime.errors import NotRunningError
+from sandyard.runtime.network_model import Network
+
+BUILDER = "e2b-build-"
+"""How sandboxes are called in which templates are built."""
+_CPU = 1.0
+_MEMORY_GB = 1.0
+_PAGE = 100
+
+
+class Launcher(Protocol):
+    async def launch(self, sandbox: Sandbox, template: Template | None) -> None:
+        """What a sandbox of the template needs beside itself, once it runs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which sandboxes are listed, the newest first unless it says otherwise."""
+
+    states: frozenset[str]
+    metadata: Mapping[str, str]
+    template: str | None = None
+    started_after: datetime | None = None
+    is_oldest_first: bool = False
+
+    def has(self, sandbox: Sandbox, now: datetime) -> bool:
+        state = "running" if is_running(sandbox, now) else "paused"
+        began_at = sandbox.started_at or sandbox.created_at
+        return (
+            not is_gone(sandbox, now)
+            and not sandbox.name.startswith(BUILDER)
+            and state in self.states
+            and (self.started_after is None or began_at > self.started_after)
+            and self.metadata.items() <= (sandbox.metadata or {}).items()
+        )
+
+
+class E2bSandboxes:
+    """Every use case is about the principal's own; of another's nothing is known."""
+
+    def __init__(
+        self,
+        sandboxes: Sandboxes,
+        deadlines: Deadlines,
+        variables: Environments,
+        templates: TemplateFinder,
+        launcher: Launcher,
+        *,
+        clock: Clock,
+        disk_mb: int,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._deadlines = deadlines
+        self._variables = variables
+        self._templates = templates
+        self._launcher = launcher
+        self._clock = clock
+        self._disk_mb = disk_mb
+
+    async def create(self, wanted: NewSandboxRequest, *, by: Principal) -> Described:
+        """A sandbox that runs; the same one again for the same idempotency key. What can't be
+        started leaves nothing behind."""
+        template = await self._templates.find(wanted.template, account_id=by.account_id)
+        new = _new(wanted, template, _name(wanted.idempotency_key))
+        return await self._start(new, template, wanted.variables, by=by)
+
+    async def build(self, new: NewSandbox, *, by: Principal) -> Sandbox:
+        """A running sandbox to build a template in."""
+        return (await self._start(new, None, {}, by=by)).sandbox
+
+    async def copy(
+        self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal
+    ) -> Described:
+        """A sandbox like this one that begins with these files."""
+        template = await self.template_of(sandbox, by=by)
+        new = _like(sandbox, archive_id, timeout_sec)
+        return await self._start(new, template, await self._variables.of_sandbox(sandbox), by=by)
+
+    async def _start(
+        self,
+        new: NewSandbox,
+        template: Template | None,
+        variables: Mapping[str, str],
+        *,
+        by: Principal,
+    ) -> Described:
+        try:
+            made = await self._sandboxes.create(new, by=by)
+        except SandboxNameTakenError:
+            return await self._made_before(new.name, by=by)
+        sandbox_id = made.sandbox.sandbox_id
+        try:
+            for variable, value in variables.items():
+                await self._variables.set(sandbox_id, variable, value, is_secret=True, by=by)
+            started = (await self._sandboxes.start(sandbox_id, by=by)).sandbox
+            await self._launcher.launch(started, template)
+        except SandyardError:
+            await self._sandboxes.recycle(sandbox_id, by=by)
+            raise
+        return Described(started, None if template is None else template.name, self._disk_mb)
+
+    async def running(self, name: str, *, by: Principal) -> Sandbox:
+        """SandboxNotFoundError if it does not run."""
+        sandbox = await self._own(name, by)
+        if not is_running(sandbox, self._now()):
+            raise SandboxNotFoundError(f"sandbox '{name[:64]}' is not running")
+        return sandbox
+
+    async def get(self, name: str, *, by: Principal) -> Described:
+        return await self._described(await self._own(name, by), by)
+
+    async def list(
+        self, listing: Listing, *, by: Principal, limit: int, cursor: str | None
+    ) -> tuple[Sequence[Described], str | None]:
+        """At most `limit`, and where the next page begins."""
+        now, query = self._now(), await self._query(listing, by)
+        if query is None:
+            return [], None
+
+        async def fetch(count: int, after: str | None) -> Page[Sandbox]:
+            page = await self._sandboxes.list(
+                account_id=by.account_id, query=query, limit=count, cursor=after
+            )
+            return Page([each.sandbox for each in page.items], page.next_cursor)
+
+        found, following = await matching(
+            fetch, lambda each: listing.has(each, now), limit=limit, cursor=cursor
+        )
+        names = await self._aliases(by)
+        told = [Described(each, names.get(each.template_id), self._disk_mb) for each in found]
+        return told, following
+
+    async def _query(self, listing: Listing, by: Principal) -> SandboxQuery | None:
+        """None if there is no such template."""
+        sort = "created_at" if listing.is_oldest_first else "-created_at"
+        if listing.template is None:
+            return SandboxQuery(is_kept=True, sort=sort)
+        try:
+            found = await self._templates.find(listing.template, account_id=by.account_id)
+        except SandyardError:
+            return None
+        return SandboxQuery(is_kept=True, sort=sort, template_id=found.template_id)
+
+    async def list_all(self, listing: Listing, *, by: Principal) -> Sequence[Described]:
+        found: list[Described] = []
+        cursor = None
+        while True:
+            page, cursor = await self.list(listing, by=by, limit=_PAGE, cursor=cursor)
+            found += page
+            if cursor is None:
+                return found
+
+    async def kill(self, name: str, *, by: Principal) -> None:
+        """For good, with its files."""
+        sandbox = await self._own(name, by)
+        await self._sandboxes.recycle(sandbox.sandbox_id, by=by)
+
+    async def pause(self, name: str, *, by: Principal) -> None:
+        """Its files, metadata and variables are kept; its processes end. AlreadyPausedError."""
+        sandbox = await self._own(name, by)
+        if not is_running(sandbox, self._now()):
+            raise AlreadyPausedError
+        await self._sandboxes.stop(sandbox.sandbox_id, by=by)
+
+    async def connect(
+        self, name: str, *, timeout_sec: int, by: Principal
+    ) -> tuple[Described, bool]:
+        """The sandbox, resumed if it was paused, and whether it was. It lasts at least so long
+        from now on."""
+        sandbox = await self._own(name, by)
+        if is_running(sandbox, self._now()):
+            await self.lengthen(name, seconds=timeout_sec, by=by)
+            return await self.get(name, by=by), False
+        await self._resume(sandbox, timeout_sec=timeout_sec, by=by)
+        return await self.get(name, by=by), True
+
+    async def set_network(self, name: str, *, network: Network, by: Principal) -> None:
+        """What it reaches from now on."""
+        sandbox = await self._own(name, by)
+        await self._sandboxes.change(sandbox.sandbox_id, Changes({"network": network}), by=by)
+
+    async def set_timeout(self, name: str, *, seconds: int, by: Principal) -> None:
+        """It ends so many seconds from now. SandboxNotFoundError if it does not run."""
+        sandbox = await self._own(name, by)
+        deadline = self._now() + timedelta(seconds=min(seconds, clamped_timeout(seconds)))
+        try:
+            await self._deadlines.set(sandbox.sandbox_id, deadline.timestamp(), by=by)
+        except NotRunningError as error:
+            raise SandboxNotFoundError from error
+
+    async def lengthen(self, name: str, *, seconds: int, by: Principal) -> None:
+        """The same, unless it would end earlier than it does."""
+        sandbox = await self._own(name, by)
+        wanted = self._now() + timedelta(seconds=seconds)
+        if sandbox.timeout_at is None or sandbox.timeout_at < wanted:
+            await self.set_timeout(name, seconds=seconds, by=by)
+
+    async def logs(self, name: str, *, by: Principal, lines: int) -> Sequence[str]:
+        sandbox = await self._own(name, by)
+        if not sandbox.attempt:
+            return []
+        return await self._sandboxes.tail_logs(
+            sandbox.sandbox_id, account_id=by.account_id, lines=lines
+        )
+
+    async def _resume(self, sandbox: Sandbox, *, timeout_sec: int, by: Principal) -> None:
+        sandbox_id = sandbox.sandbox_id
+        if sandbox.is_active:  # its time is over, but that is not recorded yet
+            await self._sandboxes.stop(sandbox_id, by=by)
+        changes = Changes({"max_running_seconds": clamped_timeout(timeout_sec)})
+        await self._sandboxes.change(sandbox_id, changes, by=by)
+        started = (await self._sandboxes.start(sandbox_id, by=by)).sandbox
+        template = await self.template_of(sandbox, by=by)
+        await self._launcher.launch(started, template)
+
+    async def _own(self, name: str, by: Principal) -> Sandbox:
+        sandbox_id = sandbox_id_of(name)
+        missing = SandboxNotFoundError(f"sandbox '{name[:64]}' was not found")
+        if sandbox_id is None:
+            raise missing
+        try:
+            found = await self._sandboxes.get(sandbox_id, account_id=by.account_id)
+        except SandboxUnknownError as error:
+            raise missing from error
+        if is_gone(found.sandbox, self._now()):
+            raise missing
+        return found.sandbox
+
+    async def _made_before(self, name: str, *, by: Principal) -> Described:
+        page = await self._sandboxes.list(
+            account_id=by.account_id,
+            query=SandboxQuery(search=name, is_kept=True),
+            limit=1,
+            cursor=None,
+        )
+        if not page.items:
+            raise SandboxNotFoundError
+        return await self._described(page.items[0].sandbox, by)
+
+    async def _described(self, sandbox: Sandbox, by: Principal) -> Described:
+        template = await self.template_of(sandbox, by=by)
+        return Described(sandbox, None if template is None else template.name, self._disk_mb)
+
+    async def template_of(self, sandbox: Sandbox, *, by: Principal) -> Template | None:
+        try:
+            return await self._templates.find(sandbox.template_id, account_id=by.account_id)
+        except SandyardError:
+            return None
+
+    async def _aliases(self, by: Principal) -> Mapping[str, str]:
+        found = await self._templates.list(by.account_id)
+        return {each.template_id: each.name for each in found}
+
+    def _now(self) -> datetime:
+        return utc_time(self._clock.now())
+
+
+def _name(idempotency_key: str | None) -> str:
+    if idempotency_key is None:
+        return f"e2b-{secrets.token_hex(10)}"
+    return f"e2b-{hashlib.sha256(idempotency_key.encode()).hexdigest()[:20]}"
+
+
+def _new(wanted: NewSandboxRequest, template: Template, name: str) -> NewSandbox:
+    return NewSandbox(
+        name=name,
+        template_id=template.template_id,
+        project_id=None,
+        description=None,
+        cpu_spec=max(_CPU, template.min_cpu_required),
+        memory_spec=max(_MEMORY_GB, template.min_memory_required),
+        max_running_seconds=clamped_timeout(wanted.timeout_sec),
+        network=wanted.network,
+        metadata=wanted.metadata,
+        is_public=wanted.is_public,
+        wake_on_request=wanted.auto_resume,
+        recycle_on_timeout=not wanted.auto_pause,
+        archive_id=archive_of(template, wanted.template),
+    )
+
+
+def _like(sandbox: Sandbox, archive_id: str, timeout_sec: int) -> NewSandbox:
+    return NewSandbox(
+        name=_name(None),
+        template_id=sandbox.template_id,
+        project_id=sandbox.project_id,
+        description=None,
+        cpu_spec=sandbox.cpu_spec,
+        memory_spec=sandbox.memory_spec,
+        max_running_seconds=clamped_timeout(timeout_sec),
+        network=sandbox.network,
+        metadata=sandbox.metadata or {},
+        is_public=sandbox.is_public,
+        wake_on_request=sandbox.wake_on_request,
+        recycle_on_timeout=sandbox.recycle_on_timeout,
+        archive_id=archive_id,
+    )

@@ -1,0 +1,69 @@
+"""The calls about snapshots and forks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandyard.e2b_api.answers import json_answer, told_error
+from sandyard.e2b_api.control.access import SandboxAccess
+from sandyard.e2b_api.control.requests import body_of, optional_text, whole_number
+from sandyard.e2b_api.control.routes import Route, limit_of, page_headers
+from sandyard.e2b_api.control.snapshots import Snapshots
+from sandyard.e2b_api.control.templates import TemplateFinder
+from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, Described
+from sandyard.kit.errors import SandyardError
+from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.templates.model import Template
+
+
+class SnapshotCalls:
+    def __init__(
+        self, snapshots: Snapshots, templates: TemplateFinder, access: SandboxAccess
+    ) -> None:
+        self._snapshots = snapshots
+        self._templates = templates
+        self._access = access
+
+    def routes(self) -> Sequence[Route]:
+        one = r"/sandboxes/([^/]+)"
+        return (
+            Route.of("POST", rf"{one}/snapshots", self._create, Scope.RUN),
+            Route.of("POST", rf"{one}/fork", self._fork, Scope.RUN),
+            Route.of("GET", r"/snapshots", self._list, Scope.READ),
+        )
+
+    async def _create(self, request: Request, by: Principal, name: str) -> Response:
+        wanted = optional_text(await body_of(request), "name")
+        return json_answer(_told(await self._snapshots.create(name, wanted, by=by)), 201)
+
+    async def _fork(self, request: Request, by: Principal, name: str) -> Response:
+        body = await body_of(request)
+        forks = await self._snapshots.fork(
+            name,
+            count=whole_number(body, "count", 1),
+            timeout_sec=whole_number(body, "timeout", DEFAULT_TIMEOUT_SEC),
+            by=by,
+        )
+        return json_answer([await self._result(each, by) for each in forks], 201)
+
+    async def _result(self, fork: Described | SandyardError, by: Principal) -> Mapping[str, Any]:
+        if isinstance(fork, SandyardError):
+            return {"error": told_error(fork)}
+        return {"sandbox": await self._access.told(fork, by=by)}
+
+    async def _list(self, request: Request, by: Principal, _name: str) -> Response:
+        query = request.query_params
+        found, following = await self._templates.snapshots(
+            by=by,
+            made_from=query.get("sandboxID") or None,
+            name=query.get("name") or None,
+            limit=limit_of(request),
+            cursor=query.get("nextToken") or None,
+        )
+        return json_answer([_told(each) for each in found], headers=page_headers(following))
+
+
+def _told(template: Template) -> dict[str, Any]:
+    return {"snapshotID": template.template_id, "names": [template.name]}

@@ -1,0 +1,203 @@
+"""Templates, found and changed as E2B's SDKs name them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sandyard.e2b_api.control.paging import matching
+from sandyard.e2b_api.errors import NotJsonError
+from sandyard.kit.paging import Page
+from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.sandboxes.archives import SandboxArchives
+from sandyard.platform.sandboxes.errors import TemplateNotUsableError
+from sandyard.platform.templates.errors import TagUnknownError, TemplateReadOnlyError
+from sandyard.platform.templates.model import (
+    DEFAULT_TAG,
+    NewTemplate,
+    Template,
+    TemplateChanges,
+    TemplateFilter,
+    TemplateSort,
+)
+from sandyard.platform.templates.service import Templates
+
+_PAGE = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST_TAGS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateName:
+    """As SDKs give it: perhaps with a team before it and a tag behind."""
+
+    name: str
+    tag: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "TemplateName":
+        name, _, tag = text.rpartition("/")[2].partition(":")
+        return cls(name, tag or None)
+
+    @classmethod
+    def new(cls, text: str) -> "TemplateName":
+        """Raises NotJsonError if nothing can be called so."""
+        given = cls.of(text)
+        is_good = _NAME.fullmatch(given.name) and (given.tag is None or _TAG.fullmatch(given.tag))
+        if not is_good or given.name.startswith("tpl-"):
+            raise NotJsonError(f"'{text[:64]}' can't be the name of a template.")
+        return given
+
+
+class TemplateFinder:
+    def __init__(self, templates: Templates, archives: SandboxArchives) -> None:
+        self._templates = templates
+        self._archives = archives
+
+    async def find(self, text: str, *, account_id: str) -> Template:
+        """By its id or its name. Raises TemplateNotUsableError."""
+        plain = TemplateName.of(text).name
+        if plain.startswith("tpl-"):
+            return await self._templates.get(account_id, plain)
+        found = [each for each in await self._named(account_id, plain) if each.name == plain]
+        if not found:
+            raise TemplateNotUsableError(f"template '{text[:128]}' not found")
+        return min(found, key=lambda each: _rank(each, account_id))
+
+    async def find_own(self, name: str, *, account_id: str) -> Template | None:
+        found = [each for each in await self._named(account_id, name) if each.name == name]
+        return next((each for each in found if each.owner_account_id == account_id), None)
+
+    async def list(self, account_id: str) -> Sequence[Template]:
+        return await self._named(account_id, None)
+
+    async def snapshots(
+        self,
+        *,
+        by: Principal,
+        made_from: str | None,
+        name: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> tuple[Sequence[Template], str | None]:
+        """The account's own, the newest first."""
+
+        async def fetch(count: int, after: str | None) -> Page[Template]:
+            return await self._templates.list(
+                by.account_id, TemplateFilter(), sort=TemplateSort.NEWEST, limit=count, cursor=after
+            )
+
+        def has(template: Template) -> bool:
+            return (
+                template.owner_account_id == by.account_id
+                and template.made_from is not None
+                and made_from in (None, template.made_from)
+                and name in (None, template.name, template.template_id)
+            )
+
+        return await matching(fetch, has, limit=limit, cursor=cursor)
+
+    async def keep(
+        self,
+        wanted: NewTemplate,
+        archive_id: str,
+        tags: Sequence[str],
+        *,
+        by: Principal,
+        new_id: str,
+    ) -> Template:
+        """Make the template, or give the account's own of this name a further build, under these
+        tags. The first build is the default one too."""
+        own = await self.find_own(wanted.name, account_id=by.account_id)
+        named = dict.fromkeys(tags, archive_id)
+        before = {} if own is None else own.archives or {}
+        archives = {DEFAULT_TAG: archive_id, **before, **named}
+        if own is None:
+            made = replace(wanted, archives=archives)
+            return await self._templates.create(by, made, template_id=new_id)
+        changes: TemplateChanges = {
+            "archives": archives,
+            "start_command": wanted.start_command,
+            "ready_command": wanted.ready_command,
+            "working_folder": wanted.working_folder,
+        }
+        return await self._change(own, changes, by=by)
+
+    async def assign(
+        self, target: str, tags: Sequence[str], *, by: Principal
+    ) -> tuple[str, Template]:
+        """Give a build further tags; which build it is. TagUnknownError."""
+        template = await self.find(target, account_id=by.account_id)
+        archive_id = template.archive_of(TemplateName.of(target).tag or DEFAULT_TAG)
+        if archive_id is None:
+            raise TagUnknownError
+        added = dict.fromkeys(map(new_tag, tags), archive_id)
+        archives = {**(template.archives or {}), **added}
+        return archive_id, await self._change(template, {"archives": archives}, by=by)
+
+    async def remove_tags(self, name: str, tags: Sequence[str], *, by: Principal) -> None:
+        """TagUnknownError."""
+        template = await self.find(name, account_id=by.account_id)
+        archives = dict(template.archives or {})
+        for tag in tags:
+            if archives.pop(TemplateName.of(tag).tag or tag, None) is None:
+                raise TagUnknownError
+        await self._change(template, {"archives": archives}, by=by)
+
+    async def delete(self, name: str, *, by: Principal) -> None:
+        """What was made by this API may go by it too; the rest by keys of the scope `admin`."""
+        template = await self.find(name, account_id=by.account_id)
+        if template.archives is None and not by.scope.includes(Scope.ADMIN):
+            raise TemplateReadOnlyError
+        await self._templates.delete(by, template.template_id)
+        await self._archives.drop((template.archives or {}).values())
+
+    async def publish(self, name: str, *, is_public: bool, by: Principal) -> None:
+        template = await self.find(name, account_id=by.account_id)
+        await self._templates.update(by, template.template_id, {"is_public": is_public})
+
+    async def _change(
+        self, template: Template, changes: TemplateChanges, *, by: Principal
+    ) -> Template:
+        if len(changes.get("archives", ())) > _MOST_TAGS:
+            raise NotJsonError(f"A template has at most {_MOST_TAGS} tags.")
+        changed = await self._templates.update(by, template.template_id, changes)
+        await self._archives.drop((template.archives or {}).values())
+        return changed
+
+    async def _named(self, account_id: str, name: str | None) -> Sequence[Template]:
+        found: list[Template] = []
+        cursor = None
+        while True:
+            page = await self._templates.list(
+                account_id,
+                TemplateFilter(search=name),
+                sort=TemplateSort.NAME,
+                limit=_PAGE,
+                cursor=cursor,
+            )
+            found += page.items
+            if (cursor := page.next_cursor) is None:
+                return found
+
+
+def new_tag(text: str) -> str:
+    """Of `name:tag`, or the tag alone. Raises NotJsonError if nothing can be called so."""
+    tag = TemplateName.of(text).tag or text
+    if not _TAG.fullmatch(tag):
+        raise NotJsonError(f"'{text[:64]}' can't be a tag.")
+    return tag
+
+
+def archive_of(template: Template, text: str) -> str | None:
+    """What a sandbox of the template so named begins with. TagUnknownError."""
+    tag = TemplateName.of(text).tag
+    is_any = tag == "latest" and tag not in (template.archives or {})
+    return template.archive_of(None if is_any else tag)
+
+
+def _rank(template: Template, account_id: str) -> int:
+    """One's own before those of the product, and both before what others have published."""
+    if template.owner_account_id == account_id:
+        return 0
+    return 1 if template.is_official else 2

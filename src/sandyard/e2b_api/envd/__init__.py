@@ -1,0 +1,1 @@
+"""What E2B's agent answers inside a sandbox: files and processes."""

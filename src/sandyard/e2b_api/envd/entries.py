@@ -1,0 +1,72 @@
+"""Files as E2B's API tells them."""
+
+import posixpath
+import stat
+from datetime import UTC, datetime
+from typing import Any
+
+from sandyard.e2b_api.envd.paths import USER
+from sandyard.e2b_api.model import HOME
+from sandyard.kit.errors import SandyardError
+from sandyard.runtime.session_model import WORKSPACE, FileInfo
+from sandyard.runtime.session_ports import Files
+
+_KINDS = {"file": stat.S_IFREG, "folder": stat.S_IFDIR, "link": stat.S_IFLNK, "other": 0}
+_TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
+_OWN = (HOME, WORKSPACE, "/tmp", "/dev/shm")  # noqa: S108 - inside
+_MOST_LINKS = 8
+METADATA = "e2b."
+"""Of the extended attributes that are metadata."""
+
+
+async def entry_of(files: Files, info: FileInfo, *, path: str | None = None) -> dict[str, Any]:
+    """A link has the type of what it leads to, and says where that is."""
+    shown = path or info.path
+    led_to = await _led_to(files, info) if info.kind == "link" else info
+    owner = USER if any(f"{shown}/".startswith(f"{each}/") for each in _OWN) else "root"
+    told: dict[str, Any] = {
+        "name": posixpath.basename(shown),
+        "path": shown,
+        "type": _TYPES.get(led_to.kind if led_to else "", "FILE_TYPE_UNSPECIFIED"),
+        "size": str(info.size_bytes),
+        "mode": info.mode & 0o7777,
+        "permissions": _permissions(info),
+        "owner": owner,
+        "group": owner,
+        "modifiedTime": datetime.fromtimestamp(info.modified_at, UTC)
+        .isoformat()
+        .replace("+00:00", "Z"),
+    }
+    if metadata := metadata_of(info):
+        told["metadata"] = metadata
+    if info.target is not None:
+        told["symlinkTarget"] = posixpath.normpath(
+            posixpath.join(posixpath.dirname(shown), info.target)
+        )
+    return told
+
+
+def metadata_of(info: FileInfo) -> dict[str, str]:
+    """What was noted with a file when it was sent."""
+    return {
+        name.removeprefix(METADATA): value
+        for name, value in info.attributes.items()
+        if name.startswith(METADATA)
+    }
+
+
+async def _led_to(files: Files, info: FileInfo) -> FileInfo | None:
+    """Nothing if it leads nowhere, or round and round."""
+    for _ in range(_MOST_LINKS):
+        if info.kind != "link":
+            return info
+        try:
+            info = await files.stat(posixpath.join(posixpath.dirname(info.path), info.target or ""))
+        except SandyardError:
+            return None
+    return None
+
+
+def _permissions(info: FileInfo) -> str:
+    shown = stat.filemode(_KINDS[info.kind] | (info.mode & 0o7777))
+    return "L" + shown[1:] if info.kind == "link" else shown.replace("?", "-")

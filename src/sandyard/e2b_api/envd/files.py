@@ -1,0 +1,164 @@
+"""`/files`: whole files in and out of a sandbox."""
+
+import posixpath
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sandyard.e2b_api.connect import media_type_of
+from sandyard.e2b_api.envd.entries import METADATA
+from sandyard.e2b_api.envd.inside import Inside
+from sandyard.e2b_api.envd.paths import whole_path
+from sandyard.e2b_api.errors import NotJsonError
+from sandyard.kit.errors import BodyTooLargeError, InvalidError
+from sandyard.runtime.errors import FileMissingError, FileRefusedError
+from sandyard.runtime.session_ports import Files
+
+_PIECE_BYTES = 1 << 20
+_MOST_FILES = 10_000
+_METADATA = "x-metadata-"
+_MOST_METADATA_BYTES = 2048
+
+
+class NotAFileError(InvalidError):
+    """The path is a directory, or something else that can't be read or written as a file."""
+
+    code = "E2B_NOT_A_FILE"
+
+
+async def download(inside: Inside, request: Request) -> Response:
+    path, files = whole_path(request.query_params.get("path", "")), inside.session.files
+    try:
+        pieces = files.read(path)
+        first = await anext(pieces, b"")
+        size = await _size(files, path)
+    except FileMissingError as error:
+        raise FileMissingError(f"path '{path}' does not exist") from error
+    except FileRefusedError as error:
+        raise NotAFileError(f"path '{path}' is a directory, or may not be read") from error
+    headers = {
+        "Content-Disposition": f"inline; filename*=utf-8''{quote(posixpath.basename(path))}",
+        **size,
+    }
+    return StreamingResponse(
+        _all(first, pieces), headers=headers, media_type="application/octet-stream"
+    )
+
+
+async def upload(inside: Inside, request: Request, *, most_bytes: int) -> Response:
+    """Multipart, where each part is named by its path unless `path` is given, or one file raw."""
+    path = request.query_params.get("path")
+    if media_type_of(request) == "multipart/form-data":
+        written = await _upload_parts(inside, request, path, most_bytes=most_bytes)
+    elif path:
+        body = _limited(_decoded(request), most_bytes)
+        written = [await _write(inside.session.files, path, body, _metadata(request))]
+    else:
+        raise NotJsonError("Name the file by `path`.")
+    return Response(orjson.dumps(written), media_type="application/json")
+
+
+async def _upload_parts(
+    inside: Inside, request: Request, path: str | None, *, most_bytes: int
+) -> list[dict[str, Any]]:
+    metadata = _metadata(request)
+    form = await _form(request, most_bytes=most_bytes)
+    try:
+        parts = [each for _, each in form.multi_items() if isinstance(each, UploadFile)]
+        if not parts or (path and len(parts) > 1):
+            raise NotJsonError("Send one file with `path`, or files that are named by their paths.")
+        return [
+            await _write(inside.session.files, path or part.filename or "", _pieces(part), metadata)
+            for part in parts
+        ]
+    finally:
+        await form.close()
+
+
+async def _form(request: Request, *, most_bytes: int) -> FormData:
+    pieces = _limited(_decoded(request), most_bytes)
+    try:
+        return await MultiPartParser(request.headers, pieces, max_files=_MOST_FILES).parse()  # type: ignore[arg-type]
+    except (MultiPartException, KeyError, ValueError) as error:
+        raise NotJsonError("The body is no multipart form.") from error
+
+
+async def _write(
+    files: Files, path: str, content: AsyncIterator[bytes], metadata: Mapping[str, str]
+) -> dict[str, Any]:
+    whole = whole_path(path)
+    try:
+        await files.write(whole, content)
+        if metadata:
+            noted = {METADATA + name: value for name, value in metadata.items()}
+            await files.set_attributes(whole, noted)
+    except FileRefusedError as error:
+        raise NotAFileError(f"path is a directory, or may not be written: {whole}") from error
+    told = {"name": posixpath.basename(whole), "path": whole, "type": "file"}
+    return told | ({"metadata": dict(metadata)} if metadata else {})
+
+
+def _metadata(request: Request) -> Mapping[str, str]:
+    """What is to be noted with every file of the request. Raises NotJsonError."""
+    sent = {
+        name.removeprefix(_METADATA): value
+        for name, value in request.headers.items()
+        if name.startswith(_METADATA)
+    }
+    size = sum(len(name) + len(value) for name, value in sent.items())
+    if "" in sent or size > _MOST_METADATA_BYTES:
+        raise NotJsonError(f"Metadata has names, and {_MOST_METADATA_BYTES} bytes at most.")
+    return sent
+
+
+async def _size(files: Files, path: str) -> dict[str, str]:
+    """Of a plain file; what a link leads to may be another by now, and files of the kernel say
+    that they are empty."""
+    info = await files.stat(path)
+    is_known = info.kind == "file" and info.size_bytes > 0
+    return {"Content-Length": str(info.size_bytes)} if is_known else {}
+
+
+async def _all(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in pieces:
+        yield piece
+
+
+async def _pieces(part: UploadFile) -> AsyncIterator[bytes]:
+    while piece := await part.read(_PIECE_BYTES):
+        yield piece
+
+
+async def _limited(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > most_bytes:
+            raise BodyTooLargeError
+        yield piece
+
+
+async def _decoded(request: Request) -> AsyncIterator[bytes]:
+    """The body, unpacked if it came packed by gzip."""
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding not in ("identity", "gzip"):
+        raise NotJsonError("A body is packed by gzip, or not at all.")
+    unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    async for piece in request.stream():
+        if unpacking is None:
+            yield piece
+            continue
+        try:
+            while piece:
+                yield unpacking.decompress(piece, _PIECE_BYTES)
+                piece = unpacking.unconsumed_tail
+        except zlib.error as error:
+            raise NotJsonError("The body is no gzip.") from error

@@ -1,0 +1,154 @@
+"""`filesystem.Filesystem`: the files of a sandbox."""
+
+import asyncio
+import posixpath
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from sandyard.e2b_api.connect import Message
+from sandyard.e2b_api.envd.entries import entry_of
+from sandyard.e2b_api.envd.inside import Inside
+from sandyard.e2b_api.envd.paths import whole_path
+from sandyard.e2b_api.envd.watchers import Watchers
+from sandyard.e2b_api.errors import FolderExistsError, NotJsonError
+from sandyard.runtime.errors import FileMissingError, FileRefusedError
+from sandyard.runtime.session_model import FileChange
+from sandyard.runtime.session_ports import Files
+
+KEEPALIVE: Message = {"keepalive": {}}
+_EVENTS = {
+    "created": "EVENT_TYPE_CREATE",
+    "written": "EVENT_TYPE_WRITE",
+    "removed": "EVENT_TYPE_REMOVE",
+    "renamed": "EVENT_TYPE_RENAME",
+    "attributes": "EVENT_TYPE_CHMOD",
+}
+
+
+_Next = asyncio.Future[FileChange | None]
+
+
+class NotAFolderError(NotJsonError):
+    """The path is not a directory."""
+
+    code = "E2B_NOT_A_FOLDER"
+
+
+class FilesystemService:
+    """Its calls are given the message that was sent, and give the answer's."""
+
+    def __init__(self) -> None:
+        self._watchers = Watchers()
+
+    async def stat(self, inside: Inside, message: Message) -> Message:
+        path, files = _path(message), inside.session.files
+        return {"entry": await entry_of(files, await files.stat(path), path=path)}
+
+    async def make_dir(self, inside: Inside, message: Message) -> Message:
+        path, files = _path(message), inside.session.files
+        with suppress(FileMissingError):
+            if (await files.stat(path)).kind == "file":
+                raise NotAFolderError(f"path already exists but it is not a directory: {path}")
+        if not await files.make_folder(path):
+            raise FolderExistsError(f"directory already exists: {path}")
+        return {"entry": await entry_of(files, await files.stat(path), path=path)}
+
+    async def move(self, inside: Inside, message: Message) -> Message:
+        files = inside.session.files
+        source, target = _path(message, "source"), _path(message, "destination")
+        await files.stat(source)
+        await files.make_folder(posixpath.dirname(target))
+        return {"entry": await entry_of(files, await files.move(source, target), path=target)}
+
+    async def list_dir(self, inside: Inside, message: Message) -> Message:
+        path, files = _path(message), inside.session.files
+        folder = await _folder(files, path)
+        try:
+            found = await files.list(folder, depth=int(message.get("depth") or 1))
+        except FileRefusedError as error:
+            raise NotAFolderError(f"path is not a directory: {path}") from error
+        shown = [(each, _shown(each.path, folder, path)) for each in found]
+        return {"entries": [await entry_of(files, each, path=name) for each, name in shown]}
+
+    async def remove(self, inside: Inside, message: Message) -> Message:
+        """Nothing if it is not there."""
+        with suppress(FileMissingError):
+            await inside.session.files.remove(_path(message))
+        return {}
+
+    async def watch_dir(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
+        path, files = _path(message), inside.session.files
+        with_entry = bool(message.get("includeEntry"))
+        folder = await _folder(files, path)
+        if (await files.stat(folder)).kind != "folder":
+            raise NotAFolderError(f"path {path} not a directory")
+        ready = asyncio.Event()
+        changes = files.watch(folder, recursive=bool(message.get("recursive")), ready=ready)
+        change: _Next = asyncio.ensure_future(anext(changes, None))
+        try:
+            await _either(change, ready)
+            yield {"start": {}}
+            while (seen := await change) is not None:
+                yield {"filesystem": await _event(files, seen, folder, with_entry=with_entry)}
+                change = asyncio.ensure_future(anext(changes, None))
+        finally:
+            change.cancel()
+            await asyncio.wait({change})
+            await changes.aclose()  # type: ignore[attr-defined]
+
+    async def create_watcher(self, inside: Inside, message: Message) -> Message:
+        events = self.watch_dir(inside, message)
+        return {"watcherId": await self._watchers.create(inside.sandbox.sandbox_id, events)}
+
+    async def get_watcher_events(self, inside: Inside, message: Message) -> Message:
+        sandbox_id, watcher_id = inside.sandbox.sandbox_id, _watcher_id(message)
+        return {"events": await self._watchers.take(sandbox_id, watcher_id)}
+
+    async def remove_watcher(self, inside: Inside, message: Message) -> Message:
+        self._watchers.remove(inside.sandbox.sandbox_id, _watcher_id(message))
+        return {}
+
+
+async def _either(change: _Next, ready: asyncio.Event) -> None:
+    """Return when the watch is in place. Raises what keeps it from that."""
+    waiting = asyncio.ensure_future(ready.wait())
+    try:
+        both: set[asyncio.Future[Any]] = {change, waiting}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if change.done():
+            change.result()
+    finally:
+        waiting.cancel()
+
+
+async def _folder(files: Files, path: str) -> str:
+    """Where the path leads: a link to a folder stands for it."""
+    info = await files.stat(path)
+    if info.kind != "link" or info.target is None:
+        return path
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), info.target))
+
+
+def _shown(path: str, folder: str, asked: str) -> str:
+    return asked.rstrip("/") + path[len(folder.rstrip("/")) :]
+
+
+async def _event(
+    files: Files, change: FileChange, folder: str, *, with_entry: bool
+) -> dict[str, Any]:
+    """With what is at the path by now, if that was asked for and there is something."""
+    name = change.path.removeprefix(folder.rstrip("/") + "/")
+    told: dict[str, Any] = {"name": name, "type": _EVENTS[change.kind]}
+    if with_entry:
+        with suppress(FileMissingError, FileRefusedError):
+            told["entry"] = await entry_of(files, await files.stat(change.path))
+    return told
+
+
+def _path(message: Message, name: str = "path") -> str:
+    return whole_path(str(message.get(name, "")))
+
+
+def _watcher_id(message: Message) -> str:
+    return str(message.get("watcherId") or message.get("watcher_id") or "")

@@ -1,0 +1,154 @@
+"""The way into a sandbox: by its id and its access token, or a signed link."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
+from sandyard.e2b_api.model import HOME, is_running
+from sandyard.e2b_api.tokens import FileLink, SandboxTokens
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import SandyardError
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.ports import SandboxVariables
+from sandyard.platform.templates.model import Template
+from sandyard.runtime.errors import NotRunningError
+from sandyard.runtime.session_ports import Session
+
+
+class Sandboxes(Protocol):
+    async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None: ...
+
+    async def active_on(self, node: str) -> Sequence[Sandbox]: ...
+
+
+class Waking(Protocol):
+    async def wake(self, target_id: str) -> object:
+        """Start it for a request."""
+        ...
+
+
+class Templates(Protocol):
+    async def find(self, text: str, *, account_id: str) -> Template: ...
+
+
+class Sessions(Protocol):
+    async def into(self, sandbox: Sandbox) -> Session:
+        """Raises NotRunningError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A running sandbox, entered."""
+
+    sandbox: Sandbox
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A call to a sandbox."""
+
+    sandbox_id: str
+    token: str | None = None
+    link: FileLink | None = None
+
+
+class Entrance:
+    def __init__(
+        self,
+        sandboxes: Sandboxes,
+        sessions: Sessions,
+        waking: Waking,
+        variables: SandboxVariables,
+        tokens: SandboxTokens,
+        templates: Templates,
+        *,
+        clock: Clock,
+        node: str,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._sessions = sessions
+        self._waking = waking
+        self._variables = variables
+        self._tokens = tokens
+        self._templates = templates
+        self._clock = clock
+        self._node = node
+
+    def check(self, visit: Visit) -> None:
+        """Raises AccessTokenMissingError, the same whether there is such a sandbox or not."""
+        if visit.token is not None and self._tokens.opens(visit.token, visit.sandbox_id):
+            return
+        if visit.link is not None and self._signs(visit.link, visit.sandbox_id):
+            return
+        raise AccessTokenMissingError
+
+    async def enter(self, sandbox_id: str) -> Inside:
+        """Raises SandboxGoneError. A paused sandbox that wakes on requests is resumed."""
+        sandbox = await self._sandboxes.find(sandbox_id)
+        if sandbox is None:
+            raise SandboxGoneError
+        if not is_running(sandbox, utc_time(self._clock.now())):
+            sandbox = await self._woken(sandbox)
+        try:
+            return Inside(sandbox, await self._sessions.into(sandbox))
+        except NotRunningError as error:
+            raise SandboxGoneError from error
+
+    async def find_signed(self, link: FileLink) -> str:
+        """The id of the sandbox whose token made the link: links at the one origin do not name it.
+        Raises AccessTokenMissingError."""
+        for sandbox in await self._sandboxes.active_on(self._node):
+            if self._signs(link, sandbox.sandbox_id):
+                return sandbox.sandbox_id
+        raise AccessTokenMissingError
+
+    async def variables(self, inside: Inside) -> Mapping[str, str]:
+        """What commands in the sandbox find in their environment."""
+        sandbox = inside.sandbox
+        own = {
+            "HOME": HOME,
+            "USER": "user",
+            "LOGNAME": "user",
+            "SHELL": "/bin/bash",
+            "E2B_SANDBOX": "true",
+            "E2B_SANDBOX_ID": sandbox.sandbox_id,
+            "E2B_TEAM_ID": sandbox.owner_account_id,
+            "E2B_TEMPLATE_ID": sandbox.template_id,
+        }
+        return own | dict(await self._variables.of_sandbox(sandbox))
+
+    async def folder(self, inside: Inside) -> str:
+        """Where commands begin that do not say."""
+        sandbox = inside.sandbox
+        if sandbox.archive_id is None:
+            return HOME
+        try:
+            template = await self._templates.find(
+                sandbox.template_id, account_id=sandbox.owner_account_id
+            )
+        except SandyardError:  # it was deleted
+            return HOME
+        return template.working_folder or HOME
+
+    def _signs(self, link: FileLink, sandbox_id: str) -> bool:
+        """Raises LinkOverError for one that was good."""
+        if not self._tokens.signs(link, sandbox_id):
+            return False
+        if link.is_over(self._clock.now()):
+            raise LinkOverError
+        return True
+
+    async def _woken(self, sandbox: Sandbox) -> Sandbox:
+        if not sandbox.wake_on_request or sandbox.recycled_at is not None:
+            raise SandboxGoneError
+        try:
+            await self._waking.wake(sandbox.sandbox_id)
+        except SandyardError as error:
+            raise SandboxGoneError from error
+        woken = await self._sandboxes.find(sandbox.sandbox_id)
+        if woken is None:
+            raise SandboxGoneError
+        return woken

@@ -1,0 +1,210 @@
+"""`process.Process`: commands and terminals in a sandbox."""
+
+import asyncio
+import base64
+import binascii
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from sandyard.e2b_api.connect import DeadlineExceededError, Message
+from sandyard.e2b_api.envd.inside import Entrance, Inside
+from sandyard.e2b_api.envd.paths import whole_path
+from sandyard.e2b_api.errors import NotJsonError
+from sandyard.e2b_api.model import HOME
+from sandyard.kit.errors import SandyardError
+from sandyard.runtime.errors import CommandRefusedError, NotATerminalError, ProcessNotFoundError
+from sandyard.runtime.session_model import Command, Output, Process, TerminalSize
+from sandyard.runtime.session_ports import Processes
+
+KEEPALIVE: Message = {"event": {"keepalive": {}}}
+_STREAMS = {"stdout": "stdout", "stderr": "stderr", "terminal": "pty"}
+_SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL}
+_DEFAULT_SIZE = TerminalSize()
+
+
+class ProcessService:
+    """Its calls are given the message that was sent, and give the answer's."""
+
+    def __init__(self, entrance: Entrance) -> None:
+        self._entrance = entrance
+        self._limits: set[asyncio.Task[None]] = set()
+
+    async def list(self, inside: Inside, _message: Message) -> Message:
+        running = [each for each in await inside.session.processes.list() if each.is_running]
+        return {"processes": [_told(each) for each in running]}
+
+    async def start(
+        self, inside: Inside, message: Message, *, deadline_sec: float | None
+    ) -> AsyncIterator[Message]:
+        """Start it and tell what it writes. It goes on if nobody listens any more, but not beyond
+        the time that was given for it."""
+        command = await self._command(inside, message)
+        processes = inside.session.processes
+        process = await processes.start(command)
+        self._end_after(processes, process, deadline_sec)
+        async for event in _events(processes, process, offset=0):
+            yield event
+
+    async def connect(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
+        """What it writes from now on."""
+        processes = inside.session.processes
+        process = await _selected(processes, message)
+        offset = 0
+        async for output in processes.output(process.id):
+            offset = output.offset
+        async for event in _events(processes, process, offset=offset):
+            yield event
+
+    async def send_input(self, inside: Inside, message: Message) -> Message:
+        processes = inside.session.processes
+        process = await _selected(processes, message)
+        await _write(processes, process, _part(message, "input"))
+        return {}
+
+    async def stream_input(self, inside: Inside, messages: AsyncIterator[Message]) -> Message:
+        processes, process = inside.session.processes, None
+        async for message in messages:
+            event = message.get("event", message)
+            if "start" in event:
+                process = await _selected(processes, _part(event, "start"))
+            elif "data" in event:
+                if process is None:
+                    raise NotJsonError("The first message names the process.")
+                await _write(processes, process, _part(_part(event, "data"), "input"))
+        return {}
+
+    async def close_stdin(self, inside: Inside, message: Message) -> Message:
+        processes = inside.session.processes
+        await processes.close_input((await _selected(processes, message)).id)
+        return {}
+
+    async def send_signal(self, inside: Inside, message: Message) -> Message:
+        processes = inside.session.processes
+        wanted = message.get("signal")
+        number = _SIGNALS.get(wanted) if isinstance(wanted, str) else wanted
+        if not isinstance(number, int):
+            raise NotJsonError(f"{wanted!r} is no signal that can be sent.")
+        process = await _selected(processes, message)
+        await processes.signal(process.id, int(number))
+        return {}
+
+    async def update(self, inside: Inside, message: Message) -> Message:
+        processes = inside.session.processes
+        process = await _selected(processes, message)
+        if "pty" in message:
+            await processes.resize(process.id, _size(_part(message, "pty")))
+        return {}
+
+    async def _command(self, inside: Inside, message: Message) -> Command:
+        config = _part(message, "process")
+        envs = _strings(config.get("envs", {}))
+        environment = {**await self._entrance.variables(inside), **envs}
+        folder = whole_path(str(config.get("cwd") or await self._entrance.folder(inside)))
+        await _require_folder(inside, folder)
+        has_terminal = "pty" in message
+        return Command(
+            arguments=(str(config.get("cmd", "")), *map(str, config.get("args", ()))),
+            environment=environment,
+            folder=folder,
+            terminal=_size(_part(message, "pty")) if has_terminal else None,
+            has_input=not has_terminal and message.get("stdin") is not False,
+            tag=str(message["tag"]) if message.get("tag") else None,
+        )
+
+    def _end_after(
+        self, processes: Processes, process: Process, deadline_sec: float | None
+    ) -> None:
+        if deadline_sec is None:
+            return
+        task = asyncio.create_task(_kill_after(processes, process.id, deadline_sec))
+        self._limits.add(task)
+        task.add_done_callback(self._limits.discard)
+
+
+async def _kill_after(processes: Processes, process_id: str, seconds: float) -> None:
+    with suppress(SandyardError):
+        process = await processes.wait(process_id, timeout_sec=seconds)
+        if process.is_running:
+            await processes.signal(process_id, signal.SIGKILL)
+
+
+async def _events(processes: Processes, process: Process, *, offset: int) -> AsyncIterator[Message]:
+    yield {"event": {"start": {"pid": process.pid}}}
+    async for output in processes.output(process.id, offset=offset, follow=True):
+        if output.data:
+            yield {"event": {"data": _data(output)}}
+    ended = await processes.wait(process.id)
+    if ended.exit_code is None:
+        raise DeadlineExceededError
+    yield {"event": {"end": _end(ended.exit_code)}}
+
+
+def _data(output: Output) -> dict[str, str]:
+    return {_STREAMS[output.stream]: base64.b64encode(output.data).decode()}
+
+
+def _end(exit_code: int) -> dict[str, Any]:
+    status = f"exit status {exit_code}"
+    told = {"exitCode": exit_code, "exited": True, "status": status}
+    return told if exit_code == 0 else told | {"error": status}
+
+
+async def _require_folder(inside: Inside, folder: str) -> None:
+    """The refusal of a command would not say which of the two is missing."""
+    if folder == HOME:
+        return
+    try:
+        await inside.session.files.list(folder, depth=1)
+    except SandyardError as error:
+        raise CommandRefusedError(f"cwd '{folder}' does not exist") from error
+
+
+async def _selected(processes: Processes, message: Message) -> Process:
+    selector = _part(message, "process")
+    pid, tag = selector.get("pid"), selector.get("tag")
+    for process in reversed(await processes.list()):
+        is_meant = process.pid == pid if pid is not None else process.tag == tag is not None
+        if process.is_running and is_meant:
+            return process
+    raise ProcessNotFoundError(f"process with {'pid' if pid is not None else 'tag'} not found")
+
+
+async def _write(processes: Processes, process: Process, sent: Message) -> None:
+    is_typed = "pty" in sent
+    if is_typed and not process.is_terminal:
+        raise NotATerminalError
+    try:
+        data = base64.b64decode(sent.get("pty" if is_typed else "stdin", ""), validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise NotJsonError("Input is base64.") from error
+    if data:
+        await processes.write_input(process.id, data)
+
+
+def _size(pty: Message) -> TerminalSize:
+    size = pty.get("size", {})
+    return TerminalSize(
+        int(size.get("cols") or _DEFAULT_SIZE.columns), int(size.get("rows") or _DEFAULT_SIZE.rows)
+    )
+
+
+def _told(process: Process) -> Mapping[str, Any]:
+    program, *arguments = process.arguments
+    config = {"cmd": program, "args": arguments, "cwd": process.folder}
+    told: dict[str, Any] = {"config": config, "pid": process.pid}
+    return told if process.tag is None else told | {"tag": process.tag}
+
+
+def _part(message: Message, name: str) -> Message:
+    part = message.get(name, {})
+    if not isinstance(part, dict):
+        raise NotJsonError(f"`{name}` is an object.")
+    return part
+
+
+def _strings(pairs: Any) -> dict[str, str]:
+    if not isinstance(pairs, dict):
+        raise NotJsonError("Variables are an object of strings.")
+    return {str(name): str(value) for name, value in pairs.items()}

@@ -1,0 +1,82 @@
+"""What E2B's API refuses that the Platform does not, each with a stable code."""
+
+from sandyard.kit.errors import (
+    BadGatewayError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnauthorizedError,
+)
+
+
+class SandboxNotFoundError(NotFoundError):
+    """There is no such sandbox, or its time is over. List yours to find it."""
+
+    code = "E2B_SANDBOX_NOT_FOUND"
+
+
+class SandboxGoneError(BadGatewayError):
+    """The sandbox was not found: it was killed, is paused, or its time is over."""
+
+    code = "E2B_SANDBOX_NOT_RUNNING"
+
+
+class AlreadyPausedError(ConflictError):
+    """The sandbox is paused already. Connect to it to resume it."""
+
+    code = "E2B_ALREADY_PAUSED"
+
+
+class AccessTokenMissingError(UnauthorizedError):
+    """The sandbox's access token or the signature is missing, wrong, or over. Connect again."""
+
+    code = "E2B_ACCESS_TOKEN"
+
+
+class NoSuchUserError(UnauthorizedError):
+    """There is no such user in the sandbox. Use `user`, or name none."""
+
+    code = "E2B_NO_SUCH_USER"
+
+
+class NotOfferedError(ForbiddenError):
+    """This server does not offer this part of E2B's API; docs/e2b.md lists what differs."""
+
+    code = "E2B_NOT_OFFERED"
+
+
+class NotJsonError(InvalidError):
+    """The body must be a JSON object, as E2B's API describes it."""
+
+    code = "E2B_INVALID_BODY"
+
+
+class FolderExistsError(ConflictError):
+    """The folder exists already."""
+
+    code = "E2B_FOLDER_EXISTS"
+
+
+class BuildNotFoundError(NotFoundError):
+    """There is no such build; it ended with the server, or is another account's."""
+
+    code = "E2B_BUILD_NOT_FOUND"
+
+
+class BuildRefusedError(InvalidError):
+    """This recipe can't be built here; docs/e2b.md tells which can."""
+
+    code = "E2B_BUILD_REFUSED"
+
+
+class BuildFailedError(InvalidError):
+    """A step of the build failed."""
+
+    code = "E2B_BUILD_FAILED"
+
+
+class LinkOverError(UnauthorizedError):
+    """signature is already expired"""
+
+    code = "E2B_LINK_OVER"

@@ -1,0 +1,99 @@
+"""What sandboxes of some templates need beside themselves: the interpreter, a start command."""
+
+import asyncio
+from contextlib import suppress
+from importlib import resources
+from typing import Protocol
+
+from sandyard.e2b_api.errors import NotOfferedError
+from sandyard.e2b_api.model import HOME, INTERPRETER_PORT
+from sandyard.kit.errors import UnavailableError
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.templates.model import Template
+from sandyard.runtime.session_model import Command
+from sandyard.runtime.session_ports import Session
+
+_INTERPRETER = "builtin:code-interpreter-v1"
+_TAG = "code-interpreter"
+_START = "start"
+_POLL_SEC = 0.05
+_READY_SEC = 60
+_READY_POLL_SEC = 0.2
+_STARTED_SEC = 30
+
+
+class Sessions(Protocol):
+    async def into(self, sandbox: Sandbox) -> Session: ...
+
+
+class SandboxLauncher:
+    """Starts the interpreter's server in sandboxes of its template, by the Python of the kernels,
+    and the command that a build of a template says.
+
+    `kernels` is the folder where sandboxes see the kernels, None if there are none."""
+
+    def __init__(self, sessions: Sessions, kernels: str | None) -> None:
+        self._sessions = sessions
+        self._kernels = kernels
+
+    async def launch(self, sandbox: Sandbox, template: Template | None) -> None:
+        """Return when it is ready. Raises NotOfferedError, UnavailableError."""
+        if template is None:
+            return
+        if template.repository_url == _INTERPRETER:
+            await self._interpret(await self._sessions.into(sandbox))
+        if template.start_command is not None:
+            await _start(await self._sessions.into(sandbox), template)
+
+    async def _interpret(self, session: Session) -> None:
+        if self._kernels is None:
+            raise NotOfferedError(
+                "This server has no Jupyter kernels: set SANDBOX_KERNELS, as docs/e2b.md says."
+            )
+        await session.processes.start(_interpreter(self._kernels))
+        try:
+            async with asyncio.timeout(_READY_SEC):
+                while INTERPRETER_PORT not in await session.ports.listening():  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_SEC)
+        except TimeoutError as error:
+            raise UnavailableError("The code interpreter did not start in time.") from error
+
+
+async def _start(session: Session, template: Template) -> None:
+    """One that is not ready in time is left to become so."""
+    folder = template.working_folder or HOME
+    await session.processes.start(_command(template.start_command or "", folder, tag=_START))
+    if template.ready_command is None:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_STARTED_SEC):
+            ready = _command(template.ready_command, folder)
+            while not await _succeeds(session, ready):  # noqa: ASYNC110 - a command inside
+                await asyncio.sleep(_READY_POLL_SEC)
+
+
+async def _succeeds(session: Session, command: Command) -> bool:
+    process = await session.processes.start(command)
+    return (await session.processes.wait(process.id)).exit_code == 0
+
+
+def _command(script: str, folder: str, *, tag: str | None = None) -> Command:
+    own = {"HOME": HOME, "USER": "user", "LOGNAME": "user"}
+    return Command(("/bin/bash", "-l", "-c", script), own, folder=folder, tag=tag)
+
+
+def _interpreter(kernels: str) -> Command:
+    program = resources.files("sandyard.e2b_api") / "interpreter" / "server.py"
+    return Command(
+        arguments=(f"{kernels}/bin/python", "-c", program.read_text()),
+        environment={
+            "HOME": HOME,
+            "USER": "user",
+            "PATH": f"{kernels}/bin:/usr/local/bin:/usr/bin:/bin",
+            "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - inside
+            "IPYTHONDIR": "/tmp/ipython",  # noqa: S108
+            "JUPYTER_RUNTIME_DIR": "/tmp/jupyter",  # noqa: S108
+        },
+        folder=HOME,
+        tag=_TAG,
+    )

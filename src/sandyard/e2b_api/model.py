@@ -1,0 +1,151 @@
+"""The Platform's sandboxes as E2B's API tells them, without any I/O."""
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.templates.model import DEFAULT_TAG, Template
+
+ENVD_VERSION = "0.6.4"
+"""What this server offers inside sandboxes, by the version of E2B's agent that has the same."""
+CLIENT_ID = "sandyard"
+HOME = "/home/user"
+ENVD_PORT = 49983
+INTERPRETER_PORT = 49999
+DEFAULT_TIMEOUT_SEC = 15
+DEFAULT_TIMEOUT_V2_SEC = 300
+MAX_TIMEOUT_SEC = 7 * 86_400
+
+_ID = re.compile(r"(sbx-[a-z0-9]{12,17})(?:-[a-z0-9]+)?")
+_MEBIBYTES_PER_GB = 1024
+
+
+def sandbox_id_of(text: str) -> str | None:
+    """The id of a sandbox; SDKs of 2025 append a client's id to it."""
+    found = _ID.fullmatch(text)
+    return found[1] if found else None
+
+
+def is_gone(sandbox: Sandbox, now: datetime) -> bool:
+    """Whether E2B would know nothing of it any more: killed, or its time is over without being
+    kept, also before that is recorded."""
+    if sandbox.status is Status.RECYCLED:
+        return True
+    is_over = sandbox.status is Status.TIMEOUT or _is_overdue(sandbox, now)
+    return is_over and sandbox.recycle_on_timeout
+
+
+def is_running(sandbox: Sandbox, now: datetime) -> bool:
+    return sandbox.is_active and not _is_overdue(sandbox, now)
+
+
+def _is_overdue(sandbox: Sandbox, now: datetime) -> bool:
+    end = sandbox.timeout_at
+    return sandbox.status is Status.RUNNING and end is not None and end <= now
+
+
+def state_of(sandbox: Sandbox, now: datetime) -> str:
+    return "running" if is_running(sandbox, now) else "paused"
+
+
+def end_of(sandbox: Sandbox) -> datetime:
+    """When it ends, or ended."""
+    planned = (sandbox.started_at or sandbox.created_at) + timedelta(
+        seconds=sandbox.max_running_seconds
+    )
+    end = sandbox.timeout_at if sandbox.is_active else sandbox.stopped_at
+    return end or planned
+
+
+def clamped_timeout(seconds: int) -> int:
+    return min(max(1, seconds), MAX_TIMEOUT_SEC)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A sandbox with what else is told of it."""
+
+    sandbox: Sandbox
+    alias: str | None
+    disk_mb: int
+
+    def listed(self, now: datetime) -> dict[str, Any]:
+        sandbox = self.sandbox
+        told = {
+            "templateID": sandbox.template_id,
+            "sandboxID": sandbox.sandbox_id,
+            "clientID": CLIENT_ID,
+            "startedAt": iso(sandbox.started_at or sandbox.created_at),
+            "endAt": iso(end_of(sandbox)),
+            "cpuCount": max(1, int(sandbox.cpu_spec)),
+            "memoryMB": int(sandbox.memory_spec * _MEBIBYTES_PER_GB),
+            "diskSizeMB": self.disk_mb,
+            "metadata": dict(sandbox.metadata or {}),
+            "state": state_of(sandbox, now),
+            "envdVersion": ENVD_VERSION,
+        }
+        return told if self.alias is None else told | {"alias": self.alias}
+
+    def detailed(self, now: datetime, *, domain: str, token: str | None) -> dict[str, Any]:
+        """Processes do not survive a pause: `pauseMode` says so."""
+        sandbox = self.sandbox
+        on_timeout = "kill" if sandbox.recycle_on_timeout else "pause"
+        told = self.listed(now) | {
+            "domain": domain,
+            "allowInternetAccess": sandbox.network == "internet",
+            "network": {"allowPublicTraffic": sandbox.is_public},
+            "lifecycle": {"autoResume": sandbox.wake_on_request, "onTimeout": on_timeout},
+        }
+        if told["state"] == "paused":
+            told["pauseMode"] = "filesystem"
+        return told if token is None else told | {"envdAccessToken": token}
+
+
+def iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def template_told(template: Template, disk_mb: int) -> dict[str, Any]:
+    created, updated = iso(template.created_at), iso(template.updated_at)
+    return {
+        "templateID": template.template_id,
+        "buildID": build_id_of(template),
+        "cpuCount": max(1, int(template.min_cpu_required)),
+        "memoryMB": int(template.min_memory_required * _MEBIBYTES_PER_GB),
+        "diskSizeMB": disk_mb,
+        "public": template.is_public or template.is_official,
+        "aliases": [template.name],
+        "names": [template.name],
+        "createdAt": created,
+        "updatedAt": updated,
+        "createdBy": None,
+        "lastSpawnedAt": None,
+        "spawnCount": 0,
+        "buildCount": 1,
+        "envdVersion": ENVD_VERSION,
+        "buildStatus": "ready",
+    }
+
+
+def build_id_of(template: Template) -> str:
+    """Of the default build; SDKs read it as a UUID, also of what was never built."""
+    archives = template.archives or {}
+    given = archives.get(DEFAULT_TAG) or next(iter(archives.values()), None)
+    return given or str(uuid.uuid5(uuid.NAMESPACE_URL, template.template_id))
+
+
+def tags_told(template: Template) -> list[dict[str, str]]:
+    archives = template.archives or {DEFAULT_TAG: build_id_of(template)}
+    at = iso(template.updated_at)
+    return [{"tag": tag, "buildID": each, "createdAt": at} for tag, each in archives.items()]
+
+
+def metadata_of(query: str) -> Mapping[str, str]:
+    """The metadata that a list is narrowed to; SDKs quote names and values twice."""
+    pairs = parse_qsl(query, keep_blank_values=True)
+    return {unquote(name): unquote(value) for name, value in pairs}

@@ -1,0 +1,85 @@
+"""The access token of each sandbox, and the signatures of links to its files."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_PURPOSE = b"e2b sandbox access "
+_UPLOAD = b"e2b build upload "
+
+
+@dataclass(frozen=True, slots=True)
+class FileLink:
+    """What a link to a file of a sandbox says. Whoever has the sandbox's token can make one."""
+
+    path: str
+    operation: str
+    """`read` or `write`."""
+    username: str
+    signature: str
+    expires_at: int | None = None
+
+    def is_over(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at < now
+
+
+class SandboxTokens:
+    """Derived from the secret and the sandbox's id: nothing is kept. The first secret gives them,
+    each is taken, so that they can be rotated."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+
+    def issue(self, sandbox_id: str) -> str:
+        return _token(self._secrets[0], sandbox_id)
+
+    def opens(self, token: str, sandbox_id: str) -> bool:
+        sent = token.encode()
+        return any(hmac.compare_digest(sent, each.encode()) for each in self._all(sandbox_id))
+
+    def signs(self, link: FileLink, sandbox_id: str) -> bool:
+        """Whether the link was made with a token of the sandbox."""
+        sent = link.signature.encode()
+        return any(
+            hmac.compare_digest(sent, _signature(link, token).encode())
+            for token in self._all(sandbox_id)
+        )
+
+    def _all(self, sandbox_id: str) -> Sequence[str]:
+        return [_token(secret, sandbox_id) for secret in self._secrets]
+
+
+class UploadTokens:
+    """For links by which files of a build are sent; each stands for the account that asked."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+
+    def issue(self, account_id: str, named: str) -> str:
+        return f"{account_id}.{_upload_token(self._secrets[0], account_id, named)}"
+
+    def account_of(self, token: str, named: str) -> str | None:
+        """Whose link it is; None if it is nobody's."""
+        account_id, _, sent = token.partition(".")
+        known = (_upload_token(secret, account_id, named) for secret in self._secrets)
+        is_ours = any(hmac.compare_digest(sent.encode(), each.encode()) for each in known)
+        return account_id if is_ours else None
+
+
+def _upload_token(secret: str, account_id: str, named: str) -> str:
+    signed = _UPLOAD + f"{account_id}/{named}".encode()
+    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+
+
+def _token(secret: str, sandbox_id: str) -> str:
+    return hmac.new(secret.encode(), _PURPOSE + sandbox_id.encode(), hashlib.sha256).hexdigest()
+
+
+def _signature(link: FileLink, token: str) -> str:
+    signed = f"{link.path}:{link.operation}:{link.username}:{token}"
+    if link.expires_at is not None:
+        signed += f":{link.expires_at}"
+    digest = hashlib.sha256(signed.encode()).digest()
+    return "v1_" + base64.b64encode(digest).rstrip(b"=").decode()
