@@ -1,0 +1,187 @@
+"""The console's application: which page a request is for, and whether its sender may see it."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
+
+from sandyard.console import assets as assets_module
+from sandyard.console import forward, origin
+from sandyard.console.api import ApiError
+from sandyard.console.assets import Assets
+from sandyard.console.forward import Forwarding
+from sandyard.console.live import LiveChanges
+from sandyard.console.pages import Pages
+from sandyard.console.session import SessionCookies
+from sandyard.console.viewer import Viewer, Viewers
+from sandyard.kit.errors import (
+    ForbiddenError,
+    MethodNotAllowedError,
+    NotFoundError,
+    UnauthorizedError,
+)
+
+logger = logging.getLogger("sandyard.console")
+
+LIVE = "/console/live"
+LOGIN = "/console/login"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleRequest:
+    """A request to a page, with all that a page is made from."""
+
+    http: Request
+    viewer: Viewer | None
+    pages: Pages
+    viewers: Viewers
+    cookies: SessionCookies
+
+    @property
+    def signed_in(self) -> Viewer:
+        """Who looks; only pages that are open to everybody have nobody."""
+        if self.viewer is None:
+            raise UnauthorizedError
+        return self.viewer
+
+    def page(self, template: str, **values: object) -> Response:
+        return self.pages.page(self.http, template, self.viewer, **values)
+
+    def redirect(self, path: str) -> Response:
+        """To another page; htmx follows it as a whole page."""
+        url = self.pages.url(path)
+        if "hx-request" in self.http.headers:
+            return Response(headers={"HX-Redirect": url})
+        return RedirectResponse(url, 303)
+
+    async def form(self) -> dict[str, str]:
+        """The fields of a form that was sent; those that were left empty are not there."""
+        return dict(parse_qsl((await self.http.body()).decode("utf-8", "replace")))
+
+
+Draw = Callable[[ConsoleRequest], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """One page or action of the console."""
+
+    path: str
+    draw: Draw
+    methods: Sequence[str] = ("GET",)
+    is_open: bool = False
+    """For everybody, logged in or not."""
+    for_operators: bool = False
+
+
+class Console:
+    """An ASGI application for the paths that `takes` names."""
+
+    def __init__(
+        self,
+        screens: Sequence[Screen],
+        *,
+        pages: Pages,
+        assets: Assets,
+        cookies: SessionCookies,
+        viewers: Viewers,
+        forwarding: Forwarding,
+        live: LiveChanges,
+    ) -> None:
+        self._routes = [
+            (Route(each.path, _never, methods=list(each.methods)), each) for each in screens
+        ]
+        self._pages = pages
+        self._assets = assets
+        self._cookies = cookies
+        self._viewers = viewers
+        self._forwarding = forwarding
+        self._live = live
+
+    def takes(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        return path == "/" or path.startswith("/console")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = HTTPConnection(scope, receive)
+        path: str = scope["path"]
+        if path.startswith(assets_module.PREFIX + "/"):
+            name = path.removeprefix(assets_module.PREFIX).lstrip("/").partition("/")[2]
+            await self._assets.response(name)(scope, receive, send)
+            return
+        if not origin.may_act(request):
+            raise ForbiddenError("This was not sent by a page of the console. Reload the page.")
+        viewer = await self._viewer(request)
+        if path.startswith(forward.PREFIX + "/"):
+            if viewer is None:
+                raise UnauthorizedError("You are not logged in any more. Log in again.")
+            await self._forwarding(viewer, request, receive, send)
+            return
+        if scope["type"] != "http":
+            raise NotFoundError("There is no WebSocket at this path.")
+        response = await self._respond(Request(scope, receive, send), viewer)
+        await response(scope, receive, send)
+
+    async def _viewer(self, request: HTTPConnection) -> Viewer | None:
+        session = self._cookies.read(request)
+        return None if session is None else await self._viewers.of(request, session)
+
+    async def _respond(self, request: Request, viewer: Viewer | None) -> Response:
+        screen = self._screen(request)
+        if viewer is None and not screen.is_open:
+            return self._to_login(request)
+        if screen.for_operators and not (viewer and viewer.is_operator):
+            return self._pages.error(request, viewer, _FOR_OPERATORS)
+        drawn = ConsoleRequest(request, viewer, self._pages, self._viewers, self._cookies)
+        try:
+            return await screen.draw(drawn)
+        except ApiError as error:
+            return self._pages.error(request, viewer, error)
+
+    def _screen(self, request: Request) -> Screen:
+        if request.url.path == LIVE:
+            return Screen(LIVE, self._follow)
+        other_method = False
+        for route, screen in self._routes:
+            match, found = route.matches(request.scope)
+            if match is Match.FULL:
+                request.scope.update(found)
+                return screen
+            other_method |= match is Match.PARTIAL
+        if other_method:
+            raise MethodNotAllowedError
+        raise NotFoundError("There is no such page.")
+
+    def _to_login(self, request: Request) -> Response:
+        url = f"{self._pages.url(LOGIN)}?next={quote(request.url.path)}"
+        if "hx-request" in request.headers:
+            return Response(status_code=200, headers={"HX-Redirect": url})
+        return RedirectResponse(url, 303)
+
+    async def _follow(self, request: ConsoleRequest) -> Response:
+        viewer, state = request.signed_in, request.http.scope["state"]
+        stream = self._live.stream(
+            viewer.account_id,
+            is_operator=viewer.is_operator,
+            is_draining=lambda: state["in_flight"].draining,
+        )
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _never(_request: Request) -> Response:
+    raise NotFoundError  # the route only matches paths
+
+
+_FOR_OPERATORS = ApiError(
+    403,
+    {
+        "code": "OPERATORS_ONLY",
+        "message": "This page is for operators. Log in with an admin account or an operator token.",
+    },
+)

@@ -1,0 +1,103 @@
+"""Tells open pages what has changed, as server-sent events: the part's name, and nothing of it.
+
+A page that hears of a change asks for its own view again, by calls that check who it is. Events are
+read once for all pages of this process, and only while there are any.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.events import EventListing, EventQuery, LoggedEvent
+
+logger = logging.getLogger("sandyard.console")
+
+_INTERVAL_SEC = 1.0
+_KEEP_ALIVE_SEC = 15.0
+_READ = 50
+"""Events that are looked at each time; of more, the newest are enough to tell what changed."""
+
+
+@dataclass(eq=False, slots=True)
+class Subscriber:
+    account_id: str | None
+    is_operator: bool
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    topics: set[str] = field(default_factory=set)
+
+    def may_hear(self, event: LoggedEvent) -> bool:
+        return self.is_operator or (
+            self.account_id is not None and event.event.account_id == self.account_id
+        )
+
+
+class LiveChanges:
+    def __init__(self, logs: Sequence[EventListing]) -> None:
+        self._logs = logs
+        self._seen: set[str] = set()
+        self._subscribers: set[Subscriber] = set()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def stream(
+        self, account_id: str | None, *, is_operator: bool, is_draining: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
+        subscriber = Subscriber(account_id, is_operator)
+        self._subscribers.add(subscriber)
+        if self._reader is None:
+            self._reader = asyncio.create_task(self._read())
+        try:
+            yield b"retry: 2000\n\n"
+            async for topics in _heard(subscriber, is_draining):
+                named = (f"event: {topic}\ndata: changed\n\n".encode() for topic in topics)
+                yield b"".join(named) or b": still here\n\n"
+        finally:
+            self._subscribers.discard(subscriber)
+
+    async def _read(self) -> None:
+        """Until nobody listens any more."""
+        self._seen = {each.event_id for each in await self._newest()}
+        while self._subscribers:
+            await asyncio.sleep(_INTERVAL_SEC)
+            events = await self._newest()
+            for event in events:
+                if event.event_id not in self._seen:
+                    self._tell(event)
+            self._seen = {each.event_id for each in events} or self._seen
+        self._reader = None
+
+    async def _newest(self) -> list[LoggedEvent]:
+        found: list[LoggedEvent] = []
+        for log in self._logs:
+            try:
+                page = await log.page(EventQuery(), limit=_READ, cursor=None)
+            except UnavailableError:  # pages ask again when it is back
+                logger.info("console: an event log is away")
+                continue
+            found.extend(page.items)
+        return found
+
+    def _tell(self, event: LoggedEvent) -> None:
+        for subscriber in self._subscribers:
+            if subscriber.may_hear(event):
+                subscriber.topics.add(event.part)
+                subscriber.changed.set()
+
+
+async def _heard(
+    subscriber: Subscriber, is_draining: Callable[[], bool]
+) -> AsyncIterator[set[str]]:
+    """What changed, once there is something; nothing, now and then, so that proxies stay open."""
+    waited = 0.0
+    while not is_draining():
+        try:
+            async with asyncio.timeout(_INTERVAL_SEC):
+                await subscriber.changed.wait()
+        except TimeoutError:
+            waited += _INTERVAL_SEC
+            if waited < _KEEP_ALIVE_SEC:
+                continue
+        topics, subscriber.topics, waited = subscriber.topics, set(), 0.0
+        subscriber.changed.clear()
+        yield topics

@@ -1,0 +1,143 @@
+"""Draws pages and parts of pages from templates; whatever is put into one is escaped."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from sandyard.console.api import ApiError
+from sandyard.console.assets import Assets
+from sandyard.console.viewer import Viewer
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; font-src 'self'; frame-src 'self' {frames}; form-action 'self' {frames}; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_NOTHING = "\N{EN DASH}"
+_SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+class Pages:
+    def __init__(
+        self,
+        assets: Assets,
+        *,
+        base_path: str,
+        frames: str,
+        parts: frozenset[str],
+        identity_provider: str | None = None,
+    ) -> None:
+        """`base_path` is what a proxy before the server puts in front of our paths; `frames` are
+        the origins whose pages may be shown inside ours; `identity_provider` is what people know
+        the one by that they may log in with."""
+        self.parts = parts
+        self._policy = _POLICY.format(frames=frames)
+        self._base_path = base_path
+        self._environment = Environment(
+            loader=PackageLoader("sandyard.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(when=when, size=size, money=money, lasting=lasting)
+        self._environment.globals.update(
+            url=self.url,
+            asset=lambda name: self.url(assets.path(name)),
+            parts=parts,
+            identity_provider=identity_provider,
+        )
+
+    def url(self, path: str) -> str:
+        return self._base_path + path
+
+    def page(
+        self, request: Request, template: str, viewer: Viewer | None, **values: Any
+    ) -> HTMLResponse:
+        """A whole page; or, if htmx asks for a view of it again, its `<main>` alone."""
+        return self._response(request, template, viewer, values)
+
+    def terminal(self, request: Request, viewer: Viewer, **values: Any) -> HTMLResponse:
+        """The page of a terminal: xterm.js makes styles of its own, which a nonce lets through."""
+        nonce = secrets.token_urlsafe(16)
+        response = self._response(request, "terminal.html", viewer, {"nonce": nonce, **values})
+        policy = self._policy.replace("style-src 'self'", f"style-src 'self' 'nonce-{nonce}'")
+        response.headers["Content-Security-Policy"] = policy
+        return response
+
+    def error(self, request: Request, viewer: Viewer | None, error: ApiError) -> HTMLResponse:
+        """A page that shows what went wrong; for htmx, an alert on the page that is there."""
+        response = self._response(
+            request, "error.html", viewer, {"error": error}, status=error.status
+        )
+        if "hx-request" in request.headers:
+            response.headers["HX-Retarget"] = "#alerts"
+            response.headers["HX-Reswap"] = "beforeend"
+        return response
+
+    def _response(
+        self,
+        request: Request,
+        template: str,
+        viewer: Viewer | None,
+        values: Mapping[str, Any],
+        status: int = 200,
+    ) -> HTMLResponse:
+        is_part = "hx-request" in request.headers and "hx-boosted" not in request.headers
+        text = self._environment.get_template(template).render(
+            viewer=viewer,
+            path=request.url.path,
+            is_part=is_part,
+            query=request.query_params,
+            **values,
+        )
+        headers = {"Content-Security-Policy": self._policy, "Vary": "HX-Request"}
+        return HTMLResponse(text, status, headers)
+
+
+def when(value: str | float | None) -> Markup:
+    """A time, which the page shows in its viewer's zone. The Broker's are Unix seconds."""
+    if not value:
+        return Markup("&ndash;")
+    at = (
+        datetime.fromtimestamp(value, UTC)
+        if isinstance(value, int | float)
+        else datetime.fromisoformat(value)
+    )
+    iso = at.astimezone(UTC).isoformat(timespec="seconds")
+    return Markup('<time datetime="{}">{} UTC</time>').format(iso, iso[:16].replace("T", " "))
+
+
+def lasting(seconds: float | None) -> str:
+    """A duration in its two largest units, such as 3 h 20 min."""
+    if seconds is None:
+        return _NOTHING
+    left, shown = round(seconds), list[str]()
+    for unit, length in _SPANS:
+        count, left = divmod(left, length)
+        if count or (unit == "s" and not shown):
+            shown.append(f"{count} {unit}")
+    return " ".join(shown[:2])
+
+
+def size(value: float | None) -> str:
+    if value is None:
+        return _NOTHING
+    amount = float(value)
+    for unit in _UNITS[:-1]:
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} {_UNITS[-1]}"
+
+
+def money(value: str | float | None) -> str:
+    return _NOTHING if value is None else f"{Decimal(str(value)):,.4f}"

@@ -1,0 +1,128 @@
+"""An account: its profile, quotas, API keys, usage and bills, notifications and events."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from sandyard.console.app import LOGIN, ConsoleRequest, Screen
+from sandyard.kit.errors import NotFoundError
+
+ACCOUNT = "/console/account"
+SCOPES = ("read", "run", "admin")
+
+
+def _platform(request: ConsoleRequest, path: str) -> str:
+    return request.signed_in.api.paths.platform + path
+
+
+async def _show(request: ConsoleRequest) -> Response:
+    return await _page(request, made=None)
+
+
+async def _page(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Response:
+    api = request.signed_in.api
+    quota, keys, month, notes = await asyncio.gather(
+        api.get(_platform(request, "/me/quota")),
+        api.get(_platform(request, "/api-keys"), limit=100),
+        api.get(_platform(request, "/billing/month-to-date"), by="sandbox"),
+        api.get(_platform(request, "/notifications"), limit=20),
+    )
+    return request.page(
+        "account.html",
+        quotas=quota["quotas"],
+        keys=keys["api_keys"],
+        month=month,
+        notifications=notes["notifications"],
+        scopes=SCOPES,
+        made=made,
+    )
+
+
+async def _make_key(request: ConsoleRequest) -> Response:
+    form = await request.form()
+    body = {name: form[name] for name in ("name", "scope", "expires_at") if name in form}
+    if "expires_at" in body:
+        body["expires_at"] = f"{body['expires_at']}T00:00:00Z"
+    made = await request.signed_in.api.post(_platform(request, "/api-keys"), body)
+    return await _page(request, made=made)
+
+
+async def _act_on_key(request: ConsoleRequest) -> Response:
+    key_id, action = request.http.path_params["key_id"], request.http.path_params["action"]
+    path = _platform(request, f"/api-keys/{key_id}")
+    if action == "delete":
+        await request.signed_in.api.call("DELETE", path)
+    elif action in ("activate", "deactivate"):
+        await request.signed_in.api.post(f"{path}/{action}")
+    else:
+        raise NotFoundError("There is no such action.")
+    return await _show(request)
+
+
+async def _change_password(request: ConsoleRequest) -> Response:
+    """It ends every login of the account, this one too."""
+    form = await request.form()
+    body = {name: form.get(name, "") for name in ("current_password", "new_password")}
+    await request.signed_in.api.post(_platform(request, "/auth/password/change"), body)
+    response = request.redirect(LOGIN)
+    request.cookies.clear(response)
+    return response
+
+
+async def _delete(request: ConsoleRequest) -> Response:
+    """The account itself, with all that it has."""
+    form = await request.form()
+    body = {"password": form.get("password", "")}
+    await request.signed_in.api.post(_platform(request, "/me/delete"), body)
+    response = request.redirect(LOGIN + "?deleted=yes")
+    request.cookies.clear(response)
+    return response
+
+
+async def _change_profile(request: ConsoleRequest) -> Response:
+    form = await request.form()
+    body: dict[str, Any] = {"full_name": form.get("full_name")}
+    body["spend_threshold"] = form.get("spend_threshold")
+    await request.signed_in.api.call("PATCH", _platform(request, "/me"), body=body)
+    return request.redirect(ACCOUNT)
+
+
+async def _read_all(request: ConsoleRequest) -> Response:
+    await request.signed_in.api.post(_platform(request, "/notifications/read-all"))
+    return await _show(request)
+
+
+async def _chart(request: ConsoleRequest) -> Response:
+    """What each day of the month came to."""
+    answer = await request.signed_in.api.get(_platform(request, "/billing/month-to-date"), by="day")
+    sums = sorted(answer["sums"], key=lambda each: str(each["key"]))
+    days = [datetime.fromisoformat(each["key"]).replace(tzinfo=UTC) for each in sums]
+    amounts = [float(each["amount"]) for each in sums]
+    return JSONResponse(
+        {
+            "times": [day.timestamp() for day in days],
+            "series": [{"label": "cost", "values": amounts}],
+        }
+    )
+
+
+async def _events(request: ConsoleRequest) -> Response:
+    asked = request.http.query_params
+    filters = {name: asked.get(name) for name in ("kind", "subject", "cursor")}
+    page = await request.signed_in.api.get(_platform(request, "/events"), limit=50, **filters)
+    return request.page("account_events.html", **page)
+
+
+SCREENS = (
+    Screen(ACCOUNT, _show),
+    Screen(ACCOUNT + "/keys", _make_key, methods=("POST",)),
+    Screen(ACCOUNT + "/keys/{key_id}/{action}", _act_on_key, methods=("POST",)),
+    Screen(ACCOUNT + "/password", _change_password, methods=("POST",)),
+    Screen(ACCOUNT + "/delete", _delete, methods=("POST",)),
+    Screen(ACCOUNT + "/profile", _change_profile, methods=("POST",)),
+    Screen(ACCOUNT + "/notifications/read", _read_all, methods=("POST",)),
+    Screen(ACCOUNT + "/chart", _chart),
+    Screen(ACCOUNT + "/events", _events),
+)

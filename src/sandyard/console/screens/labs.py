@@ -1,0 +1,208 @@
+"""Labs: the pool by state, now and over a day, and its sandboxes with what operators do to them."""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import JSONResponse, Response
+
+from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.kit.errors import NotFoundError
+
+LABS = "/console/labs"
+STATES = (
+    "available",
+    "reserved",
+    "allocated",
+    "pending_deletion",
+    "stale",
+    "held",
+    "deletion_failed",
+)
+ACTIONS = {
+    "quarantine": "Keep it from being leased",
+    "hold": "Keep it as it is, to look at",
+    "extend": "Give its track half an hour more",
+    "replace": "Give its track another one, and hold this",
+    "restore": "Let it be leased again",
+    "release": "End its lease and delete it",
+    "retry-deletion": "Try to delete it again",
+}
+ALLOWED = {
+    "available": ("quarantine", "hold"),
+    "reserved": ("quarantine", "hold"),
+    "stale": ("restore", "release", "hold"),
+    "held": ("restore", "release"),
+    "allocated": ("extend", "replace", "release"),
+    "deletion_failed": ("retry-deletion",),
+}
+OF_TRACKS = ("extend", "replace")
+"""What a track may do itself; an operator does it in its name."""
+WITH_REASON = ("quarantine", "hold", "replace")
+EXTENSION_MINUTES = 30
+HOURS = (1, 6, 24)
+_POINTS = 288
+"""A chart has so many points at the most: every fifth minute of a day."""
+_SHOWN_WAITING = 10
+BULK = {
+    "delete": ("status", "track", "name", "older_than_hours"),
+    "quarantine": ("status", "name"),
+    "hold": ("status", "track", "name"),
+}
+"""By what each of the changes of many chooses them."""
+HOLD_SEC = 24 * 3600
+FILTERS = ("status", "track", "name", "cursor")
+
+
+async def _show(request: ConsoleRequest) -> Response:
+    api, asked = request.signed_in.api, request.http.query_params
+    if asked.get("id"):
+        return request.redirect(f"{LABS}/sandboxes/{quote(asked['id'].strip(), safe='')}")
+    admin = api.paths.broker + "/admin"
+    filters = {name: asked.get(name) for name in FILTERS}
+    stats, listed, history, queue, provider = await asyncio.gather(
+        api.get(f"{admin}/stats"),
+        api.get(f"{admin}/sandboxes", limit=50, **filters),
+        api.get(f"{admin}/history", hours=1, step_minutes=60),
+        api.get(f"{admin}/queue", limit=_SHOWN_WAITING),
+        api.get(f"{admin}/provider"),
+    )
+    return request.page(
+        "labs.html",
+        stats=stats,
+        states=STATES,
+        sandboxes=listed["sandboxes"],
+        next_cursor=listed["next_cursor"],
+        filters={name: value for name, value in filters.items() if value and name != "cursor"},
+        outlook=history,
+        waiting=queue["tickets"],
+        more_wait=queue["next_cursor"] is not None,
+        provider=provider,
+        hours=_hours(request),
+        all_hours=HOURS,
+    )
+
+
+def _hours(request: ConsoleRequest) -> int:
+    chosen = request.http.query_params.get("hours", "24")
+    return int(chosen) if chosen in map(str, HOURS) else HOURS[-1]
+
+
+async def _chart(request: ConsoleRequest) -> Response:
+    """The pool by state, or the leases that began; a step without a sample is a gap."""
+    api, hours = request.signed_in.api, _hours(request)
+    step_minutes = max(1, hours * 60 // _POINTS)
+    answer = await api.get(
+        f"{api.paths.broker}/admin/history", hours=hours, step_minutes=step_minutes
+    )
+    samples = {each["at"]: each for each in answer["samples"]}
+    times = range(min(samples), max(samples) + 1, step_minutes * 60) if samples else range(0)
+    found = [samples.get(at) for at in times]
+    if request.http.path_params["chart"] == "leases":
+        values = [None if each is None else each["leases"] / step_minutes for each in found]
+        series = [{"label": "leases per minute", "values": values}]
+    else:
+        series = [_series(state, found) for state in _used_states(samples.values())]
+    return JSONResponse({"times": list(times), "series": series})
+
+
+def _used_states(samples: Collection[dict[str, Any]]) -> list[str]:
+    """Those that a sandbox was in, so that a legend names no line that lies on the axis."""
+    return [state for state in STATES if any(each[state] for each in samples)] or [STATES[0]]
+
+
+def _series(state: str, samples: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    values = [None if each is None else each[state] for each in samples]
+    return {"label": state.replace("_", " "), "values": values}
+
+
+async def _show_sandbox(request: ConsoleRequest) -> Response:
+    return await _sandbox_page(request, notice=None)
+
+
+async def _sandbox_page(request: ConsoleRequest, *, notice: str | None) -> Response:
+    api, sandbox_id = request.signed_in.api, request.http.path_params["sandbox_id"]
+    path = f"{api.paths.broker}/admin/sandboxes/{sandbox_id}"
+    history = await api.get(f"{path}/history", limit=100)
+    sandbox = await api.find(path)
+    return request.page(
+        "labs_sandbox.html",
+        sandbox_id=sandbox_id,
+        sandbox=sandbox,
+        events=history["events"],
+        actions=ACTIONS,
+        allowed=ALLOWED,
+        with_reason=WITH_REASON,
+        notice=notice,
+    )
+
+
+async def _act(request: ConsoleRequest) -> Response:
+    parameters = request.http.path_params
+    action, sandbox_id = parameters["action"], parameters["sandbox_id"]
+    if action not in ACTIONS:
+        raise NotFoundError("There is no such action.")
+    form = await request.form()
+    call = _act_for_track if action in OF_TRACKS else _act_as_operator
+    done = await call(request, sandbox_id, action, form.get("reason", "by an operator"))
+    return await _sandbox_page(request, notice=f"{done['name']}: {ACTIONS[action].lower()}. Done.")
+
+
+async def _act_as_operator(
+    request: ConsoleRequest, sandbox_id: str, action: str, reason: str
+) -> dict[str, Any]:
+    api = request.signed_in.api
+    body = {"reason": reason} if action in WITH_REASON else None
+    done: dict[str, Any] = await api.post(
+        f"{api.paths.broker}/admin/sandboxes/{sandbox_id}/{action}", body
+    )
+    return done
+
+
+async def _act_for_track(
+    request: ConsoleRequest, sandbox_id: str, action: str, reason: str
+) -> dict[str, Any]:
+    api = request.signed_in.api
+    row = await api.get(f"{api.paths.broker}/admin/sandboxes/{sandbox_id}")
+    body = {"minutes": EXTENSION_MINUTES} if action == "extend" else {"reason": reason}
+    done: dict[str, Any] = await api.post(
+        f"{api.paths.broker}/sandboxes/{sandbox_id}/{action}",
+        body,
+        x_track_id=row["allocated_to_track"],
+    )
+    return done
+
+
+async def _change_many(request: ConsoleRequest) -> Response:
+    """Which would be changed; and, if the form says that it was looked at, the change."""
+    form, api = await request.form(), request.signed_in.api
+    action, is_rehearsal = form.get("action", ""), "confirmed" not in form
+    if action not in BULK:
+        raise NotFoundError("There is no such action.")
+    query: dict[str, Any] = {name: form.get(name) for name in BULK[action]}
+    query["dry_run"] = "true" if is_rehearsal else "false"
+    path = f"{api.paths.broker}/admin/bulk-{action}"
+    answer = await api.call("POST", path, query=query, body=_bulk_body(action, form))
+    return request.page("_bulk.html", answer=answer, form=form, is_rehearsal=is_rehearsal)
+
+
+def _bulk_body(action: str, form: dict[str, str]) -> dict[str, Any] | None:
+    if action == "delete":
+        return None
+    body: dict[str, Any] = {"reason": form.get("reason", "by an operator")}
+    return body | {"until": int(time.time()) + HOLD_SEC} if action == "hold" else body
+
+
+def _for_operators(path: str, draw: Any, *methods: str) -> Screen:
+    return Screen(LABS + path, draw, methods=methods or ("GET",), for_operators=True)
+
+
+SCREENS = (
+    _for_operators("", _show),
+    _for_operators("/bulk", _change_many, "POST"),
+    _for_operators("/charts/{chart}", _chart),
+    _for_operators("/sandboxes/{sandbox_id}", _show_sandbox),
+    _for_operators("/sandboxes/{sandbox_id}/{action}", _act, "POST"),
+)

@@ -1,0 +1,96 @@
+"""Logging in and out, and signing up."""
+
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+
+from sandyard.console.api import ApiError
+from sandyard.console.app import LOGIN, ConsoleRequest, Screen
+from sandyard.console.session import Session
+
+HOME = "/console"
+SIGNUP = "/console/signup"
+
+
+async def _show(request: ConsoleRequest) -> Response:
+    wanted = next_page(request.http.query_params.get("next"))
+    return request.page("login.html", error=None, next=wanted)
+
+
+async def _log_in(request: ConsoleRequest) -> Response:
+    form = await request.form()
+    api = request.viewers.anonymous(request.http)
+    credentials = {"login": form.get("login", ""), "password": form.get("password", "")}
+    try:
+        answer = await api.post(api.paths.platform + "/auth/login", credentials)
+    except ApiError as error:
+        return request.page("login.html", error=error, next=next_page(form.get("next")))
+    return opened(request, Session(login=answer["access_token"]), form.get("next"))
+
+
+async def _log_in_by_token(request: ConsoleRequest) -> Response:
+    form = await request.form()
+    token = form.get("token", "").strip()
+    if not request.viewers.accepts(token):
+        return request.page("login.html", error=_WRONG_TOKEN, next=next_page(form.get("next")))
+    return opened(request, Session(operator=token), form.get("next"))
+
+
+async def _log_out(request: ConsoleRequest) -> Response:
+    response = request.redirect(LOGIN)
+    request.cookies.clear(response)
+    viewer = request.viewer
+    if viewer is not None and viewer.login is not None:
+        await viewer.api.post(viewer.api.paths.platform + "/auth/logout")
+    return response
+
+
+async def _show_signup(request: ConsoleRequest) -> Response:
+    return request.page("signup.html", error=None, is_sent=False)
+
+
+async def _sign_up(request: ConsoleRequest) -> Response:
+    form = await request.form()
+    api = request.viewers.anonymous(request.http)
+    fields = ("email", "username", "password", "invitation")
+    body = {name: form[name] for name in fields if name in form}
+    try:
+        await api.post(api.paths.platform + "/auth/signup", body)
+    except ApiError as error:
+        return request.page("signup.html", error=error, is_sent=False)
+    return request.page("signup.html", error=None, is_sent=True)
+
+
+def opened(request: ConsoleRequest, session: Session, sent: str | None) -> Response:
+    """The page that was asked for, with a session from now on."""
+    response = request.redirect(next_page(sent))
+    request.cookies.write(response, session)
+    return response
+
+
+def next_page(path: str | None) -> str:
+    """Where to go on: a page of the console, and no other address."""
+    try:
+        parts = urlsplit(path or "")
+    except ValueError:
+        return HOME
+    is_ours = not parts.netloc and not parts.scheme and parts.path.startswith("/console/")
+    return parts.path if is_ours else HOME
+
+
+_WRONG_TOKEN = ApiError(
+    401,
+    {
+        "code": "UNAUTHORIZED",
+        "message": "This is no operator's token. The server prints its own at its first start.",
+    },
+)
+
+SCREENS = (
+    Screen(LOGIN, _show, is_open=True),
+    Screen(LOGIN, _log_in, methods=("POST",), is_open=True),
+    Screen("/console/login/operator", _log_in_by_token, methods=("POST",), is_open=True),
+    Screen("/console/logout", _log_out, methods=("POST",), is_open=True),
+    Screen(SIGNUP, _show_signup, is_open=True),
+    Screen(SIGNUP, _sign_up, methods=("POST",), is_open=True),
+)

@@ -1,0 +1,42 @@
+"""The first page: what there is, by part, and what to do next."""
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from sandyard.console.api import ApiError
+from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.screens.login import HOME
+from sandyard.console.viewer import Viewer
+
+
+async def _go_home(request: ConsoleRequest) -> Response:
+    return request.redirect(HOME)
+
+
+async def _show(request: ConsoleRequest) -> Response:
+    viewer, parts = request.signed_in, request.pages.parts
+    paths = viewer.api.paths
+    asked = {}
+    if viewer.is_operator and "broker" in parts:
+        asked["pool"] = _or_error(viewer, paths.broker + "/admin/stats")
+    if viewer.account is not None:
+        asked["sandboxes"] = _or_error(viewer, paths.platform + "/sandboxes", limit=5)
+        asked["spent"] = _or_error(viewer, paths.platform + "/billing/month-to-date")
+    if viewer.is_operator and "telemetry" in parts:
+        asked["devices"] = _or_error(viewer, paths.telemetry + "/devices", limit=5)
+    answers = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
+    return request.page("overview.html", shown=answers)
+
+
+async def _or_error(viewer: Viewer, path: str, **query: int) -> dict[str, Any] | ApiError:
+    """One part that is away must not hide the others."""
+    try:
+        answer: dict[str, Any] = await viewer.api.get(path, **query)
+    except ApiError as error:
+        return error
+    return answer
+
+
+SCREENS = (Screen("/", _go_home, is_open=True), Screen(HOME, _show))

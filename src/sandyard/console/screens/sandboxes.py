@@ -1,0 +1,161 @@
+"""Sandboxes: the list and the gallery of templates, and one with its program, files and costs."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.kit.errors import NotFoundError
+
+SANDBOXES = "/console/sandboxes"
+ONE = SANDBOXES + "/{sandbox_id}"
+FILTERS = ("status", "q", "project_id", "cursor")
+STATUSES = ("created", "starting", "running", "stopped", "timeout", "recycled")
+CHARTED = ("cpu", "memory", "storage")
+
+
+def _path(request: ConsoleRequest, tail: str = "") -> str:
+    sandbox_id = request.http.path_params["sandbox_id"]
+    return f"{request.signed_in.api.paths.platform}/sandboxes/{sandbox_id}{tail}"
+
+
+async def _list(request: ConsoleRequest) -> Response:
+    api, asked = request.signed_in.api, request.http.query_params
+    filters = {name: asked.get(name) for name in FILTERS}
+    listed, quota = await asyncio.gather(
+        api.get(f"{api.paths.platform}/sandboxes", limit=50, **filters),
+        api.get(f"{api.paths.platform}/me/quota"),
+    )
+    return request.page(
+        "sandboxes.html",
+        sandboxes=listed["sandboxes"],
+        next_cursor=listed["next_cursor"],
+        filters={name: value for name, value in filters.items() if value and name != "cursor"},
+        statuses=STATUSES,
+        quota=quota,
+    )
+
+
+async def _gallery(request: ConsoleRequest) -> Response:
+    api, asked = request.signed_in.api, request.http.query_params
+    platform = api.paths.platform
+    templates, projects = await asyncio.gather(
+        api.get(f"{platform}/templates", limit=100, q=asked.get("q")),
+        api.get(f"{platform}/projects", limit=100),
+    )
+    return request.page(
+        "sandbox_new.html",
+        templates=templates["templates"],
+        projects=[each for each in projects["projects"] if each["status"] == "active"],
+    )
+
+
+async def _create(request: ConsoleRequest) -> Response:
+    form, api = await request.form(), request.signed_in.api
+    body: dict[str, Any] = {
+        name: form[name] for name in ("name", "template_id", "project_id") if name in form
+    }
+    numbers = ("cpu_spec", "memory_spec", "max_running_seconds")
+    body |= {name: float(form[name]) for name in numbers if name in form}
+    made = await api.post(f"{api.paths.platform}/sandboxes", body)
+    if "start" in form:
+        await api.post(f"{api.paths.platform}/sandboxes/{made['sandbox_id']}/start")
+    return request.redirect(f"{SANDBOXES}/{made['sandbox_id']}")
+
+
+async def _show(request: ConsoleRequest) -> Response:
+    api = request.signed_in.api
+    sandbox, variables, history = await asyncio.gather(
+        api.get(_path(request)),
+        api.get(_path(request, "/env")),
+        api.get(_path(request, "/history"), limit=20),
+    )
+    return request.page(
+        "sandbox.html",
+        sandbox=sandbox,
+        variables=variables["variables"],
+        events=history["events"],
+    )
+
+
+async def _act(request: ConsoleRequest) -> Response:
+    action, api = request.http.path_params["action"], request.signed_in.api
+    if action == "recycle":
+        await api.call("DELETE", _path(request))
+    elif action in ("start", "stop"):
+        await api.post(_path(request, f"/{action}"))
+    elif action in ("publish", "hide"):
+        await api.call("PATCH", _path(request), body={"is_public": action == "publish"})
+    else:
+        raise NotFoundError("There is no such action.")
+    return await _show(request)
+
+
+async def _open(request: ConsoleRequest) -> Response:
+    """To its page, by a link that opens it for an hour."""
+    form = await request.form()
+    body = {"port": int(form["port"])} if form.get("port", "").isdigit() else {}
+    made = await request.signed_in.api.post(_path(request, "/tokens"), body)
+    return Response(status_code=303, headers={"Location": made["url"]})
+
+
+async def _set_variable(request: ConsoleRequest) -> Response:
+    form = await request.form()
+    body = {"value": form.get("value", ""), "secret": "secret" in form}
+    path = _path(request, f"/env/{form.get('name', '')}")
+    await request.signed_in.api.call("PUT", path, body=body)
+    return await _show(request)
+
+
+async def _remove_variable(request: ConsoleRequest) -> Response:
+    path = _path(request, f"/env/{request.http.path_params['name']}")
+    await request.signed_in.api.call("DELETE", path)
+    return await _show(request)
+
+
+async def _chart(request: ConsoleRequest) -> Response:
+    """What it takes, as the page's chart reads it."""
+    answer = await request.signed_in.api.get(_path(request, "/metrics"), bucket="15s")
+    buckets = answer["metrics"]
+    return JSONResponse(
+        {
+            "times": [datetime.fromisoformat(each["start"]).timestamp() for each in buckets],
+            "series": [
+                {"label": name, "values": [each[f"{name}_utilization"] for each in buckets]}
+                for name in CHARTED
+            ],
+            "unit": "%",
+        }
+    )
+
+
+async def _files(request: ConsoleRequest) -> Response:
+    folder = request.http.query_params.get("path") or "/workspace"
+    api = request.signed_in.api
+    sandbox, listed = await asyncio.gather(
+        api.get(_path(request)), api.get(_path(request, "/files/list"), path=folder)
+    )
+    files = sorted(listed["files"], key=lambda each: (each["kind"] != "folder", each["name"]))
+    return request.page("sandbox_files.html", sandbox=sandbox, folder=folder, files=files)
+
+
+async def _terminal(request: ConsoleRequest) -> Response:
+    sandbox = await request.signed_in.api.get(_path(request))
+    return request.pages.terminal(request.http, request.signed_in, sandbox=sandbox)
+
+
+SCREENS = (
+    Screen(SANDBOXES, _list),
+    Screen(SANDBOXES, _create, methods=("POST",)),
+    Screen(SANDBOXES + "/new", _gallery),
+    Screen(ONE, _show),
+    Screen(ONE + "/open", _open, methods=("POST",)),
+    Screen(ONE + "/env", _set_variable, methods=("POST",)),
+    Screen(ONE + "/env/{name}", _remove_variable, methods=("DELETE",)),
+    Screen(ONE + "/chart", _chart),
+    Screen(ONE + "/files", _files),
+    Screen(ONE + "/terminal", _terminal),
+    Screen(ONE + "/{action}", _act, methods=("POST",)),
+)

@@ -1,0 +1,75 @@
+// What pages need beyond htmx: times in the viewer's zone, charts, confirmations, the theme.
+"use strict";
+
+function showTimes(root) {
+  const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  for (const each of root.querySelectorAll("time[datetime]")) {
+    each.title = each.getAttribute("datetime");
+    each.textContent = format.format(new Date(each.title));
+  }
+}
+
+// <div data-chart="URL">: the URL answers {"times": [seconds], "series": [{"label", "values"}], "unit"?}.
+const COLOURS = ["#c2410c", "#2563eb", "#15803d", "#a21caf", "#b45309", "#0e7490"];
+const charts = new WeakMap();
+
+async function drawChart(element) {
+  const answer = await fetch(element.dataset.chart, { headers: { Accept: "application/json" } });
+  if (!answer.ok) return void (element.textContent = "The chart's data could not be read. Reload the page.");
+  const { times, series, unit = "" } = await answer.json();
+  if (!times.length) return void (element.textContent = element.dataset.empty || "Nothing to show yet.");
+  const style = getComputedStyle(element);
+  const line = { stroke: style.getPropertyValue("--line"), width: 1 };
+  const axis = { stroke: style.color, grid: line, ticks: line };
+  const around = (first, last) => (times.length === 1 ? [times[0] - 1800, times[0] + 1800] : [first, last]);
+  const options = {
+    width: element.clientWidth,
+    height: 220,
+    scales: { x: { range: (_plot, first, last) => around(first, last) } },
+    series: [{}, ...series.map((each, index) => ({
+      label: each.label, stroke: COLOURS[index % COLOURS.length], width: 2, spanGaps: false,
+      value: (_plot, value) => value === null ? "–" : `${+value.toFixed(3)}${unit}`,
+    }))],
+    axes: [axis, { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => `${tick}${unit}`) }],
+  };
+  charts.get(element)?.destroy();
+  element.textContent = "";
+  charts.set(element, new uPlot(options, [times, ...series.map((each) => each.values)], element));
+}
+
+function prepare(root) {
+  showTimes(root);
+  for (const each of root.querySelectorAll("[data-chart]")) drawChart(each);
+}
+
+// What is asked about stays on the page until there is an answer: a button that a live refresh has
+// replaced would do nothing.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (document.getElementById("confirm")?.open) event.detail.shouldSwap = false;
+});
+
+// hx-confirm asks in the page's own dialog, which can be styled and reached by keyboard.
+document.addEventListener("htmx:confirm", (event) => {
+  if (!event.detail.question) return;
+  event.preventDefault();
+  const dialog = document.getElementById("confirm");
+  document.getElementById("confirm-text").textContent = event.detail.question;
+  dialog.returnValue = "no";
+  dialog.addEventListener("close", () => {
+    if (dialog.returnValue === "yes") event.detail.issueRequest(true);
+  }, { once: true });
+  dialog.showModal();
+});
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-theme-toggle]")) return;
+  const isDark = getComputedStyle(document.documentElement).colorScheme === "dark";
+  document.documentElement.dataset.theme = isDark ? "light" : "dark";
+  localStorage.setItem("theme", document.documentElement.dataset.theme);
+  prepare(document);
+});
+
+document.addEventListener("htmx:load", (event) => prepare(event.target));
+document.addEventListener("htmx:sseOpen", () => document.getElementById("live")?.classList.add("on"));
+document.addEventListener("htmx:sseError", () => document.getElementById("live")?.classList.remove("on"));
+document.addEventListener("htmx:beforeRequest", () => { document.getElementById("alerts").textContent = ""; });

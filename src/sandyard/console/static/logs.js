@@ -1,0 +1,21 @@
+// <pre data-log="URL">: shows what the URL answers: JSON with lines, or text that goes on.
+"use strict";
+
+async function follow(element) {
+  const answer = await fetch(element.dataset.log);
+  if ((answer.headers.get("content-type") || "").includes("json")) {
+    const { lines, error } = await answer.json();
+    element.textContent = error ? error.message : lines.join("\n");
+    return;
+  }
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+    const isAtEnd = element.scrollTop + element.clientHeight >= element.scrollHeight - 4;
+    element.textContent = (element.textContent + piece.value).slice(-200_000);
+    if (isAtEnd) element.scrollTop = element.scrollHeight;
+  }
+}
+
+document.addEventListener("htmx:load", (event) => {
+  for (const each of event.target.querySelectorAll("[data-log]")) follow(each);
+});

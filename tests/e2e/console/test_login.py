@@ -1,0 +1,94 @@
+"""Logging in and out of the console, and who gets to which page."""
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.console.conftest import log_in
+from tests.e2e.console.people import ANN
+from tests.servers import ServerProcess
+
+COOKIE = "__Host-sandyard"
+
+
+def test_the_first_page_asks_who_one_is_and_goes_on_there(
+    page: Page, console: ServerProcess
+) -> None:
+    page.goto(f"{console.url}/")
+    expect(page.get_by_role("heading", name="Log in", exact=True)).to_be_visible()
+    log_in(page, console, ANN)
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    expect(page.get_by_role("link", name="Sandboxes").first).to_be_visible()
+    expect(page.get_by_role("link", name="Labs")).to_have_count(0)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in", exact=True)).to_be_visible()
+    assert page.context.cookies() == []
+
+
+def test_a_wrong_password_is_told_with_its_code(page: Page, console: ServerProcess) -> None:
+    log_in(page, console, ANN, "not this one")
+    expect(page.get_by_text("INVALID_CREDENTIALS")).to_be_visible()
+    expect(page.get_by_text("req_")).to_be_visible()
+
+
+def test_the_cookie_is_for_this_host_alone_and_out_of_reach_of_scripts(ann: Page) -> None:
+    expect(ann.get_by_role("heading", name="Overview")).to_be_visible()
+    [cookie] = ann.context.cookies()
+    assert cookie["name"] == COOKIE
+    assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"]) == (True, True, "Lax")
+    assert ann.evaluate("document.cookie") == ""
+
+
+def test_an_operator_sees_the_pool_change_without_a_reload(
+    operator: Page, console: ServerProcess
+) -> None:
+    expect(operator.locator("#live.on")).to_be_visible()
+    allocated = operator.locator("dt:text-is('allocated') + dd")
+    expect(allocated).to_have_text("0")
+    headers = console.track | {"X-Track-ID": "seen-live"}
+    httpx.post(f"{console.url}/v1/allocate", headers=headers).raise_for_status()
+    expect(allocated).to_have_text("1")
+
+
+def test_an_admin_account_is_an_operator(admin: Page) -> None:
+    admin.get_by_role("link", name="Labs").wait_for()
+    expect(admin.get_by_role("link", name="Sandboxes").first).to_be_visible()
+
+
+def test_a_page_of_another_origin_can_do_nothing(console: ServerProcess) -> None:
+    for headers in (
+        {"Sec-Fetch-Site": "same-site", "Origin": console.url},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://8080-sbx-a.localhost"},
+        {},
+    ):
+        answer = httpx.post(f"{console.url}/console/logout", headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/live"])
+def test_without_a_session_every_page_leads_to_the_login(console: ServerProcess, path: str) -> None:
+    for cookies in ({}, {COOKIE: "gAAAAA"}):
+        answer = httpx.get(f"{console.url}{path}", cookies=cookies)
+        assert (answer.status_code, answer.text) == (303, "")
+        assert answer.headers["location"] == f"/console/login?next={path}"
+
+
+def test_calls_of_pages_need_a_session(console: ServerProcess) -> None:
+    answer = httpx.get(f"{console.url}/console/api/api/v1/me")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "UNAUTHORIZED")
+
+
+def test_files_may_be_kept_for_good(console: ServerProcess) -> None:
+    page = httpx.get(f"{console.url}/console/login").text
+    [path] = [part for part in page.split('"') if part.endswith("/console.css")]
+    answer = httpx.get(console.url + path)
+    assert answer.headers["content-type"].startswith("text/css")
+    assert "immutable" in answer.headers["cache-control"]
+    assert httpx.get(console.url + path + "x").status_code == 404
+
+
+def test_the_login_goes_on_to_pages_of_ours_alone(page: Page, console: ServerProcess) -> None:
+    for target in ("//evil.example/console/", "https://evil.example/console/x", "/docs"):
+        page.goto(f"{console.url}/console/login?next={target}")
+        assert page.locator("input[name=next]").first.get_attribute("value") == "/console"

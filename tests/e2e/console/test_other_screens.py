@@ -1,0 +1,122 @@
+"""Devices, projects, account and admin in the console."""
+
+import json
+import time
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import Page, expect
+
+from tests.e2e.console.conftest import log_in
+from tests.e2e.console.people import ANN, open_account
+from tests.servers import ServerProcess
+
+HARDWARE_ID = "AA:BB:CC:DD:EE:01"
+BOOT_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+
+
+def confirm(page: Page) -> None:
+    page.get_by_role("button", name="Go on").click()
+
+
+def send_reading(console: ServerProcess, api_key: str, name: str) -> None:
+    now_ms = int(time.time() * 1000)
+    about = {"hardware_id": HARDWARE_ID, "boot_id": BOOT_ID, "firmware_version": "1.0.0"}
+    reading = {
+        **about,
+        "batch_id": f"batch-{now_ms}",
+        "timestamp_ms": now_ms,
+        "sensors": {"temperature": 21.5},
+        "sensor_status": {"temperature": "ok"},
+    }
+    with httpx.Client(base_url=f"{console.url}/telemetry/v1") as client:
+        client.headers["X-API-Key"] = api_key
+        client.post("/register", json=about | {"friendly_name": name}).raise_for_status()
+        answer = client.post("/data", json=reading)
+        assert answer.json()["rejected"] == [], answer.text
+
+
+def test_a_device_is_seen_from_its_key_to_its_chart(operator: Page, console: ServerProcess) -> None:
+    operator.get_by_role("link", name="Devices").first.click()
+    operator.get_by_label("What for").fill("<i>greenhouse</i>")
+    operator.get_by_role("button", name="Make a key").click()
+    api_key = operator.locator(".notice code").first.inner_text()
+    send_reading(console, api_key, "<script>alert(1)</script>")
+    operator.get_by_role("link", name="<script>alert(1)</script>").click()
+    expect(operator.locator(".uplot canvas")).to_be_visible()
+    expect(operator.get_by_text("latest 21.5")).to_be_visible()
+    operator.get_by_label("Name").fill("north")
+    operator.get_by_role("button", name="Rename").click()
+    expect(operator.get_by_role("heading", name="north")).to_be_visible()
+    operator.goto(f"{console.url}/console/devices")
+    operator.get_by_role("button", name="Revoke").click()
+    confirm(operator)
+    expect(operator.get_by_text("revoked")).to_be_visible()
+    assert operator.content().count(api_key) == 0
+
+
+def test_a_project_is_shown_beside_its_files(ann: Page, console: ServerProcess) -> None:
+    ann.get_by_role("link", name="Projects").click()
+    ann.locator("tbody a").first.click()
+    ann.get_by_label("Text").fill("<h1>Hello from Ann</h1>")
+    ann.get_by_role("button", name="Save").click()
+    expect(ann.get_by_text("version 1")).to_be_visible()
+    ann.get_by_role("button", name="Show it").click()
+    shown = ann.frame_locator("iframe").get_by_role("heading", name="Hello from Ann")
+    expect(shown).to_be_visible(timeout=60_000)
+    ann.get_by_role("button", name="Stop").click()
+    confirm(ann)
+    expect(ann.locator("iframe")).to_have_count(0)
+
+
+def test_a_key_is_shown_once_and_deleted(ann: Page) -> None:
+    ann.get_by_role("link", name="Account").click()
+    ann.get_by_label("Name", exact=True).fill("laptop")
+    ann.get_by_role("button", name="Make a key").click()
+    api_key = ann.locator(".notice code").first.inner_text()
+    expect(ann.get_by_role("cell", name="laptop", exact=True)).to_be_visible()
+    ann.get_by_role("button", name="Delete laptop").click()
+    confirm(ann)
+    expect(ann.get_by_role("cell", name="laptop", exact=True)).to_have_count(0)
+    assert api_key not in ann.content()
+    ann.get_by_role("link", name="What happened in this account").click()
+    expect(ann.get_by_text("key.revoked")).to_be_visible()
+
+
+def test_quota_month_and_notifications_are_an_accounts_own(ann: Page) -> None:
+    ann.get_by_role("link", name="Account").click()
+    expect(ann.get_by_role("heading", name="This month")).to_be_visible()
+    expect(ann.locator("meter").first).to_be_visible()
+    expect(ann.locator("#notes")).to_contain_text("API key")
+
+
+def test_an_account_is_exported_and_deleted(page: Page, console: ServerProcess) -> None:
+    open_account(console, "eve")
+    log_in(page, console, "eve")
+    page.get_by_role("link", name="Account").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export all of it").click()
+    found = json.loads(Path(download.value.path()).read_text())
+    assert [each["username"] for each in found["account"]] == ["eve"]
+    assert found["project_files"] == []
+    page.get_by_text("Delete this account").first.click()
+    form = page.locator("form[hx-post$='/account/delete']")
+    form.get_by_label("Password").fill("eve has a password")
+    form.get_by_role("button", name="Delete this account").click()
+    confirm(page)
+    expect(page.get_by_text("Your account is deleted.")).to_be_visible()
+    log_in(page, console, "eve")
+    expect(page.get_by_text("INVALID_CREDENTIALS")).to_be_visible()
+
+
+def test_an_admin_deactivates_and_brings_back_a_user(admin: Page) -> None:
+    admin.get_by_role("link", name="Admin").click()
+    expect(admin.get_by_text("Every engine answers and takes writes.")).to_be_visible()
+    admin.get_by_role("button", name=f"Deactivate {ANN}").click()
+    confirm(admin)
+    admin.get_by_role("button", name=f"Activate {ANN}", exact=True).click()
+    confirm(admin)
+    expect(admin.get_by_role("button", name=f"Deactivate {ANN}")).to_be_visible()
+    admin.get_by_role("link", name="Events of every part").click()
+    admin.get_by_role("link", name="Platform").click()
+    expect(admin.get_by_text("account.deactivated").first).to_be_visible()

@@ -1,0 +1,81 @@
+"""Sandboxes in the console: from the gallery to a terminal, files, secrets and the end."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.console.conftest import log_in
+from tests.e2e.console.people import BOB
+from tests.servers import ServerProcess
+
+
+@pytest.fixture
+def box(ann: Page, console: ServerProcess) -> str:
+    """The path of a running sandbox of Ann's, which she has made from the gallery."""
+    ann.get_by_role("heading", name="Overview").wait_for()
+    ann.goto(f"{console.url}/console/sandboxes?status=running")
+    if ann.locator("#list tbody tr").count():
+        ann.locator("#list tbody tr a").first.click()
+    else:
+        ann.goto(f"{console.url}/console/sandboxes/new")
+        ann.get_by_role("radio", name="static").check()
+        ann.get_by_label("Name").fill("my page")
+        ann.get_by_role("button", name="Make sandbox").click()
+    expect(ann.locator("h1 .state.running")).to_be_visible(timeout=60_000)
+    return ann.url.removeprefix(console.url)
+
+
+def test_one_without_sandboxes_is_told_what_to_do_first(page: Page, console: ServerProcess) -> None:
+    log_in(page, console, BOB)
+    page.get_by_role("link", name="Sandboxes").first.click()
+    page.get_by_role("link", name="Make one from a template.").click()
+    expect(page.get_by_role("heading", name="New sandbox")).to_be_visible()
+
+
+def test_its_page_opens_and_its_log_is_shown_live(ann: Page, box: str) -> None:
+    with ann.expect_popup() as opened:
+        ann.get_by_role("button", name="Open its page").click()
+    expect(opened.value.locator("h1")).to_be_visible()
+    assert ".localhost:" in opened.value.url
+    expect(ann.locator("[data-log]")).to_contain_text("GET /")
+
+
+def test_commands_are_typed_in_a_terminal(ann: Page, box: str) -> None:
+    ann.get_by_role("link", name="Terminal").click()
+    expect(ann.get_by_text("Connected.")).to_be_visible()
+    ann.locator("[data-terminal]").click()
+    ann.keyboard.type("echo $((40 + 2))s; touch from-terminal\n")
+    expect(ann.locator(".xterm-rows")).to_contain_text("42s")
+
+
+def test_files_are_uploaded_edited_and_removed(ann: Page, box: str, tmp_path: Path) -> None:
+    (tmp_path / "<b>notes.txt").write_text("first")
+    ann.get_by_role("link", name="Files").click()
+    ann.locator("[data-upload]").set_input_files(tmp_path / "<b>notes.txt")
+    ann.get_by_role("button", name="<b>notes.txt", exact=True).click()
+    expect(ann.get_by_label("Text")).to_have_value("first")
+    ann.get_by_label("Text").fill("second")
+    ann.get_by_role("button", name="Save").click()
+    expect(ann.get_by_text("Saved /workspace/")).to_be_visible()
+    ann.on("dialog", lambda dialog: dialog.accept())
+    ann.get_by_role("button", name="Remove <b>notes.txt").click()
+    expect(ann.get_by_role("button", name="<b>notes.txt", exact=True)).to_have_count(0)
+
+
+def test_a_secret_is_set_and_not_shown(ann: Page, box: str) -> None:
+    ann.get_by_label("Name", exact=True).fill("API_TOKEN")
+    ann.get_by_label("Value").fill("hunter2")
+    ann.get_by_label("Secret: never shown again").check()
+    ann.get_by_role("button", name="Set", exact=True).click()
+    expect(ann.get_by_role("cell", name="API_TOKEN", exact=True)).to_be_visible()
+    assert "hunter2" not in ann.content()
+
+
+def test_it_is_stopped_and_recycled(ann: Page, console: ServerProcess, box: str) -> None:
+    ann.get_by_role("button", name="Stop").click()
+    expect(ann.locator("h1 .state.stopped")).to_be_visible(timeout=60_000)
+    ann.get_by_role("button", name="Recycle").click()
+    ann.get_by_role("button", name="Go on").click()
+    expect(ann.locator("h1 .state.recycled")).to_be_visible(timeout=60_000)
+    expect(ann.get_by_text("sandbox.recycled")).to_be_visible()

@@ -1,0 +1,135 @@
+"""Pictures of every screen of the console, with live data: `make screenshots`."""
+
+import asyncio
+import math
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Literal
+
+import httpx
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from sandyard.broker.history_model import PoolSample, minute_of
+from sandyard.broker.model import Status
+from sandyard.broker.stores.sql_history import SqlHistoryStore
+from sandyard.kit.sql import SqliteDatabase
+from tests.e2e.console.conftest import ARGUMENTS, log_in
+from tests.e2e.console.people import ADMIN, open_accounts
+from tests.e2e.console.test_other_screens import BOOT_ID, HARDWARE_ID
+from tests.servers import ServerProcess, sandyard_serve
+
+SCREENS = {
+    "overview": "/console",
+    "labs": "/console/labs",
+    "waiting": "/console/labs/waiting",
+    "reservations": "/console/labs/reservations",
+    "jobs": "/console/labs/jobs",
+    "sandboxes": "/console/sandboxes",
+    "gallery": "/console/sandboxes/new",
+    "projects": "/console/projects",
+    "devices": "/console/devices",
+    "device": f"/console/devices/{HARDWARE_ID}?range=1h",
+    "account": "/console/account",
+    "admin": "/console/admin",
+    "events": "/console/admin/events",
+}
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as data,
+        sandyard_serve(Path(data) / "data") as server,
+    ):
+        asyncio.run(remember_a_day(server))
+        open_accounts(server)
+        lease(server)
+        send_readings(server)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=ARGUMENTS
+            )
+            take(browser, server, folder, "", 1280, "light")
+            take(browser, server, folder, "-narrow-dark", 375, "dark")
+
+
+async def remember_a_day(server: ServerProcess) -> None:
+    """Samples as a class in the morning and one after noon would have left them."""
+    database = SqliteDatabase(server.data_dir / "broker.db", schema="broker")
+    history, now = SqlHistoryStore(database), minute_of(time.time())
+    try:
+        for minute in range(24 * 60, 0, -5):
+            used = round(12 * math.exp(-(((minute - 380) / 90) ** 2)))
+            used += round(9 * math.exp(-(((minute - 120) / 60) ** 2)))
+            counts = {Status.AVAILABLE: 25 - used, Status.ALLOCATED: used}
+            sample = PoolSample(now - minute * 60, counts, max(0, used - 11), used // 4)
+            await history.record(sample, kept_from=0)
+    finally:
+        await database.close()
+
+
+def lease(server: ServerProcess) -> None:
+    missing = server.track | {"X-Track-ID": "kafka-7", "X-Sandbox-Name-Prefix": "kafka-"}
+    httpx.post(f"{server.url}/v1/queue", headers=missing).raise_for_status()
+    for number in range(9):
+        headers = server.track | {"X-Track-ID": f"intro-to-sql-{number}"}
+        httpx.post(f"{server.url}/v1/allocate", headers=headers).raise_for_status()
+
+
+def send_readings(server: ServerProcess) -> None:
+    with httpx.Client(base_url=f"{server.url}/telemetry/v1") as client:
+        made = client.post("/api-keys", json={}, headers=server.operator).json()
+        client.headers["X-API-Key"] = made["api_key"]
+        about = {"hardware_id": HARDWARE_ID, "boot_id": BOOT_ID, "firmware_version": "1.4.2"}
+        client.post("/register", json=about | {"friendly_name": "Greenhouse north"})
+        now_ms = int(time.time() * 1000)
+        readings = [
+            about
+            | {
+                "batch_id": f"b-{minute}",
+                "timestamp_ms": now_ms - minute * 60_000,
+                "sensors": {"temperature": 20 + minute % 17 / 4, "humidity": 55 - minute % 23},
+                "sensor_status": {"temperature": "ok", "humidity": "ok"},
+            }
+            for minute in range(60)
+            if minute not in range(20, 27)
+        ]
+        client.post("/data", json={"readings": readings}).raise_for_status()
+
+
+def take(
+    browser: Browser,
+    server: ServerProcess,
+    folder: Path,
+    suffix: str,
+    width: int,
+    theme: Literal["light", "dark"],
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
+    page = context.new_page()
+    page.goto(f"{server.url}/console/login")
+    page.screenshot(path=folder / f"login{suffix}.png")
+    log_in(page, server, ADMIN)
+    page.get_by_role("heading", name="Overview").wait_for()
+    sandbox = start_one(page, server)
+    for name, path in {**SCREENS, "sandbox": sandbox, "terminal": f"{sandbox}/terminal"}.items():
+        page.goto(server.url + path)
+        page.locator("main h1").wait_for()
+        page.wait_for_timeout(1500)
+        page.screenshot(path=folder / f"{name}{suffix}.png", full_page=True)
+    context.close()
+
+
+def start_one(page: Page, server: ServerProcess) -> str:
+    page.goto(f"{server.url}/console/sandboxes/new")
+    page.get_by_label("Name").fill(f"page {time.time():.0f}")
+    page.get_by_role("button", name="Make sandbox").click()
+    page.locator("h1 .state.running").wait_for(timeout=60_000)
+    return page.url.removeprefix(server.url)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

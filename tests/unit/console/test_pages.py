@@ -1,0 +1,30 @@
+"""How pages show times, sizes and money."""
+
+from sandyard.console.pages import money, size, when
+
+
+def test_times_are_for_the_page_to_show_in_its_viewers_zone() -> None:
+    shown = '<time datetime="2026-11-17T03:00:00+00:00">2026-11-17 03:00 UTC</time>'
+    assert when("2026-11-17T04:00:00+01:00") == shown
+    assert when(1794884400) == shown
+    assert when(None) == when(0) == "&ndash;"
+
+
+def test_a_time_can_carry_no_markup() -> None:
+    assert "<b>" not in when("2026-11-17T04:00:00+01:00<b>"[:25])
+
+
+def test_sizes_have_the_largest_fitting_unit() -> None:
+    assert [size(each) for each in (0, 999, 1000, 1_500_000, 2 * 10**12)] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "1.5 MB",
+        "2.0 TB",
+    ]
+    assert size(None) == "\N{EN DASH}"
+
+
+def test_money_has_four_places() -> None:
+    assert money("1234.56789") == "1,234.5679"
+    assert money(None) == "\N{EN DASH}"

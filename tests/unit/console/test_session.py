@@ -1,0 +1,60 @@
+"""The session's cookie: only what we wrote is read."""
+
+import pytest
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from sandyard.console.session import (
+    COOKIE,
+    FLOW_COOKIE,
+    LoginFlow,
+    Session,
+    SessionCookies,
+)
+
+
+def request_with(cookie: str) -> HTTPConnection:
+    return HTTPConnection({"type": "http", "headers": [(b"cookie", f"{COOKIE}={cookie}".encode())]})
+
+
+def written(cookies: SessionCookies, session: Session) -> str:
+    response = Response()
+    cookies.write(response, session)
+    return response.headers["set-cookie"].partition(";")[0].partition("=")[2]
+
+
+def test_what_was_written_is_read_by_every_replica() -> None:
+    session = Session(login="a.b.c")
+    cookie = written(SessionCookies(["secret"]), session)
+    assert "a.b.c" not in cookie
+    assert SessionCookies(["secret"]).read(request_with(cookie)) == session
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "gAAAAA", "\xff"])
+def test_anything_else_is_no_session(cookie: str) -> None:
+    assert SessionCookies(["secret"]).read(request_with(cookie)) is None
+
+
+def test_another_secret_ends_all_sessions() -> None:
+    cookie = written(SessionCookies(["secret"]), Session(operator="t"))
+    assert SessionCookies(["other"]).read(request_with(cookie)) is None
+
+
+def test_neither_cookie_can_be_passed_off_as_the_other() -> None:
+    cookies = SessionCookies(["secret"])
+    flow = LoginFlow("state", "nonce", "verifier", "/console")
+    response = Response()
+    cookies.write_flow(response, flow)
+    sent = response.headers["set-cookie"].partition(";")[0].partition("=")[2]
+    assert "verifier" not in sent
+
+    def named(name: str, value: str) -> HTTPConnection:
+        return HTTPConnection(
+            {"type": "http", "headers": [(b"cookie", f"{name}={value}".encode())]}
+        )
+
+    assert cookies.read_flow(named(FLOW_COOKIE, sent)) == flow
+    assert cookies.read(named(COOKIE, sent)) is None
+    session = written(cookies, Session(login="a.b.c"))
+    assert cookies.read_flow(named(FLOW_COOKIE, session)) is None
+    assert cookies.read_flow(request_with(sent)) is None
