@@ -1,0 +1,60 @@
+"""What a game day is: a fault, the promises that are watched, and the alerts that must fire."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Engine(StrEnum):
+    SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+    DYNAMODB = "dynamodb"
+
+
+class Fault(StrEnum):
+    PROVIDER_OUTAGE = "provider outage"
+    POOL_EXHAUSTION = "pool exhaustion"
+    DELETIONS_TIME_OUT = "deletions time out"
+    SERVER_KILLED = "server killed"
+    ENGINE_AWAY = "engine away"
+    THROTTLED = "throttled"
+    DISK_FULL = "disk full"
+
+
+class Promise(StrEnum):
+    ONE_OWNER = "no sandbox has two tracks, no track has two sandboxes"
+    EMPTY_MEANS_EMPTY = "409 is answered only when none was free"
+    DURABLE = "what was answered is still so at the end"
+    SAME_ANSWER = "a repeat gives the body of the first answer"
+    NO_LEAK = "every lease ends in a deletion, here and at the provider"
+    OUTAGE_IS_TOLD = "an outage is 503 or no answer, never another error"
+    CONSISTENT = "`sandyard verify` finds nothing wrong"
+
+
+EVERY_ENGINE = tuple(Engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    summary: str
+    fault: Fault
+    alerts: tuple[str, ...]
+    engines: tuple[Engine, ...] = EVERY_ENGINE
+    promises: tuple[Promise, ...] = tuple(Promise)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    pool: int | None = None
+    """Sandboxes at the start; None: as many as the load can ask for."""
+    marks: bool = True
+    """Whether tracks give their sandboxes back while the load runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Tracks that come at a steady rate, whatever the answers are."""
+
+    seconds: int
+    tracks_per_second: int = 20
+
+    def pool_for(self, scenario: Scenario, most_seconds: int) -> int:
+        return scenario.pool or self.tracks_per_second * most_seconds + 50
