@@ -1,0 +1,107 @@
+"""A connection to a server that runs flows, and calls of the API that have no face of their own."""
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sandyard_client.calls import Calls
+from sandyard_client.connection import Connection
+from sandyard_client.retrying import RetryPolicy
+from sandyard_client.steps import Flow
+from sandyard_client.transport import AsyncTransport, SyncTransport
+from sandyard_client.wire import Request
+
+T = TypeVar("T")
+
+
+class StoppedError(Exception):
+    """The flow was told to stop while it waited."""
+
+
+class Client:
+    """Keeps connections open; threads may share it. Close it, or use it in a `with` block."""
+
+    def __init__(
+        self, connection: Connection | None = None, *, retries: RetryPolicy | None = None
+    ) -> None:
+        self.connection = connection or Connection.load()
+        self.calls = Calls(retries or RetryPolicy())
+        self._transport = SyncTransport(self.connection)
+
+    def call(self, request: Request) -> Any:
+        """The JSON of its answer; ApiError as the server refuses."""
+        return self.run(self.calls.json(request))
+
+    def items(self, request: Request, key: str, *, limit: int | None = None) -> Iterator[Any]:
+        """What a listing has under `key`, page by page."""
+        return self.iterate(self.calls.pages(request, key, limit=limit))
+
+    def run(self, flow: Flow[T]) -> T:
+        return self._transport.run(flow)
+
+    def iterate(self, flow: Flow[None]) -> Iterator[Any]:
+        return self._transport.iterate(flow)
+
+    def run_until(self, flow: Flow[None], stopping: threading.Event) -> None:
+        """Run it, but no longer than until its next wait once `stopping` is set."""
+
+        def sleep(seconds: float) -> None:
+            if stopping.wait(seconds):
+                raise StoppedError
+
+        try:
+            self._transport.with_sleep(sleep).run(flow)
+        except StoppedError:
+            return
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """The same for asyncio."""
+
+    def __init__(
+        self, connection: Connection | None = None, *, retries: RetryPolicy | None = None
+    ) -> None:
+        self.connection = connection or Connection.load()
+        self.calls = Calls(retries or RetryPolicy())
+        self._transport = AsyncTransport(self.connection)
+
+    async def call(self, request: Request) -> Any:
+        return await self.run(self.calls.json(request))
+
+    def items(self, request: Request, key: str, *, limit: int | None = None) -> AsyncIterator[Any]:
+        return self.iterate(self.calls.pages(request, key, limit=limit))
+
+    async def run(self, flow: Flow[T]) -> T:
+        return await self._transport.run(flow)
+
+    def iterate(self, flow: Flow[None]) -> AsyncIterator[Any]:
+        return self._transport.iterate(flow)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,155 @@
+"""A device that sends readings: `Device(…).send([{"sensors": {"temp_c": 21.5}}])`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from sandyard_client import device_flows as flows
+from sandyard_client.calls import Calls
+from sandyard_client.client import AsyncClient, Client
+from sandyard_client.device_flows import Delivery, DeviceIdentity
+from sandyard_client.models import RegisteredAnswer
+from sandyard_client.reading_buffer import Reading, ReadingBuffer, Rejection
+
+_PATIENCE_SEC = 10.0
+"""For one request of a device: its readings are safe in the buffer."""
+
+
+class _Buffered:
+    """What both faces share: who the device is, and its buffer."""
+
+    def __init__(
+        self,
+        hardware_id: str,
+        *,
+        firmware_version: str,
+        buffer: Path | str,
+        boot_id: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        friendly_name: str | None = None,
+    ) -> None:
+        boot = boot_id or str(uuid4())
+        self.identity = DeviceIdentity(
+            hardware_id, boot, firmware_version, capabilities, friendly_name
+        )
+        self._buffer = ReadingBuffer(Path(buffer))
+
+    @property
+    def waiting(self) -> int:
+        """How many readings are in the buffer."""
+        return len(self._buffer)
+
+    def rejections(self) -> list[Rejection]:
+        """What the server refused for good, kept until it is forgotten."""
+        return self._buffer.rejections()
+
+    def forget_rejections(self) -> None:
+        self._buffer.forget_rejections()
+
+    @staticmethod
+    def _brief(calls: Calls) -> Calls:
+        return calls.within(min(_PATIENCE_SEC, calls.policy.within_sec))
+
+
+class Device(_Buffered):
+    """The buffer is a file of the device's own; what waits in it survives a restart. Close it, or
+    use it in a `with` block."""
+
+    def __init__(
+        self,
+        hardware_id: str,
+        *,
+        firmware_version: str,
+        buffer: Path | str,
+        client: Client | None = None,
+        boot_id: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        friendly_name: str | None = None,
+    ) -> None:
+        super().__init__(
+            hardware_id,
+            firmware_version=firmware_version,
+            buffer=buffer,
+            boot_id=boot_id,
+            capabilities=capabilities,
+            friendly_name=friendly_name,
+        )
+        self._owns_client = client is None
+        self._client = client or Client()
+
+    def register(self) -> RegisteredAnswer:
+        return self._client.run(flows.register(self._client.calls, self.identity))
+
+    def send(self, readings: Sequence[Reading] = ()) -> Delivery:
+        """Write the readings to the buffer and send what waits there. A reading has `sensors`, and
+        may have `timestamp_ms` (else now), `sensor_status` and `batch_id`. ValueError for one that
+        could never be sent; BufferFullError if the disk is full and the server away."""
+        calls = self._brief(self._client.calls)
+        return self._client.run(flows.deliver(calls, self.identity, self._buffer, readings))
+
+    def close(self) -> None:
+        self._buffer.close()
+        if self._owns_client:
+            self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncDevice(_Buffered):
+    """The same for asyncio."""
+
+    def __init__(
+        self,
+        hardware_id: str,
+        *,
+        firmware_version: str,
+        buffer: Path | str,
+        client: AsyncClient | None = None,
+        boot_id: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        friendly_name: str | None = None,
+    ) -> None:
+        super().__init__(
+            hardware_id,
+            firmware_version=firmware_version,
+            buffer=buffer,
+            boot_id=boot_id,
+            capabilities=capabilities,
+            friendly_name=friendly_name,
+        )
+        self._owns_client = client is None
+        self._client = client or AsyncClient()
+
+    async def register(self) -> RegisteredAnswer:
+        return await self._client.run(flows.register(self._client.calls, self.identity))
+
+    async def send(self, readings: Sequence[Reading] = ()) -> Delivery:
+        calls = self._brief(self._client.calls)
+        return await self._client.run(flows.deliver(calls, self.identity, self._buffer, readings))
+
+    async def close(self) -> None:
+        self._buffer.close()
+        if self._owns_client:
+            await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,341 @@
+"""The API's answers by its OpenAPI document, as `generate_models.py` writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+Effect = Literal["full", "partial", "removed", "none"]
+
+Encoding = Literal["text", "base64"]
+
+RejectionCode = Literal[
+    "INVALID_READING",
+    "INVALID_BATCH_ID",
+    "INVALID_HARDWARE_ID",
+    "INVALID_TIMESTAMP",
+    "INVALID_BOOT_ID",
+    "INVALID_FIRMWARE_VERSION",
+    "INVALID_SENSORS",
+    "INVALID_SENSOR_STATUS",
+    "TOO_OLD",
+    "DEVICE_NOT_REGISTERED",
+    "BATCH_ID_CONFLICT",
+]
+
+ServiceType = Literal["sandbox_runtime", "storage"]
+
+StaleReason = Literal["missing", "quarantined"]
+
+Visibility = Literal["official", "public", "private"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessTokenAnswer:
+    token: str
+    """Send it as `X-Access-Token` to the sandbox's host"""
+    url: str | None
+    """A link that opens it in a browser; null without `view`"""
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAnswer:
+    command_id: str
+    arguments: list[str]
+    folder: str
+    tag: str | None
+    is_terminal: bool
+    is_running: bool
+    exit_code: int | None
+    """128 and the signal's number if one ended it"""
+    started_at: datetime
+    ended_at: datetime | None
+    result: ResultAnswer | None
+    """Of a command that was waited for"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAnswer:
+    hardware_id: str
+    confirmation_id: str
+    friendly_name: str | None
+    firmware_version: str
+    capabilities: dict[str, Any]
+    first_registered_at: str
+    last_seen_at: str
+    last_boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAnswer:
+    event_id: str
+    """Sorts by time"""
+    part: str
+    kind: str
+    subject: str
+    sequence: int | None
+    """Counts the subject's changes; null if none changed"""
+    actor: str
+    """Such as track:demo, account:…, key:…, operator, job:expiry"""
+    at: datetime
+    reason: str | None
+    effect: Effect
+    """full: data is the whole state; partial: what changed; removed: the subject is gone; none:
+    nothing changed"""
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileAnswer:
+    path: str
+    name: str
+    kind: Literal["file", "folder", "link", "other"]
+    size_bytes: int
+    mode: str
+    """Permissions, in octal"""
+    modified_at: datetime
+    target: str | None
+    """Of a link: what it says"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeAnswer:
+    """Every reading of the request is in one of the three; a rejection is final."""
+
+    acknowledged_batch_ids: list[str]
+    """Stored now, durably"""
+    duplicate_batch_ids: list[str]
+    """Were stored before, with this content"""
+    rejected: list[RejectionAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseAnswer:
+    sandbox_id: str
+    name: str
+    external_id: str
+    allocated_at: int
+    """Unix seconds"""
+    expires_at: int
+    """Unix seconds; the lease is live before this instant"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkAnswer:
+    sandbox_id: str
+    status: Literal["pending_deletion", "deletion_failed", "deleted", "held"]
+    deletion_requested_at: int | None
+    """Unix seconds of the first request; null if it is held"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSandboxAnswer:
+    """Every attribute of a row."""
+
+    sandbox_id: str
+    name: str
+    external_id: str
+    status: Literal[
+        "available",
+        "reserved",
+        "allocated",
+        "pending_deletion",
+        "stale",
+        "held",
+        "deletion_failed",
+    ]
+    stale_reason: StaleReason | None
+    lab_duration_hours: float
+    allocated_to_track: str | None
+    idempotency_key: str | None
+    track_name: str | None
+    allocated_at: int
+    expires_at: int | None
+    deletion_requested_at: int | None
+    deletion_retry_count: int
+    next_attempt_at: int | None
+    reserved_for: str | None
+    """Who a reserved one is kept for: a ticket or a reservation"""
+    reservation_id: str | None
+    """The reservation that it is or was kept for"""
+    status_reason: str | None
+    """Why it is quarantined or held"""
+    held_until: int | None
+    replaced_by: str | None
+    """The sandbox that its track got instead"""
+    last_synced: int | None
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStatsAnswer:
+    available: int
+    reserved: int
+    """Free, and kept for a reservation or for somebody who waits"""
+    allocated: int
+    pending_deletion: int
+    stale: int
+    held: int
+    deletion_failed: int
+    total: int
+    counted_at: int
+    """Unix seconds; on DynamoDB up to 15 seconds ago, else the time of the answer"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingAnswer:
+    hardware_id: str
+    timestamp_ms: int
+    batch_id: str
+    boot_id: str
+    firmware_version: str
+    friendly_name: str | None
+    """The device's name when the reading came in"""
+    sensors: dict[str, float]
+    sensor_status: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredAnswer:
+    status: Literal["registered"] = "registered"
+    confirmation_id: str
+    """The same at every registration of this device"""
+    hardware_id: str
+    registered_at: str
+    """RFC 3339, of the first registration"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectionAnswer:
+    index: int
+    """Its index in the request, from 0"""
+    batch_id: str | None
+    """Null if it had no valid one"""
+    code: RejectionCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultAnswer:
+    stdout: str
+    """The last MiB; of a terminal, all that it showed"""
+    stderr: str
+    """The last MiB"""
+    stdout_truncated: bool
+    stderr_truncated: bool
+    timed_out: bool
+    encoding: Encoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxAnswer:
+    sandbox_id: str
+    name: str
+    description: str | None
+    template_id: str
+    project_id: str | None
+    cpu_spec: float
+    memory_spec: float
+    max_running_seconds: int
+    is_public: bool
+    """Whether anybody may open its ports, without a token"""
+    wake_on_request: bool
+    """Whether a request to one of its ports starts it"""
+    metadata: dict[str, str]
+    """What was noted with it"""
+    recycle_on_timeout: bool
+    network: Literal["none", "packages", "internet"]
+    """What it reaches: `none`; `packages`, the hosts of packages and repositories; `internet`, all
+    public hosts. Always through a proxy"""
+    environment: str | None
+    """Its root file system, if not the machine's own"""
+    idle_stop_minutes: int | None
+    """After how long without a request, command or terminal it is stopped"""
+    status: Literal[
+        "created",
+        "starting",
+        "running",
+        "stopped",
+        "timeout",
+        "recycled",
+    ]
+    status_reason: str | None
+    """Why it is not running, in words"""
+    preview_url: str | None
+    """Where its program is seen while it runs, by those who may"""
+    cost: str
+    """Of all its runs; of the present one up to now"""
+    snapshot_bytes: int | None
+    snapshot_expires_at: datetime | None
+    """When its kept files are removed"""
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    stopped_at: datetime | None
+    timeout_at: datetime | None
+    """When it is ended at the latest"""
+    recycled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateAnswer:
+    template_id: str
+    name: str
+    description: str | None
+    category: str
+    language: str
+    min_cpu_required: float
+    min_memory_required: float
+    is_official: bool
+    is_public: bool
+    visibility: Visibility
+    is_own: bool
+    """Whether it is yours"""
+    repository_url: str
+    repository_ref: str | None
+    repository_folder: str | None
+    repository_secret: str | None
+    """The name of a secret, not its value"""
+    network: Literal["none", "packages", "internet"] | None
+    environment: str | None
+    tags: list[str] | None
+    warm_machines: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketAnswer:
+    ticket_id: str
+    position: int
+    """1 is the next; 0: a sandbox is reserved for it, ask again"""
+    estimated_wait_sec: int | None
+    """By how fast others were served lately; null if nobody was"""
+    ask_within_sec: float
+    """Ask again within this time to keep the position"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageAnswer:
+    usage_id: str
+    sandbox_id: str
+    project_id: str | None
+    service_type: ServiceType
+    start_time: datetime
+    end_time: datetime | None
+    """Null while it goes on"""
+    seconds: int
+    """Up to now, if it goes on"""
+    hourly_rate: str
+    """Fixed at the start"""
+    cost: str
+    """Seconds by the rate, rounded half to even to 6 places"""
+    cpu_hours: str
+    """vCPU by hours, rounded likewise"""
+    memory_hours: str
+    """GB of memory by hours, rounded likewise"""
+    storage_hours: str
+    """GB of kept files by hours, rounded likewise"""

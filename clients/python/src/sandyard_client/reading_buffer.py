@@ -1,0 +1,117 @@
+"""Readings that wait on disk until the server has them: a SQLite file, durable at each return."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Reading = Mapping[str, Any]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS waiting (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, batch_id TEXT NOT NULL UNIQUE, reading TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS rejected (
+    batch_id TEXT PRIMARY KEY, code TEXT NOT NULL, message TEXT NOT NULL, reading TEXT NOT NULL);
+"""
+
+
+class DiskFullError(Exception):
+    """The buffer can't be written; nothing of it has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A reading that the server will never take, and why."""
+
+    batch_id: str
+    code: str
+    message: str
+    reading: Reading
+
+
+class ReadingBuffer:
+    """Threads and processes may share a file: whatever two of them send twice is stored once.
+    DiskFullError from any write that finds no room."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._settled: set[str] = set()
+        """What the server has, and could not be removed here."""
+        try:
+            self._database = sqlite3.connect(path, check_same_thread=False, timeout=30)
+            with self._translated():
+                # The journal stays allocated, so that a full disk seldom keeps one from removing.
+                self._database.execute("PRAGMA journal_mode=PERSIST")
+                self._database.execute("PRAGMA synchronous=FULL")
+                self._database.executescript(_SCHEMA)
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{path}: {error}") from error
+
+    def add(self, readings: Sequence[Reading]) -> None:
+        """All of them or none; one that waits already is not added again."""
+        rows = [(each["batch_id"], json.dumps(each)) for each in readings]
+        statement = "INSERT OR IGNORE INTO waiting (batch_id, reading) VALUES (?, ?)"
+        with self._lock, self._translated():
+            self._database.executemany(statement, rows)
+
+    def oldest(self, count: int) -> list[Reading]:
+        """The next to send, in the order in which they were added."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT batch_id, reading FROM waiting ORDER BY number LIMIT ?",
+                (count + len(self._settled),),
+            ).fetchall()
+        waiting = [json.loads(text) for batch_id, text in rows if batch_id not in self._settled]
+        return waiting[:count]
+
+    def settle(self, batch_ids: Sequence[str], rejected: Sequence[Rejection]) -> None:
+        """Remove what the server has; keep what it refused apart. Where the disk is full they stay,
+        and are only not sent again by this object."""
+        gone = [*batch_ids, *(each.batch_id for each in rejected)]
+        rows = [
+            (each.batch_id, each.code, each.message, json.dumps(each.reading)) for each in rejected
+        ]
+        try:
+            with self._lock, self._translated():
+                self._database.executemany(
+                    "INSERT OR REPLACE INTO rejected VALUES (?, ?, ?, ?)", rows
+                )
+                self._database.executemany(
+                    "DELETE FROM waiting WHERE batch_id = ?", [(each,) for each in gone]
+                )
+            self._settled.difference_update(gone)
+        except DiskFullError:
+            self._settled.update(gone)
+
+    def rejections(self) -> list[Rejection]:
+        with self._lock:
+            rows = self._database.execute("SELECT * FROM rejected ORDER BY batch_id").fetchall()
+        return [Rejection(row[0], row[1], row[2], json.loads(row[3])) for row in rows]
+
+    def forget_rejections(self) -> None:
+        with self._lock, self._translated():
+            self._database.execute("DELETE FROM rejected")
+
+    def __len__(self) -> int:
+        with self._lock:
+            [count] = self._database.execute("SELECT count(*) FROM waiting").fetchone()
+        return int(count) - len(self._settled)
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """One transaction."""
+        try:
+            with self._database:
+                yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise
+            raise DiskFullError(str(error)) from error

@@ -1,0 +1,264 @@
+"""Sandboxes of an account and what runs in them, as flows."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandyard_client.calls import Calls, chunks, consumed, emitted, without_none
+from sandyard_client.decoding import decode
+from sandyard_client.errors import (
+    ConflictError,
+    ConnectionFailedError,
+    NotFoundError,
+    SandyardClientError,
+    UncertainOutcomeError,
+)
+from sandyard_client.models import AccessTokenAnswer, CommandAnswer, SandboxAnswer
+from sandyard_client.server_events import ServerEvents
+from sandyard_client.steps import Emit, Flow, Sleep, Stream
+from sandyard_client.wire import Credential, Request
+
+ATTEMPT = "sandyard-client-attempt"
+"""The name in a sandbox's metadata by which the call that made it knows it again."""
+_START_SEC = 600.0
+_LOOKS = 3
+_LOOK_AGAIN_SEC = 0.5
+_SILENCE_SEC = 60.0
+_KILL_SEC = 5.0
+
+
+class OverTimeError(Exception):
+    """The command's time is over; what it wrote was told up to `offset`."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended; 128 and a signal's number if one ended it."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """A piece of what a command wrote."""
+
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWish:
+    command: str | Sequence[str]
+    env: Mapping[str, str] | None = None
+    folder: str | None = None
+    user: str | None = None
+    has_input: bool = False
+
+    def body(self, tag: str) -> dict[str, Any]:
+        line = self.command if isinstance(self.command, str) else list(self.command)
+        wished = {"env": self.env, "folder": self.folder, "user": self.user}
+        told = {"command": line, "background": True, "tag": tag, "has_input": self.has_input}
+        return {**told, **without_none(wished)}
+
+
+def about(
+    method: str, path: str, *, repeatable: bool = True, json: Any = None, **more: Any
+) -> Request:
+    """A call with the account's credential."""
+    path = f"/api/v1{path}"
+    return Request(method, path, Credential.ACCOUNT, is_repeatable=repeatable, json=json, **more)
+
+
+def template_id(calls: Calls, template: str) -> Flow[str]:
+    """Of a template by its id or its name; official ones go before others of the name."""
+    if template.startswith("tpl-"):
+        return template
+    listing = about("GET", "/templates", query={"q": template, "limit": 100})
+    found = yield from emitted(calls.pages(listing, "templates"))
+    named = [each for each in found if each["name"] == template]
+    if not named:
+        raise NotFoundError(404, "TEMPLATE_UNKNOWN", f"There is no template {template}.")
+    named.sort(key=lambda each: not each["is_official"])
+    return str(named[0]["template_id"])
+
+
+def create(calls: Calls, template: str, body: Mapping[str, Any]) -> Flow[SandboxAnswer]:
+    """One sandbox, however many answers are lost: its name is the account's own, and its metadata
+    tells whose call made it."""
+    attempt = uuid.uuid4().hex
+    metadata = {**(body.get("metadata") or {}), ATTEMPT: attempt}
+    chosen = yield from template_id(calls, template)
+    whole = {**without_none(body), "template_id": chosen, "metadata": metadata}
+    try:
+        answer = yield from calls.json(about("POST", "/sandboxes", json=whole))
+    except ConflictError as error:
+        if error.code != "SANDBOX_NAME_TAKEN":
+            raise
+        listing = about("GET", "/sandboxes", query={"q": body["name"], "limit": 100})
+        found = yield from emitted(calls.pages(listing, "sandboxes"))
+        own = [each for each in found if each["metadata"].get(ATTEMPT) == attempt]
+        if not own:
+            raise
+        answer = own[0]
+    return decode(SandboxAnswer, answer)
+
+
+def create_started(calls: Calls, template: str, body: Mapping[str, Any]) -> Flow[SandboxAnswer]:
+    """A sandbox that runs, or none."""
+    sandbox = yield from create(calls, template, body)
+    try:
+        return (yield from start(calls, sandbox.sandbox_id))
+    except BaseException as error:
+        try:
+            yield from recycle(calls, sandbox.sandbox_id)
+        except SandyardClientError as failure:
+            error.add_note(f"{sandbox.sandbox_id} is left behind: {failure}")
+        raise
+
+
+def get(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
+    return decode(SandboxAnswer, (yield from calls.json(about("GET", f"/sandboxes/{sandbox_id}"))))
+
+
+def start(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
+    """However many ask, one program starts; so it may be asked for again."""
+    path = f"/sandboxes/{sandbox_id}/start"
+    request = about("POST", path, timeout_sec=_START_SEC)
+    return decode(SandboxAnswer, (yield from calls.within(_START_SEC).json(request)))
+
+
+def stop(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
+    request = about("POST", f"/sandboxes/{sandbox_id}/stop", timeout_sec=_START_SEC)
+    return decode(SandboxAnswer, (yield from calls.json(request)))
+
+
+def recycle(calls: Calls, sandbox_id: str) -> Flow[None]:
+    """Give it up for good; one that is gone already is as good."""
+    request = about("DELETE", f"/sandboxes/{sandbox_id}", timeout_sec=_START_SEC)
+    try:
+        yield from calls.call(request)
+    except NotFoundError:
+        return
+    except ConflictError as error:
+        if error.code != "SANDBOX_RECYCLED":
+            raise
+
+
+def link(
+    calls: Calls, sandbox_id: str, *, port: int | None, minutes: int
+) -> Flow[AccessTokenAnswer]:
+    body = without_none({"port": port, "minutes": minutes})
+    request = about("POST", f"/sandboxes/{sandbox_id}/tokens", json=body)
+    return decode(AccessTokenAnswer, (yield from calls.json(request)))
+
+
+def start_command(calls: Calls, sandbox_id: str, wish: CommandWish) -> Flow[str]:
+    """Its id. It is started at most once: where the answer is lost, it is looked for by its tag,
+    and UncertainOutcomeError if it is not there."""
+    tag = f"client-{uuid.uuid4().hex}"
+    path = f"/sandboxes/{sandbox_id}/commands"
+    request = about("POST", path, repeatable=False, json=wish.body(tag))
+    try:
+        answer = yield from calls.json(request)
+        return str(answer["command_id"])
+    except UncertainOutcomeError:
+        for _ in range(_LOOKS):
+            listed = yield from calls.json(about("GET", path))
+            for each in listed["commands"]:
+                if each["tag"] == tag:
+                    return str(each["command_id"])
+            yield Sleep(_LOOK_AGAIN_SEC)
+        raise
+
+
+def follow(
+    calls: Calls, sandbox_id: str, command_id: str, *, until: float | None = None, offset: int = 0
+) -> Flow[int]:
+    """Emits what the command writes until it ends, and gives its exit code. After a lost
+    connection it goes on where it was, so nothing is missing or doubled. OverTimeError with the
+    offset when the time is over."""
+    while True:
+        left = _SILENCE_SEC if until is None else until - calls.clock()
+        if left <= 0:
+            raise OverTimeError(offset)
+        stream = yield from calls.open(
+            about(
+                "GET",
+                f"/sandboxes/{sandbox_id}/commands/{command_id}/output",
+                query={"follow": True, "offset": offset},
+                timeout_sec=min(_SILENCE_SEC, left),
+            )
+        )
+        events = ServerEvents()
+        while (piece := (yield from _next_piece(stream))) is not None:
+            for event in events.feed(piece):
+                if event.kind == "exit":
+                    return int(event.data["exit_code"])
+                offset = int(event.id)
+                yield Emit(CommandOutput(event.kind, event.data["data"]))
+            if until is not None and calls.clock() >= until:
+                raise OverTimeError(offset)
+        yield Sleep(calls.policy.first_delay_sec)
+
+
+def _next_piece(stream: Stream) -> Flow[bytes | None]:
+    """None also where it broke off: the command is asked for again."""
+    try:
+        return (yield from chunks(stream))
+    except ConnectionFailedError:
+        return None
+
+
+def command_about(
+    sandbox_id: str, command_id: str, method: str = "GET", action: str = "", json: Any = None
+) -> Request:
+    return about(method, f"/sandboxes/{sandbox_id}/commands/{command_id}{action}", json=json)
+
+
+def get_command(calls: Calls, sandbox_id: str, command_id: str) -> Flow[CommandAnswer]:
+    answer = yield from calls.json(command_about(sandbox_id, command_id))
+    return decode(CommandAnswer, answer)
+
+
+def run(
+    calls: Calls,
+    sandbox_id: str,
+    wish: CommandWish,
+    *,
+    timeout_sec: float | None,
+    on_output: Callable[[CommandOutput], object] | None,
+) -> Flow[CommandResult]:
+    """Run a command to its end, or kill it with its group when its time is over."""
+    until = None if timeout_sec is None else calls.until(timeout_sec)
+    command_id = yield from start_command(calls, sandbox_id, wish)
+    pieces: list[CommandOutput] = []
+
+    def take(output: CommandOutput) -> None:
+        pieces.append(output)
+        if on_output is not None:
+            on_output(output)
+
+    try:
+        whole = follow(calls, sandbox_id, command_id, until=until)
+        exit_code, timed_out = (yield from consumed(whole, take)), False
+    except OverTimeError as over:
+        yield from calls.call(command_about(sandbox_id, command_id, "DELETE"))
+        rest = follow(calls, sandbox_id, command_id, offset=over.offset)
+        exit_code, timed_out = (yield from consumed(rest, take)), True
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        yield from calls.within(_KILL_SEC).call(command_about(sandbox_id, command_id, "DELETE"))
+        raise
+    return CommandResult(exit_code, _joined(pieces, "stdout"), _joined(pieces, "stderr"), timed_out)
+
+
+def _joined(pieces: Sequence[CommandOutput], stream: str) -> str:
+    return "".join(piece.text for piece in pieces if piece.stream == stream)

@@ -1,0 +1,315 @@
+"""A sandbox of an account: `Sandbox.create(template="python").run("pytest")`."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+from uuid import uuid4
+
+from sandyard_client import file_flows as files
+from sandyard_client import sandbox_flows as flows
+from sandyard_client.client import AsyncClient, Client
+from sandyard_client.errors import CommandFailedError
+from sandyard_client.log_flows import log_lines
+from sandyard_client.models import AccessTokenAnswer, FileAnswer, SandboxAnswer
+from sandyard_client.sandbox_flows import CommandOutput, CommandResult, CommandWish
+
+OnOutput = Callable[[CommandOutput], object]
+
+
+class SandboxOptions(TypedDict, total=False):
+    """What a new sandbox may be told; left out is the server's default."""
+
+    name: str
+    project_id: str
+    description: str
+    network: str
+    cpu_spec: float
+    memory_spec: float
+    max_running_seconds: int
+    idle_stop_minutes: int
+    metadata: Mapping[str, str]
+    recycle_on_timeout: bool
+
+
+def _body(options: SandboxOptions) -> dict[str, Any]:
+    return {"name": f"sandbox-{uuid4().hex[:12]}", **options}
+
+
+def _checked(result: CommandResult, command: str | Sequence[str], *, check: bool) -> CommandResult:
+    if check and result.exit_code != 0:
+        tail = result.stderr.strip().splitlines()[-1:] or [""]
+        message = f"{command!r} ended with {result.exit_code}. {tail[0]}".strip()
+        raise CommandFailedError(message, result.exit_code)
+    return result
+
+
+class Files:
+    """Files of a running sandbox; paths are absolute or begin at `/workspace`."""
+
+    def __init__(self, client: Client, sandbox_id: str) -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+
+    def read(self, path: str) -> bytes:
+        return self._client.run(files.read(self._client.calls, self._sandbox_id, path))
+
+    def write(self, path: str, data: bytes | str) -> FileAnswer:
+        """Whole or not at all; makes the folders above."""
+        content = data.encode() if isinstance(data, str) else data
+        return self._client.run(files.write(self._client.calls, self._sandbox_id, path, content))
+
+    def list(self, path: str = "/workspace", *, depth: int = 1) -> list[FileAnswer]:
+        flow = files.list_folder(self._client.calls, self._sandbox_id, path, depth)
+        return self._client.run(flow)
+
+    def remove(self, path: str) -> None:
+        """A folder with all that is in it."""
+        self._client.run(files.remove(self._client.calls, self._sandbox_id, path))
+
+    def upload(self, source: Path, path: str, *, progress: files.Progress | None = None) -> None:
+        """A file or a folder of this machine."""
+        flow = files.upload(self._client.calls, self._sandbox_id, source, path, progress)
+        self._client.run(flow)
+
+    def download(self, path: str, target: Path, *, progress: files.Progress | None = None) -> None:
+        """A file or a folder, to this machine."""
+        flow = files.download(self._client.calls, self._sandbox_id, path, target, progress)
+        self._client.run(flow)
+
+
+class Sandbox:
+    """In a `with` block it is given up at its end."""
+
+    def __init__(self, client: Client, told: SandboxAnswer, *, owns_client: bool = False) -> None:
+        self._client = client
+        self._owns_client = owns_client
+        self.told = told
+        """As the server last told it."""
+        self.files = Files(client, told.sandbox_id)
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        template: str,
+        start: bool = True,
+        client: Client | None = None,
+        **options: Unpack[SandboxOptions],
+    ) -> Self:
+        """Of a template by its name or id, and started unless told otherwise. A name that is taken
+        is a ConflictError; what does not start is given up again."""
+        used = client or Client()
+        make = flows.create_started if start else flows.create
+        try:
+            told = used.run(make(used.calls, template, _body(options)))
+        except BaseException:
+            if client is None:
+                used.close()
+            raise
+        return cls(used, told, owns_client=client is None)
+
+    @classmethod
+    def get(cls, sandbox_id: str, *, client: Client | None = None) -> Self:
+        used = client or Client()
+        told = used.run(flows.get(used.calls, sandbox_id))
+        return cls(used, told, owns_client=client is None)
+
+    @property
+    def sandbox_id(self) -> str:
+        return self.told.sandbox_id
+
+    @property
+    def name(self) -> str:
+        return self.told.name
+
+    def refresh(self) -> SandboxAnswer:
+        self.told = self._client.run(flows.get(self._client.calls, self.sandbox_id))
+        return self.told
+
+    def start(self) -> None:
+        self.told = self._client.run(flows.start(self._client.calls, self.sandbox_id))
+
+    def stop(self) -> None:
+        """Its files are kept."""
+        self.told = self._client.run(flows.stop(self._client.calls, self.sandbox_id))
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> CommandResult:
+        """Run a command, or a line for the shell, to its end. It is started at most once, and its
+        output survives lost connections and a restart of the server. CommandFailedError with
+        `check` unless it ends with 0."""
+        wish = CommandWish(command, env, folder)
+        flow = flows.run(
+            self._client.calls, self.sandbox_id, wish, timeout_sec=timeout, on_output=on_output
+        )
+        return _checked(self._client.run(flow), command, check=check)
+
+    def logs(self, *, lines: int = 100, follow: bool = False) -> Iterator[str]:
+        """What its program wrote; with `follow` until the program ends."""
+        flow = log_lines(self._client.calls, self.sandbox_id, lines=lines, follow=follow)
+        return self._client.iterate(flow)
+
+    def link(self, *, port: int | None = None, minutes: int = 60) -> AccessTokenAnswer:
+        """A link and a token that open what listens at the port."""
+        flow = flows.link(self._client.calls, self.sandbox_id, port=port, minutes=minutes)
+        return self._client.run(flow)
+
+    def recycle(self) -> None:
+        """Give it and its files up."""
+        self._client.run(flows.recycle(self._client.calls, self.sandbox_id))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        try:
+            self.recycle()
+        finally:
+            if self._owns_client:
+                self._client.close()
+
+
+class AsyncFiles:
+    """The same for asyncio."""
+
+    def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
+        self._client = client
+        self._sandbox_id = sandbox_id
+
+    async def read(self, path: str) -> bytes:
+        return await self._client.run(files.read(self._client.calls, self._sandbox_id, path))
+
+    async def write(self, path: str, data: bytes | str) -> FileAnswer:
+        content = data.encode() if isinstance(data, str) else data
+        flow = files.write(self._client.calls, self._sandbox_id, path, content)
+        return await self._client.run(flow)
+
+    async def list(self, path: str = "/workspace", *, depth: int = 1) -> list[FileAnswer]:
+        flow = files.list_folder(self._client.calls, self._sandbox_id, path, depth)
+        return await self._client.run(flow)
+
+    async def remove(self, path: str) -> None:
+        await self._client.run(files.remove(self._client.calls, self._sandbox_id, path))
+
+    async def upload(
+        self, source: Path, path: str, *, progress: files.Progress | None = None
+    ) -> None:
+        flow = files.upload(self._client.calls, self._sandbox_id, source, path, progress)
+        await self._client.run(flow)
+
+    async def download(
+        self, path: str, target: Path, *, progress: files.Progress | None = None
+    ) -> None:
+        flow = files.download(self._client.calls, self._sandbox_id, path, target, progress)
+        await self._client.run(flow)
+
+
+class AsyncSandbox:
+    """The same for asyncio; `async with await AsyncSandbox.create(…) as sandbox:`."""
+
+    def __init__(
+        self, client: AsyncClient, told: SandboxAnswer, *, owns_client: bool = False
+    ) -> None:
+        self._client = client
+        self._owns_client = owns_client
+        self.told = told
+        self.files = AsyncFiles(client, told.sandbox_id)
+
+    @classmethod
+    async def create(
+        cls,
+        *,
+        template: str,
+        start: bool = True,
+        client: AsyncClient | None = None,
+        **options: Unpack[SandboxOptions],
+    ) -> Self:
+        used = client or AsyncClient()
+        make = flows.create_started if start else flows.create
+        try:
+            told = await used.run(make(used.calls, template, _body(options)))
+        except BaseException:
+            if client is None:
+                await used.close()
+            raise
+        return cls(used, told, owns_client=client is None)
+
+    @classmethod
+    async def get(cls, sandbox_id: str, *, client: AsyncClient | None = None) -> Self:
+        used = client or AsyncClient()
+        told = await used.run(flows.get(used.calls, sandbox_id))
+        return cls(used, told, owns_client=client is None)
+
+    @property
+    def sandbox_id(self) -> str:
+        return self.told.sandbox_id
+
+    @property
+    def name(self) -> str:
+        return self.told.name
+
+    async def refresh(self) -> SandboxAnswer:
+        self.told = await self._client.run(flows.get(self._client.calls, self.sandbox_id))
+        return self.told
+
+    async def start(self) -> None:
+        self.told = await self._client.run(flows.start(self._client.calls, self.sandbox_id))
+
+    async def stop(self) -> None:
+        self.told = await self._client.run(flows.stop(self._client.calls, self.sandbox_id))
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - it is the command's, not the call's
+        check: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> CommandResult:
+        wish = CommandWish(command, env, folder)
+        flow = flows.run(
+            self._client.calls, self.sandbox_id, wish, timeout_sec=timeout, on_output=on_output
+        )
+        return _checked(await self._client.run(flow), command, check=check)
+
+    def logs(self, *, lines: int = 100, follow: bool = False) -> AsyncIterator[str]:
+        flow = log_lines(self._client.calls, self.sandbox_id, lines=lines, follow=follow)
+        return self._client.iterate(flow)
+
+    async def link(self, *, port: int | None = None, minutes: int = 60) -> AccessTokenAnswer:
+        flow = flows.link(self._client.calls, self.sandbox_id, port=port, minutes=minutes)
+        return await self._client.run(flow)
+
+    async def recycle(self) -> None:
+        await self._client.run(flows.recycle(self._client.calls, self.sandbox_id))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        try:
+            await self.recycle()
+        finally:
+            if self._owns_client:
+                await self._client.close()

@@ -1,0 +1,107 @@
+"""What goes out and what comes back, free of any HTTP library."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any
+
+from sandyard_client.errors import ApiError, error_class
+
+Query = Mapping[str, str | int | float | bool | None]
+Content = Callable[[], Iterator[bytes]]
+"""Gives the whole body again each time it is called, so that a request can be sent again."""
+
+
+class Credential(StrEnum):
+    """Which of a connection's credentials a call needs."""
+
+    NONE = "none"
+    TRACK = "track"
+    ADMIN = "admin"
+    TELEMETRY = "telemetry"
+    DEVICE = "device"
+    ACCOUNT = "account"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    credential: Credential = Credential.NONE
+    is_repeatable: bool = False
+    """Whether sending it twice comes to the same as sending it once."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Query = field(default_factory=dict)
+    json: Any = None
+    content: Content | None = None
+    size: int | None = None
+    """Of the content in bytes, where it is known."""
+    timeout_sec: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    """With names in lower case."""
+    body: bytes = b""
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+    @property
+    def server_time(self) -> datetime | None:
+        """The server's clock when it answered."""
+        return _http_date(self.headers.get("date", ""))
+
+    def retry_after(self, now: datetime) -> float | None:
+        """How many seconds the server asks to wait: a number or a date (RFC 9110)."""
+        sent = self.headers.get("retry-after", "").strip()
+        if sent.isdigit():
+            return float(sent)
+        until = _http_date(sent)
+        return None if until is None else max(0.0, (until - now).total_seconds())
+
+    def error(self) -> ApiError:
+        """As the server told it; a proxy's answer has no code, so its status stands for one."""
+        told = _error_of(self.body)
+        code = str(told.get("code") or f"HTTP_{self.status}")
+        return error_class(self.status, code)(
+            status=self.status,
+            code=code,
+            message=str(told.get("message") or f"The server answered {self.status}."),
+            request_id=told.get("request_id") or self.headers.get("x-request-id"),
+            retry_after=self.retry_after(datetime.now(UTC)),
+            details=told.get("details") or {},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No answer came."""
+
+    reason: str
+    was_sent: bool
+    """Whether the server may have got the request."""
+
+
+def _http_date(text: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except (TypeError, ValueError):
+        return None
+
+
+def _error_of(body: bytes) -> Mapping[str, Any]:
+    try:
+        told = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return told if isinstance(told, dict) else {}
