@@ -1,0 +1,54 @@
+"""What the alerts of Prometheus say, so that CloudWatch's alarms say the same."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+RULES = Path(__file__).parents[1] / "prometheus" / "rules.yml"
+_UNITS = {"m": 1, "h": 60}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str
+    expression: str
+    minutes: int
+    """How long it must be so before anybody is told; 0: at once."""
+    severity: str
+    summary: str
+    runbook: str
+
+    @property
+    def description(self) -> str:
+        """For an alarm, which has no values to put into the summary."""
+        return f"{self.severity}: {_plain(self.summary)} See {self.runbook}."
+
+
+@cache
+def load_rules() -> Mapping[str, Rule]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    return {
+        rule["alert"]: Rule(
+            name=rule["alert"],
+            expression=rule["expr"],
+            minutes=_minutes(rule.get("for", "0m")),
+            severity=rule["labels"]["severity"],
+            summary=rule["annotations"]["summary"],
+            runbook=rule["annotations"]["runbook"],
+        )
+        for rule in alerts
+    }
+
+
+def _minutes(text: str) -> int:
+    return int(text[:-1]) * _UNITS[text[-1]]
+
+
+def _plain(summary: str) -> str:
+    text = re.sub(r"\{\{ \$value \}\}", "Some", summary)
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"(\1)", text)

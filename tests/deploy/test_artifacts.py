@@ -1,0 +1,120 @@
+"""What is deployed besides the code: image, compose file, unit, Kubernetes base, pipeline."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.servers import sandyard_serve
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False, env=env
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def loaded(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def test_the_dockerfile_has_no_findings() -> None:
+    run(BIN / "hadolint", DEPLOY / "container" / "Dockerfile")
+
+
+def test_the_image_runs_without_rights_and_says_how_it_is() -> None:
+    last = (DEPLOY / "container" / "Dockerfile").read_text().rpartition("FROM ")[2]
+    assert "USER 10001:10001" in last
+    assert "HEALTHCHECK" in last
+    assert "COPY --from=build" in last
+
+
+def test_what_the_image_is_made_of_is_listed(tmp_path: Path) -> None:
+    run(sys.executable, DEPLOY / "container" / "inventory.py", tmp_path)
+    bill = json.loads((tmp_path / "sbom.json").read_text())
+    names = {each["name"].lower() for each in bill["components"]}
+    assert {"fastapi", "granian", "sqlalchemy", "sandyard"} <= names
+    assert "granian" in (tmp_path / "licences.txt").read_text()
+
+
+def test_uv_is_the_version_that_make_installs() -> None:
+    pinned = (DEPLOY / "container" / "requirements.txt").read_text().split()[0]
+    assert pinned.removeprefix("uv==") in (ROOT / "Makefile").read_text()
+
+
+def test_the_compose_file_holds_every_service_that_it_names() -> None:
+    [compose] = loaded(DEPLOY / "container" / "compose.yaml")
+    services = compose["services"]
+    assert set(services) == {"sandyard", "upgrade", "postgres", "prometheus", "grafana"}
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= set(services)
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (DEPLOY / "container" / source).exists(), source
+            else:
+                assert source in compose["volumes"]
+    assert services["sandyard"]["read_only"]
+    assert services["sandyard"]["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((DEPLOY / "kubernetes").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_kubernetes_base_fits_its_schema(path: Path) -> None:
+    if path.stem == "kustomization":
+        [base] = loaded(path)
+        assert {f"{each.stem}.yaml" for each in path.parent.glob("*.yaml")} == {
+            *base["resources"],
+            path.name,
+        }
+        return
+    run(BIN / "kubernetes-validate", "--strict", path)
+
+
+def test_pods_have_no_rights_and_are_probed() -> None:
+    [deployment] = loaded(DEPLOY / "kubernetes" / "deployment.yaml")
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_the_unit_starts_the_program_under_a_user_of_its_own() -> None:
+    text = (DEPLOY / "systemd" / "sandyard.service").read_text()
+    for line in ("DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes"):
+        assert line in text.splitlines()
+
+
+@pytest.mark.parametrize("name", ["test", "release"])
+def test_a_workflow_has_jobs_with_a_bound_on_their_rights(name: str) -> None:
+    [workflow] = loaded(ROOT / ".github" / "workflows" / f"{name}.yml")
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert all("uses" in step or "run" in step for step in job["steps"])
+
+
+def test_notes_of_a_release_come_from_the_changelog() -> None:
+    assert "The Broker" in run(sys.executable, DEPLOY / "release_notes.py", "0.1.0")
+    missing = [sys.executable, str(DEPLOY / "release_notes.py"), "9.9.9"]
+    assert subprocess.run(missing, capture_output=True, timeout=20, check=False).returncode == 1
+
+
+def test_a_deployment_is_tried_as_a_track_would(tmp_path: Path) -> None:
+    with sandyard_serve(tmp_path / "data") as server:
+        environment = os.environ | {"BROKER_API_TOKEN": server.track_token}
+        said = run(DEPLOY / "smoke.sh", "try", server.url, env=environment)
+    assert '"status":"pending_deletion"' in said
