@@ -13,8 +13,8 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ForbiddenError, UnauthorizedError
 from sandyard.kit.http import SecurityScheme, find_credential, secured_by
 from sandyard.platform.credentials import CredentialLookup, hash_api_key
-from sandyard.platform.logins import Logins
-from sandyard.platform.principal import Principal
+from sandyard.platform.logins import Login, Logins
+from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.request_rate import RequestRate
 
 LOGIN = SecurityScheme(
@@ -31,13 +31,19 @@ ACCOUNT_SECURITY = secured_by(LOGIN, ACCOUNT_KEY)
 
 LAST_USED_EVERY = timedelta(minutes=5)
 
-_API_KEY = re.compile(r"sbk-[a-z0-9]{40}\Z")
+_API_KEY = re.compile(r"(sbk-[a-z0-9]{40}|e2b_[0-9a-f]{40})\Z")
 
 
 class LoginRequiredError(UnauthorizedError):
     """No valid credential. Log in, or send an API key: `Authorization: Bearer …`, once."""
 
     code = "LOGIN_REQUIRED"
+
+
+class ScopeMissingError(ForbiddenError):
+    """This API key's scope does not include this. Use a key with a wider one, or log in."""
+
+    code = "SCOPE_MISSING"
 
 
 class AdminsOnlyError(ForbiddenError):
@@ -63,26 +69,49 @@ class AccessGuard:
         self._clock = clock
 
     async def account(self, request: Request) -> Principal:
+        """The account that the request comes from; a key that reads needs the scope `read`, one
+        that changes anything `admin`."""
+        return await self.require(request, _needed(request, to_change=Scope.ADMIN))
+
+    async def runner(self, request: Request) -> Principal:
+        """The same for what sandboxes and previews do, which the scope `run` may change."""
+        return await self.require(request, _needed(request, to_change=Scope.RUN))
+
+    async def require(self, request: Request, scope: Scope) -> Principal:
         """The account that the request comes from; LoginRequiredError if it does not say,
-        RepeatedCredentialError if it says so twice, RateLimitedError if it does too often."""
+        RepeatedCredentialError if it says so twice, ScopeMissingError if its key may not,
+        RateLimitedError if it does too often."""
         credential = _credential(request)
         now = utc_time(self._clock.now())
         if _API_KEY.match(credential):
             principal = await self._by_key(credential, now)
         else:
-            principal = await self._by_login(credential, now)
+            principal = await self.by_token(credential, self._logins)
         await self._requests.count(principal.account_id)
+        if not principal.scope.includes(scope):
+            raise ScopeMissingError(details={"needed": scope, "scope": principal.scope})
         request.state.log = {"account_id": principal.account_id, "key_id": principal.key_id}
         return principal
 
     async def admin(self, request: Request) -> Principal:
-        principal = await self.account(request)
+        principal = await self.require(request, Scope.ADMIN)
         if not principal.is_admin:
             raise AdminsOnlyError
         return principal
 
-    async def _by_login(self, token: str, now: datetime) -> Principal:
-        claim = self._logins.read(token, now=now)
+    async def issue(self, principal: Principal, logins: Logins) -> Login:
+        """A token for the same account, which `by_token` takes with the same `logins`."""
+        account = await self._credentials.find_account(principal.account_id)
+        if account is None:
+            raise LoginRequiredError
+        now = utc_time(self._clock.now())
+        return logins.issue(
+            account_id=account.account_id, token_version=account.token_version, now=now
+        )
+
+    async def by_token(self, token: str, logins: Logins) -> Principal:
+        """LoginRequiredError if it does not hold, or not any more."""
+        claim = logins.read(token, now=utc_time(self._clock.now()))
         account = await self._credentials.find_account(claim.account_id) if claim else None
         if (
             claim is None
@@ -95,12 +124,16 @@ class AccessGuard:
 
     async def _by_key(self, api_key: str, now: datetime) -> Principal:
         key = await self._credentials.find_key(hash_api_key(api_key))
-        if key is None or not key.is_active or not key.account.is_active:
+        if key is None or not key.holds_at(now):
             raise LoginRequiredError
         due = now - LAST_USED_EVERY
         if key.last_used_at is None or key.last_used_at <= due:
             await self._credentials.touch_key(key.key_id, now=now, unless_after=due)
-        return Principal(key.account.account_id, key.account.role, key.key_id)
+        return Principal(key.account.account_id, key.account.role, key.key_id, key.scope)
+
+
+def _needed(request: Request, *, to_change: Scope) -> Scope:
+    return Scope.READ if request.method in ("GET", "HEAD") else to_change
 
 
 def _credential(request: Request) -> str:

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.sql import Database
 from sandyard.platform.credentials import AccountCredential, KeyCredential
-from sandyard.platform.principal import Role
+from sandyard.platform.principal import Role, Scope
 from sandyard.platform.tables import api_keys, users
 
 _ACCOUNT = (users.c.account_id, users.c.role, users.c.is_active, users.c.token_version)
@@ -18,6 +18,8 @@ _key = (
         api_keys.c.key_id,
         api_keys.c.is_active.label("key_is_active"),
         api_keys.c.last_used_at,
+        api_keys.c.scope,
+        api_keys.c.expires_at,
     )
     .join_from(api_keys, users, api_keys.c.user_account_id == users.c.account_id)
     .where(api_keys.c.key_hash == sa.bindparam("key_hash"), api_keys.c.deleted_at.is_(None))
@@ -37,7 +39,12 @@ class SqlCredentialLookup:
         if row is None:
             return None
         return KeyCredential(
-            _account_credential(row), row.key_id, row.key_is_active, row.last_used_at
+            _account_credential(row),
+            row.key_id,
+            row.key_is_active,
+            row.last_used_at,
+            Scope(row.scope),
+            row.expires_at,
         )
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:

@@ -16,7 +16,9 @@ class BusyError(UnavailableError):
 
 
 class TransitionStore(Protocol):
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         """All of them with their events, or nothing and False if something is not any more what
         it was decided from."""
         ...
@@ -27,13 +29,13 @@ async def change(
     find: Callable[[], Awaitable[E]],
     decide: Callable[[E], Transition[E] | None],
     *,
-    turn: asyncio.Lock,
+    lock: asyncio.Lock,
 ) -> E:
-    """The entity as it is then. Those who share the lock take turns."""
+    """The entity as it is then. Those who share the lock go one after another."""
     return await settle(
         find,
         lambda entity: None if entity is None else decide(entity),
         store.apply,
-        turn=turn,
+        lock=lock,
         busy=BusyError,
     )

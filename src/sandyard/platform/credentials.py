@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from sandyard.platform.principal import Role
+from sandyard.platform.principal import Role, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,12 @@ class KeyCredential:
     key_id: str
     is_active: bool
     last_used_at: datetime | None
+    scope: Scope
+    expires_at: datetime | None
+
+    def holds_at(self, now: datetime) -> bool:
+        is_over = self.expires_at is not None and self.expires_at <= now
+        return self.is_active and self.account.is_active and not is_over
 
 
 class CredentialLookup(Protocol):

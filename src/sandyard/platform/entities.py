@@ -12,8 +12,9 @@ from sandyard.platform.accounts.sql import ACCOUNTS, read_other_admins
 from sandyard.platform.accounts.sql_signups import SIGNUPS
 from sandyard.platform.api_keys.sql import API_KEYS
 from sandyard.platform.billing.sql import BILLING_FACTS, BILLS
-from sandyard.platform.budgets import Budget
-from sandyard.platform.budgets_sql import BUDGETS
+from sandyard.platform.count_quotas import CountQuota
+from sandyard.platform.count_quotas_sql import COUNT_QUOTAS
+from sandyard.platform.environment.sql import VARIABLES
 from sandyard.platform.notifications.sql import NOTIFICATIONS
 from sandyard.platform.projects.model import ProjectContents, ProjectUse
 from sandyard.platform.projects.sql import PROJECTS, project_lock
@@ -34,9 +35,10 @@ ENTITY_TABLES: Sequence[EntityTable[Any]] = (
     SANDBOXES,
     USAGES,
     BILLS,
+    VARIABLES,
 )
 FACTS: Mapping[type, FactReader] = {
-    Budget: BUDGETS,
+    CountQuota: COUNT_QUOTAS,
     OtherAdmins: FactReader(lambda _: "platform admins", read_other_admins),
     ProjectContents: FactReader(lambda fact: project_lock(fact.project_id), read_contents),
     ProjectUse: FactReader(lambda fact: project_lock(fact.project_id), lambda _, fact: fact),

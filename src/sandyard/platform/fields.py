@@ -55,6 +55,11 @@ Search = Annotated[
 ]
 
 
+def whole(value: object) -> object:
+    """60.0 is an integer too, as JSON has it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def unchanged() -> Any:
     """The default of a field that may be left out, but not be null; nobody ever sees it."""
     return Field(default=None, json_schema_extra=_without_default)

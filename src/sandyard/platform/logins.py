@@ -27,16 +27,20 @@ class LoginClaim:
 class Logins:
     """Signs with the first secret and takes tokens of each, so that they can be rotated."""
 
-    def __init__(self, secrets: Sequence[str], *, lifetime: timedelta) -> None:
+    def __init__(
+        self, secrets: Sequence[str], *, lifetime: timedelta, issuer: str = _ISSUER
+    ) -> None:
+        """Tokens of one issuer are nothing to another."""
         self._secrets = secrets
         self._lifetime = lifetime
+        self._issuer = issuer
 
     def issue(self, *, account_id: str, token_version: int, now: datetime) -> Login:
         import jwt
 
         expires_at = (now + self._lifetime).replace(microsecond=0)
         claims = {
-            "iss": _ISSUER,
+            "iss": self._issuer,
             "sub": account_id,
             "ver": token_version,
             "iat": int(now.timestamp()),
@@ -54,7 +58,7 @@ class Logins:
                     token,
                     secret,
                     algorithms=[_ALGORITHM],
-                    issuer=_ISSUER,
+                    issuer=self._issuer,
                     options={
                         "require": ["sub", "ver", "exp"],
                         "verify_exp": False,  # by our own clock, below

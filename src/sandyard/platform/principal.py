@@ -11,6 +11,18 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
+class Scope(StrEnum):
+    """What an API key may do; each includes the ones before it."""
+
+    READ = "read"
+    RUN = "run"
+    ADMIN = "admin"
+
+    def includes(self, other: "Scope") -> bool:
+        order = list(Scope)
+        return order.index(self) >= order.index(other)
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """An account that has shown who it is, by a login or by one of its API keys."""
@@ -19,6 +31,7 @@ class Principal:
     role: Role
     key_id: str | None = None
     """The API key that was sent; None with a login."""
+    scope: Scope = Scope.ADMIN
 
     @property
     def is_admin(self) -> bool:

@@ -18,7 +18,18 @@ def account_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoute
         tag=tag,
         check=guard.account,
         security=ACCOUNT_SECURITY,
-        statuses=(401, 429, 503),
+        statuses=(401, 403, 429, 503),
+    )
+
+
+def run_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
+    """For every account, also by an API key with the scope `run`."""
+    return GuardedRoutes(
+        prefix=prefix,
+        tag=tag,
+        check=guard.runner,
+        security=ACCOUNT_SECURITY,
+        statuses=(401, 403, 429, 503),
     )
 
 

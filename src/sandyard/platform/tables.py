@@ -2,14 +2,12 @@
 keys and indexes."""
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from sandyard.kit.events_sql import event_table
 from sandyard.kit.jobs_sql import job_table
-from sandyard.kit.sql_types import BIG_ID, Money, UtcDay, UtcTime
+from sandyard.kit.sql_types import BIG_ID, Json, Money, UtcDay, UtcTime
 
 SCHEMA = "platform"
-JSON = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 metadata = sa.MetaData(schema=SCHEMA)
 
@@ -34,6 +32,8 @@ users = sa.Table(
     sa.Column("spend_threshold", Money),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
+    sa.Column("deleted_at", UtcTime),
+    sa.Column("cleared_at", UtcTime),
 )
 """`reset_token` is SHA-256 in hexadecimal. A login holds while its `token_version` is the row's."""
 
@@ -69,8 +69,19 @@ templates = sa.Table(
     sa.Column("is_official", sa.Boolean, nullable=False),
     sa.Column("is_public", sa.Boolean, nullable=False),
     sa.Column("owner_account_id", sa.String(12)),
+    sa.Column("warm_machines", sa.Integer, nullable=False),
     sa.Column("repository_url", sa.String(500), nullable=False),
-    sa.Column("tags", JSON),
+    sa.Column("repository_ref", sa.String(200)),
+    sa.Column("repository_folder", sa.String(500)),
+    sa.Column("repository_secret", sa.String(128)),
+    sa.Column("network", sa.String(10)),
+    sa.Column("environment", sa.String(64)),
+    sa.Column("tags", Json),
+    sa.Column("archives", Json),
+    sa.Column("made_from", sa.String(25)),
+    sa.Column("start_command", sa.Text),
+    sa.Column("ready_command", sa.Text),
+    sa.Column("working_folder", sa.Text),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("deleted_at", UtcTime),
@@ -89,6 +100,8 @@ api_keys = sa.Table(
     sa.Column("description", sa.Text),
     sa.Column("key_hash", sa.String(64), nullable=False),
     sa.Column("is_active", sa.Boolean, nullable=False),
+    sa.Column("scope", sa.String(10), nullable=False),
+    sa.Column("expires_at", UtcTime),
     sa.Column("last_used_at", UtcTime),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
@@ -127,6 +140,15 @@ sandboxes = sa.Table(
     sa.Column("cpu_spec", sa.Double, nullable=False),
     sa.Column("memory_spec", sa.Double, nullable=False),
     sa.Column("max_running_seconds", sa.Integer, nullable=False),
+    sa.Column("is_public", sa.Boolean, nullable=False),
+    sa.Column("wake_on_request", sa.Boolean, nullable=False),
+    sa.Column("metadata", Json),
+    sa.Column("recycle_on_timeout", sa.Boolean, nullable=False),
+    sa.Column("network", sa.String(10), nullable=False),
+    sa.Column("environment", sa.String(64)),
+    sa.Column("folder", sa.String(500)),
+    sa.Column("archive_id", sa.String(36)),
+    sa.Column("idle_stop_minutes", sa.Integer),
     sa.Column("status", sa.String(20), nullable=False),
     sa.Column("status_reason", sa.Text),
     sa.Column("attempt", sa.Integer, nullable=False),
@@ -145,6 +167,7 @@ sandboxes = sa.Table(
     sa.Column("timeout_at", UtcTime),
     sa.Column("recycled_at", UtcTime),
     sa.Column("last_seen_at", UtcTime),
+    sa.Column("last_used_at", UtcTime),
 )
 
 sandbox_usage = sa.Table(
@@ -212,6 +235,22 @@ billing_records = sa.Table(
     sa.Column("storage_hours", Money, nullable=False),
 )
 """One row for each usage, day and service type, and those that correct it. A row stays as it is."""
+
+variables = sa.Table(
+    "variables",
+    metadata,
+    sa.Column("id", BIG_ID, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("variable_id", sa.String(25), nullable=False),
+    sa.Column("owner_account_id", sa.String(12), nullable=False),
+    sa.Column("holder_id", sa.String(25), nullable=False),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("is_secret", sa.Boolean, nullable=False),
+    sa.Column("encrypted", sa.Text, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("updated_at", UtcTime, nullable=False),
+)
+"""`holder_id` is a project or a sandbox, which has at most one of each name."""
 
 pending_signups = sa.Table(
     "pending_signups",

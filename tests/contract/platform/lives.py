@@ -17,9 +17,9 @@ from sandyard.kit.ids import resource_id
 from sandyard.kit.transitions import Cause
 from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.sql import SqlBillingStore
-from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.entities import platform_transitions
-from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
+from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import (
     Changes,
@@ -136,7 +136,7 @@ class Life:
         snapshot = None
         if size is not None:
             name = f"snap-{self.sandbox_id}-{self.attempt}"
-            snapshot = KeptSnapshot(name, size, ended_at + timedelta(days=30))
+            snapshot = StoredSnapshot(name, size, ended_at + timedelta(days=30))
         end = End(self.attempt, Status.STOPPED, "stopped", ended_at, snapshot)
         while found := await self.store.find_with_usage(self.sandbox_id):
             transitions = record_end(
@@ -209,7 +209,7 @@ async def life(api: PlatformApi, account_id: str, template_id: str, **changes: A
         account_id=account_id,
         template=await template_store(api).find_template(account_id, template_id),
         project=await store.find_project(account_id, new.project_id),
-        budget=await store.read_budget(Budget(Noun.SANDBOXES, account_id, 1000)),
+        quota=await store.read_count_quota(CountQuota(ResourceKind.SANDBOXES, account_id, 1000)),
         cause=cause(utc_time(api.clock.now())),
     )
     assert await store.apply(made)

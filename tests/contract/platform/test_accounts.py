@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.platform.accounts.service import Makers
+from sandyard.platform.accounts.service import IdMakers
 from sandyard.platform.tables import pending_signups, projects, users
 from tests.clocks import ManualClock
 from tests.engines import SQL_ENGINES
@@ -148,7 +148,7 @@ async def test_account_ids_that_are_taken_are_drawn_again(
     engine: str, migrated: MigratedEngines, tmp_path: Path, clock: ManualClock
 ) -> None:
     drawn = iter(["1" * 12, "1" * 12, "1" * 12, "2" * 12])
-    make = Makers(account_id=lambda: next(drawn))
+    make = IdMakers(account_id=lambda: next(drawn))
     url = await migrated.copy(engine, tmp_path)
     async with platform_api(url, tmp_path, clock, make=make) as api:
         assert (await verified(api))["account_id"] == "1" * 12

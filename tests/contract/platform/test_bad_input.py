@@ -88,6 +88,16 @@ TAGS: tuple[list[Any], list[Any]] = (
     [None, [], ["a"], ["a" * 50] * 20],
     [["a" * 51], ["a"] * 21, [""], ["a\n"], [5], "a", {"a": 1}],
 )
+REFS: tuple[list[Any], list[Any]] = (
+    [None, "main", "v1.2.3", "feature/a-b", "a" * 200],
+    ["", "-x", "a..b", "a b", "/a", "a/", "a" * 201, "--upload-pack=id", "a\n", 5],
+)
+FOLDERS: tuple[list[Any], list[Any]] = (
+    [None, "web", "apps/web", "a-b_c/d.e"],
+    ["", "/etc", "..", "a/../b", "a//b", ".git", "a/", "a" * 501, 5],
+)
+SECRETS: tuple[list[Any], list[Any]] = ([None, "A_TOKEN"], ["", "A-B", "1A", "a" * 129, 5])
+NETWORKS: tuple[list[Any], list[Any]] = ([None, "none", "packages", "internet"], ["", "all", 5])
 FLAGS: tuple[list[Any], list[Any]] = ([True, False], ["true", 1, "yes", None, []])
 
 TEMPLATE = {
@@ -130,6 +140,10 @@ FIELDS: list[tuple[str, str, dict[str, Any], str, tuple[list[Any], list[Any]]]] 
     ("PATCH", "/templates/{template_id}", {}, "min_cpu_required", CPUS),
     ("PATCH", "/templates/{template_id}", {}, "min_memory_required", MEMORY),
     ("PATCH", "/templates/{template_id}", {}, "tags", TAGS),
+    ("PATCH", "/templates/{template_id}", {}, "repository_ref", REFS),
+    ("PATCH", "/templates/{template_id}", {}, "repository_folder", FOLDERS),
+    ("PATCH", "/templates/{template_id}", {}, "repository_secret", SECRETS),
+    ("PATCH", "/templates/{template_id}", {}, "network", NETWORKS),
     ("PATCH", "/templates/{template_id}", {}, "is_public", FLAGS),
     ("PATCH", "/templates/{template_id}", {}, "is_official", ([], [True, False, None])),
     ("POST", "/templates", TEMPLATE, "min_cpu_required", ([], CPUS[1])),

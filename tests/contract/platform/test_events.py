@@ -4,9 +4,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.transitions import Cause, remark
+from sandyard.kit.transitions import Cause, stateless_event
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.tables import events
+from sandyard.platform.templates.model import BUILTIN
 from sandyard.platform.verification import verify_platform
 from tests.contract.platform.test_isolation import TEMPLATE, key_of
 from tests.platforms import PASSWORD, Caller, PlatformApi, code_of
@@ -25,8 +26,8 @@ async def kinds(api: PlatformApi, caller: Caller, **only: Any) -> list[str]:
 
 async def happens(api: PlatformApi, kind: str, subject: str, caller: Caller) -> None:
     cause = Cause("job:test", round(api.clock.now() * 1000))
-    event = remark(subject, kind, cause, account_id=caller.account_id)
-    assert await platform_transitions(api.part.database).apply(remarks=[event])
+    event = stateless_event(subject, kind, cause, account_id=caller.account_id)
+    assert await platform_transitions(api.part.database).apply(extra_events=[event])
 
 
 async def test_an_account_reads_what_happened_to_its_things_and_who_did_it(
@@ -231,4 +232,4 @@ async def test_old_events_are_pruned_and_no_state_with_them(api: PlatformApi) ->
     assert {project["project_id"], template["template_id"]} <= left
     report = await verify_platform(api.part.database)
     assert report.problems == []
-    assert report.subjects == 6, "the account, two projects, and three templates"
+    assert report.subjects == 4 + len(BUILTIN), "the account, two projects, and the templates"

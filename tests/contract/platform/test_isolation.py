@@ -90,6 +90,7 @@ async def test_every_route_wants_a_credential(api: PlatformApi) -> None:
     open_to_all = {
         *("/auth/signup", "/auth/verify", "/auth/resend", "/auth/login"),
         *("/auth/password/forgot", "/auth/password/reset"),
+        *("/auth/oidc/begin", "/auth/oidc/finish"),
     }
     document = api.app.openapi()
     tried = 0
@@ -105,7 +106,7 @@ async def test_every_route_wants_a_credential(api: PlatformApi) -> None:
     assert tried >= 30
 
 
-async def test_admins_doors_are_closed_to_users_by_login_and_by_key(api: PlatformApi) -> None:
+async def test_admins_endpoints_are_closed_to_users_by_login_and_by_key(api: PlatformApi) -> None:
     ann = await api.account()
     bodies = {
         "role": {"role": "admin"},
@@ -123,7 +124,7 @@ async def test_admins_doors_are_closed_to_users_by_login_and_by_key(api: Platfor
                 answer = await api.client.request(method, there, headers=caller.headers, json=body)
                 assert code_of(answer) == (403, "ADMINS_ONLY"), (method, path)
                 tried += 1
-    assert tried == 18
+    assert tried == 20
 
 
 async def test_ids_that_nobody_made_are_not_found(api: PlatformApi) -> None:

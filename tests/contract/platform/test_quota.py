@@ -21,9 +21,10 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "cpu": (0, 8),
         "memory_gb": (0, 16),
         "snapshot_bytes": (0, None),
-        "projects_kept": (1, 1000),
-        "templates_kept": (0, 1000),
-        "sandboxes_kept": (0, 1000),
+        "projects_total": (1, 1000),
+        "templates_total": (0, 1000),
+        "sandboxes_total": (0, 1000),
+        "variables_total": (0, 1000),
     }
     boxes = [await life(api, ann.account_id, template_id, memory_spec=0.5) for _ in range(3)]
     now = utc_time(api.clock.now())
@@ -36,9 +37,10 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "cpu": (3.5, 8),
         "memory_gb": (1, 16),
         "snapshot_bytes": (2**53 - 1, None),
-        "projects_kept": (1, 1000),
-        "templates_kept": (0, 1000),
-        "sandboxes_kept": (3, 1000),
+        "projects_total": (1, 1000),
+        "templates_total": (0, 1000),
+        "sandboxes_total": (3, 1000),
+        "variables_total": (0, 1000),
     }
     text = (await api.call("GET", "/me/quota", ann)).text
     for counted in ('"in_use":2,"limit":5}', f'"in_use":{2**53 - 1},', '"in_use":3,"limit":1000}'):

@@ -26,6 +26,7 @@ FIELDS: list[tuple[str, tuple[list[Any], list[Any]], bool]] = [
     ("max_running_seconds", SECONDS, True),
     ("template_id", ([], [*IDS, None]), False),
     ("project_id", ([None], IDS), False),
+    ("network", (["none", "packages", "internet"], ["", "all", "None", 5, True, []]), True),
 ]
 """What each may be and may not be, and whether it can be changed later."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandyard.kit.clock import utc_time
+from sandyard.kit.metrics import Labelled
 from sandyard.platform.sandboxes.model import Resources
 from sandyard.platform.tables import billing_records, sandbox_usage
 from sandyard.platform.verification import verify_platform
@@ -218,3 +219,17 @@ async def test_where_no_other_node_can_report_its_runs_cost_no_more_than_was_see
     assert (await api.get("/usage", ann))["usage"] == [seen]
     assert seen["seconds"] == 60
     assert (await verify_platform(api.part.database)).problems == []
+
+
+async def test_it_is_counted_as_silent(
+    nodes: Sequence[PlatformApi], box: Life, clock: ManualClock
+) -> None:
+    part = nodes[-1].part
+    gauges = await part.own_gauges()
+    assert gauges["sandyard_sandboxes_silent"][1] == 0
+    clock.advance(SILENT_SEC + 1)
+    gauges = await part.own_gauges()
+    assert gauges["sandyard_sandboxes_silent"][1] == 1
+    active = gauges["sandyard_sandboxes_active"][1]
+    assert isinstance(active, Labelled)
+    assert active.values == {("starting",): 0, ("running",): 1}

@@ -17,6 +17,7 @@ import pytest
 from sandyard.kit.sql import SqliteDatabase
 from tests.histories import assert_history
 from tests.people import Person, signed_up
+from tests.reaching import FoundProgram, find_program, page_of
 from tests.servers import sandyard_serve
 
 ENVIRONMENT = {"PARTS": "platform", "ENDS_INTERVAL_SEC": "1", "QUOTA_SANDBOXES": "10"}
@@ -48,12 +49,12 @@ def eventually(person: Person, sandbox_id: str, status: str, *, within_sec: floa
         time.sleep(0.1)
 
 
-def until_unreachable(url: str) -> float:
+def until_unreachable(program: FoundProgram) -> float:
     """The time at which nobody answered any more."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            httpx.get(url)
+            program.get()
         except httpx.TransportError:
             return time.monotonic()
         time.sleep(0.1)
@@ -98,16 +99,15 @@ def test_running_ones_are_adopted_and_ended_ones_are_closed(tmp_path: Path) -> N
         lasting = new_sandbox(ann, "lasting")
         ending = new_sandbox(ann, "ending", max_running_seconds=2)
         lost = new_sandbox(ann, "lost")
-        urls = {
-            each: ann.call("POST", f"/sandboxes/{each}/start")["preview_url"]
-            for each in (lasting, lost)
-        }
+        for each in (lasting, lost):
+            ann.call("POST", f"/sandboxes/{each}/start")
         begun = time.monotonic()
-        urls[ending] = ann.call("POST", f"/sandboxes/{ending}/start")["preview_url"]
+        ann.call("POST", f"/sandboxes/{ending}/start")
+        programs = {each: asyncio.run(find_program(data, each)) for each in (lasting, lost, ending)}
         server.kill()
     # Without a server: what runs goes on serving, and the deadline holds.
-    assert httpx.get(urls[lasting]).status_code == 200
-    longest = until_unreachable(urls[ending]) - begun
+    assert programs[lasting].get().status_code == 200
+    longest = until_unreachable(programs[ending]) - begun
     for process in supervisors(data):
         if lost in " ".join(process.info["cmdline"]):
             process.kill()
@@ -116,10 +116,10 @@ def test_running_ones_are_adopted_and_ended_ones_are_closed(tmp_path: Path) -> N
         eventually(ann, ending, "timeout")
         eventually(ann, lost, "stopped")
         assert status_of(ann, lasting) == "running"
-        assert ann.call("GET", f"/sandboxes/{lasting}")["preview_url"] == urls[lasting]
-        assert httpx.get(urls[lasting]).status_code == 200
+        preview_url = ann.call("GET", f"/sandboxes/{lasting}")["preview_url"]
+        assert page_of(ann, preview_url).status_code == 200
         with pytest.raises(httpx.TransportError):
-            httpx.get(urls[lost])
+            programs[lost].get()
         usage = ann.call("GET", f"/usage?sandbox_id={ending}")["usage"]
         [seconds] = [each["seconds"] for each in usage]
         assert 2 <= seconds <= longest + 1, "the true end is kept"
@@ -163,7 +163,7 @@ def test_a_server_killed_in_the_middle_of_starts_leaves_none_starting(tmp_path: 
         for each in boxes:
             sandbox = ann.call("GET", f"/sandboxes/{each}")
             if sandbox["status"] == "running":
-                assert httpx.get(sandbox["preview_url"]).status_code == 200
+                assert page_of(ann, sandbox["preview_url"]).status_code == 200
             ann.call("DELETE", f"/sandboxes/{each}")
     assert supervisors(data) == []
     assert open_usages(data) == []
@@ -234,7 +234,7 @@ def test_a_server_that_stops_ends_the_logs_that_are_followed(tmp_path: Path) -> 
         url = f"{server.url}/api/v1/sandboxes/{box}/logs?follow=true"
         with httpx.stream("GET", url, headers=ann.headers, timeout=30) as following:
             lines = following.iter_lines()
-            httpx.get(page)
+            page_of(ann, page)
             assert any("GET / " in line for line in lines)
             started = time.monotonic()
             stopping = threading.Thread(target=server.stop)

@@ -2,17 +2,18 @@
 
 import subprocess
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import psutil
 import pytest
 
 from tests.e2e.platform.test_crash import new_sandbox, supervisors
 from tests.engines import create_database
 from tests.people import Person, signed_up, until
+from tests.reaching import page_of
 from tests.servers import ServerProcess, sandyard_serve
 
 LONGEST_SEC = 8
@@ -37,6 +38,7 @@ async def nodes(postgres_url: str, tmp_path: Path) -> Nodes:
     subprocess.run(upgrade, env={"DATABASE_URL": url}, check=True, capture_output=True, timeout=60)
     settings = {
         "DATABASE_URL": url,
+        "SANDBOX_VOLUME": "folder",  # so that a file can be put into a workspace from outside
         "DATABASE_POOL_SIZE": "4",
         "PARTS": "platform,previews",
         "QUOTA_SANDBOXES": "1",
@@ -57,13 +59,14 @@ def kill_for_good(server: ServerProcess) -> None:
     assert found
     server.kill()
     for process in found:
-        process.kill()
-        process.wait(10)
+        with suppress(psutil.NoSuchProcess):  # an agent ends with its supervisor
+            process.kill()
+            process.wait(10)
 
 
 def start(person: Person, sandbox_id: str) -> str:
     url: str = person.call("POST", f"/sandboxes/{sandbox_id}/start")["preview_url"]
-    assert httpx.get(url).status_code == 200
+    assert page_of(person, url).status_code == 200
     return url
 
 
@@ -141,5 +144,5 @@ def test_what_a_dead_node_held_ends_costs_no_more_and_is_not_lost(nodes: Nodes) 
             assert look(ann, lost)["cost"] == ended["cost"]
             for sandbox_id, text in ((kept, "kept"), (lost, "lost")):
                 url = start(ann, sandbox_id)
-                assert httpx.get(f"{url}/mine.txt").text == text
+                assert page_of(ann, url, "/mine.txt").text == text
                 ann.call("POST", f"/sandboxes/{sandbox_id}/stop")

@@ -6,10 +6,10 @@ Read it from the top: it is what the five-minute path of the docs does, and what
 from collections.abc import Iterator
 from decimal import Decimal
 
-import httpx
 import pytest
 
 from tests.people import PASSWORD, Person, create_admin, mailed_token, until
+from tests.reaching import page_of
 from tests.servers import ServerProcess, sandyard_serve
 
 VCPU_HOUR, MEMORY_GB_HOUR = Decimal(36), Decimal(72)
@@ -40,7 +40,7 @@ def test_from_sign_up_to_a_bill(server: ServerProcess) -> None:
     ann.call("POST", "/auth/verify", {"token": verification}, expect=201)
     ann.log_in("ann", PASSWORD)
 
-    # She makes a key, which opens the same doors, and uses it from now on.
+    # She makes a key, which opens the same endpoints, and uses it from now on.
     key = ann.call("POST", "/api-keys", {"name": "laptop"}, expect=201)["api_key"]
     ann.headers = {"X-API-Key": key}
 
@@ -61,7 +61,7 @@ def test_from_sign_up_to_a_bill(server: ServerProcess) -> None:
     path = f"/sandboxes/{sandbox['sandbox_id']}"
     running = ann.call("POST", f"{path}/start")
     assert running["status"] == "running"
-    page = httpx.get(running["preview_url"])
+    page = page_of(ann, running["preview_url"])
     assert page.status_code == 200
     assert "<html" in page.text.lower()
 
@@ -81,7 +81,7 @@ def test_from_sign_up_to_a_bill(server: ServerProcess) -> None:
     # She starts it again, with a few seconds to live, and finds the files of before.
     ann.call("PATCH", path, {"max_running_seconds": 5})
     again = ann.call("POST", f"{path}/start")
-    assert httpx.get(again["preview_url"]).text == page.text
+    assert page_of(ann, again["preview_url"]).text == page.text
 
     # It times out, and she is told.
     assert until(lambda: ann.call("GET", path)["status"] == "timeout")

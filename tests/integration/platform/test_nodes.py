@@ -10,8 +10,12 @@ import sqlalchemy as sa
 
 from sandyard.platform.tables import templates
 from tests.clocks import RunningClock
-from tests.platforms import MigratedEngines, PlatformApi, code_of, platform_api
-from tests.sandboxes import act, add_sandbox, look, page_at
+from tests.platforms import Caller, MigratedEngines, PlatformApi, code_of, platform_api
+from tests.reaching import find_program
+from tests.sandboxes import act, add_sandbox, look, page_of
+
+IN_FOLDERS = {"sandbox_volume": "folder"}
+"""Workspaces that a test can write to from outside."""
 
 
 @pytest.fixture
@@ -20,8 +24,8 @@ async def nodes(migrated: MigratedEngines, tmp_path: Path) -> AsyncIterator[Sequ
     url = await migrated.copy("postgresql", tmp_path)
     clock = RunningClock()
     async with (
-        platform_api(url, tmp_path / "one", clock) as one,
-        platform_api(url, tmp_path / "other", clock) as other,
+        platform_api(url, tmp_path / "one", clock, sandboxes=IN_FOLDERS) as one,
+        platform_api(url, tmp_path / "other", clock, sandboxes=IN_FOLDERS) as other,
     ):
         yield one, other
         for api in (one, other):
@@ -42,8 +46,8 @@ def write_file(api: PlatformApi, sandbox: dict[str, Any], text: str) -> None:
     (last / "public/mine.txt").write_text(text)
 
 
-async def file_of(running: dict[str, Any]) -> str:
-    return (await page_at(running["preview_url"], "/mine.txt")).text
+async def file_of(api: PlatformApi, caller: Caller, running: dict[str, Any]) -> str:
+    return (await page_of(api, caller, running, "/mine.txt")).text
 
 
 async def test_files_survive_a_start_on_a_node_that_does_not_have_them(
@@ -66,7 +70,7 @@ async def test_files_survive_a_start_on_a_node_that_does_not_have_them(
     for api in nodes:
         assert (await run_job(api, "snapshots")).unreferenced_removed == 0
     again = await act(one, caller, sandbox, "start")
-    assert await file_of(again) == "kept"
+    assert await file_of(one, caller, again) == "kept"
 
 
 async def test_a_missing_file_erases_no_row(nodes: Sequence[PlatformApi]) -> None:
@@ -89,7 +93,8 @@ async def test_a_node_that_comes_back_brings_the_files(nodes: Sequence[PlatformA
     one, other = nodes
     caller, admin = await one.account(), await one.admin()
     sandbox = await add_sandbox(one, caller)
-    running = await act(one, caller, sandbox, "start")
+    await act(one, caller, sandbox, "start")
+    running_at = await find_program(one.data_dir, sandbox["sandbox_id"])
     await run_job(one, "ends")
     path = f"/admin/sandboxes/{sandbox['sandbox_id']}/end"
     end = {"reason": "nobody can reach its machine"}
@@ -102,7 +107,7 @@ async def test_a_node_that_comes_back_brings_the_files(nodes: Sequence[PlatformA
     report = await run_job(one, "reconcile")
     assert (report.orphans_ended, report.recovered) == (1, 1)
     with pytest.raises(httpx.TransportError):
-        await page_at(running["preview_url"])
+        await running_at.page()
     one.clock.advance(2 * 3600)
     for api in nodes:
         assert (await run_job(api, "snapshots")).unreferenced_removed == 0
@@ -137,14 +142,15 @@ async def test_a_start_on_the_node_that_has_the_files_brings_them(
     one, other = nodes
     caller = await one.account()
     sandbox = await add_sandbox(one, caller, max_running_seconds=600)
-    old = await act(one, caller, sandbox, "start")
+    await act(one, caller, sandbox, "start")
+    old = await find_program(one.data_dir, sandbox["sandbox_id"])
     write_file(one, sandbox, "mine")
     one.clock.advance(700)
     assert (await run_job(other, "ends")).overdue == 1
     again = await act(one, caller, sandbox, "start")
-    assert await file_of(again) == "mine"
+    assert await file_of(one, caller, again) == "mine"
     with pytest.raises(httpx.TransportError):
-        await page_at(old["preview_url"])
+        await old.page()
 
 
 async def test_a_start_that_failed_elsewhere_keeps_no_files_from_coming_back(
@@ -163,7 +169,7 @@ async def test_a_start_that_failed_elsewhere_keeps_no_files_from_coming_back(
     answer = await other.call("POST", f"{path}/start", caller)
     assert code_of(answer) == (400, "INVALID_REPOSITORY_URL")
     again = await act(one, caller, sandbox, "start")
-    assert await file_of(again) == "mine"
+    assert await file_of(one, caller, again) == "mine"
 
 
 @pytest.mark.parametrize("is_started_elsewhere", [False, True])
@@ -181,7 +187,7 @@ async def test_kept_files_that_were_given_up_come_back_unless_it_was_started_els
     assert (released["status"], released["snapshot_bytes"]) == ("stopped", None)
     if is_started_elsewhere:
         running = await act(other, caller, sandbox, "start")
-        assert (await page_at(running["preview_url"])).status_code == 200
+        assert (await page_of(other, caller, running)).status_code == 200
     assert (await run_job(one, "reconcile")).recovered == (not is_started_elsewhere)
     if not is_started_elsewhere:
         found = await look(one, caller, sandbox)

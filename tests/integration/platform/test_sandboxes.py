@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 import sqlalchemy as sa
 
@@ -17,7 +16,7 @@ from sandyard.platform.tables import sandbox_usage, sandboxes
 from sandyard.runtime.model import Limits, Program, Repository, RunId, Running
 from tests.integration.runtime.git_server import GitServer
 from tests.platforms import PASSWORD, PlatformApi, code_of
-from tests.sandboxes import act, add_sandbox, add_template, look, page_at
+from tests.sandboxes import act, add_sandbox, add_template, look, page_of
 
 
 async def open_usages(api: PlatformApi) -> int:
@@ -32,17 +31,17 @@ async def test_it_starts_serves_stops_and_finds_its_files_again(api: PlatformApi
     assert Decimal(sandbox["cost"]) == 0
     running = await act(api, caller, sandbox, "start")
     assert running["status"] == "running"
-    assert (await page_at(running["preview_url"])).status_code == 200
+    assert (await page_of(api, caller, running)).status_code == 200
     assert await open_usages(api) == 1
     stopped = await act(api, caller, sandbox, "stop")
     assert (stopped["status"], stopped["preview_url"]) == ("stopped", None)
     assert stopped["status_reason"] == "stopped by its owner"
     assert stopped["snapshot_bytes"] > 0
     assert await open_usages(api) == 0
-    with pytest.raises(httpx.TransportError):
-        await page_at(running["preview_url"])
+    page = await page_of(api, caller, running)
+    assert code_of(page) == (502, "SANDBOX_NOT_RUNNING")
     again = await act(api, caller, sandbox, "start")
-    assert (await page_at(again["preview_url"])).status_code == 200
+    assert (await page_of(api, caller, again)).status_code == 200
     assert (await act(api, caller, sandbox, "stop"))["status"] == "stopped"
     assert await act(api, caller, sandbox, "stop") == await look(api, caller, sandbox)
 

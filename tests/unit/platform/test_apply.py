@@ -35,8 +35,10 @@ class Conflicting:
         self.finds += 1
         return self.kept
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
-        assert not remarks
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
+        assert not extra_events
         if self._conflicts:
             self._conflicts -= 1
             return False
@@ -50,7 +52,7 @@ class Conflicting:
 async def test_a_change_is_decided_from_what_is_there_then(conflicts: int) -> None:
     store = Conflicting(conflicts)
     read = await change(
-        store, store.find, lambda found: mark_read(found, CAUSE), turn=asyncio.Lock()
+        store, store.find, lambda found: mark_read(found, CAUSE), lock=asyncio.Lock()
     )
     assert read == store.kept
     assert read.is_read
@@ -59,12 +61,12 @@ async def test_a_change_is_decided_from_what_is_there_then(conflicts: int) -> No
 
 async def test_no_change_is_the_entity_as_it_is() -> None:
     store = Conflicting(ATTEMPTS)
-    assert await change(store, store.find, lambda _: None, turn=asyncio.Lock()) is store.kept
+    assert await change(store, store.find, lambda _: None, lock=asyncio.Lock()) is store.kept
     assert store.finds == 1
 
 
 async def test_a_change_that_never_comes_through_is_given_up() -> None:
     store = Conflicting(ATTEMPTS)
     with pytest.raises(BusyError):
-        await change(store, store.find, lambda found: mark_read(found, CAUSE), turn=asyncio.Lock())
+        await change(store, store.find, lambda found: mark_read(found, CAUSE), lock=asyncio.Lock())
     assert not store.kept.is_read

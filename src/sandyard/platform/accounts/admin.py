@@ -53,7 +53,7 @@ class Administration:
     async def get_account(self, account_id: str) -> Account:
         known = is_account_id(account_id)
         account = await self._store.find_account(account_id) if known else None
-        if account is None:
+        if account is None or account.deleted_at is not None:
             raise AccountNotFoundError
         return account
 
@@ -67,7 +67,7 @@ class Administration:
             self._store,
             lambda: self.get_account(account_id),
             lambda account: activate(account, cause),
-            turn=self._locks.of(account_id),
+            lock=self._locks.of(account_id),
         )
 
     async def deactivate(self, account_id: str, *, by: Principal) -> Account:

@@ -9,7 +9,14 @@ from sandyard.kit.schemas import Cursor, Limit
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.accounts.admin import Administration
 from sandyard.platform.accounts.model import AccountFilter, AccountSort
-from sandyard.platform.accounts.schemas import AccountAnswer, RoleBody, UserPage
+from sandyard.platform.accounts.schemas import (
+    AcceptedAnswer,
+    AccountAnswer,
+    EmailBody,
+    RoleBody,
+    UserPage,
+)
+from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.fields import Search
 from sandyard.platform.principal import Role
 from sandyard.platform.routes import Caller, admin_routes
@@ -62,5 +69,18 @@ def create_users_router(
     ) -> AccountAnswer:
         """In force at once; his logins end. The last admin stays one."""
         return AccountAnswer.of(await administration.give_role(account_id, body.role, by=admin))
+
+    return routes.router
+
+
+def create_invitations_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> APIRouter:
+    routes = admin_routes(guard, prefix=f"{prefix}/admin/invitations", tag="admins")
+
+    @routes.post("", "Invite somebody", status_code=202)
+    async def invite_user(body: Annotated[EmailBody, Body()], admin: Caller) -> AcceptedAnswer:
+        """A mail with an invitation, for this address alone and for a week. It is needed with
+        SIGNUP=invite."""
+        await accounts.invite(body.email, by=admin)
+        return AcceptedAnswer()
 
     return routes.router

@@ -35,6 +35,22 @@ class EmailTemplates:
             "address. Then do nothing: they know the password that the account would have.\n",
         )
 
+    def invitation(self, *, email: str, token: str) -> Mail:
+        body = {
+            "email": email,
+            "username": "the name that you choose",
+            "password": "your new password",
+            "invitation": token,
+        }
+        return Mail(
+            email,
+            "You are invited to Sandyard",
+            "Hello,\n\nto sign up, send this within seven days:\n\n"
+            + self._line("auth/signup", **body)
+            + f"\nToken: {token}\n"
+            + _UNASKED,
+        )
+
     def email_taken(self, *, email: str) -> Mail:
         return Mail(
             email,

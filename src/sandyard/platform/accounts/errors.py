@@ -9,6 +9,7 @@ from sandyard.kit.errors import (
     InvalidError,
     NotFoundError,
     UnauthorizedError,
+    UnavailableError,
 )
 
 
@@ -22,6 +23,12 @@ class WrongPasswordError(ForbiddenError):
     """The current password is wrong. Nothing was changed."""
 
     code = "WRONG_PASSWORD"
+
+
+class LoginNeededError(ForbiddenError):
+    """An API key may not do this. Log in with your password."""
+
+    code = "LOGIN_NEEDED"
 
 
 class InvalidVerificationTokenError(InvalidError):
@@ -58,3 +65,48 @@ class LastAdminError(ConflictError):
     """This is the last active admin. Make another one first."""
 
     code = "LAST_ADMIN"
+
+
+class SignupClosedError(ForbiddenError):
+    """Nobody can sign up here. Ask an admin for an account."""
+
+    code = "SIGNUP_CLOSED"
+
+
+class InvitationRequiredError(ForbiddenError):
+    """Signing up takes an invitation to this address that is not too old. Ask an admin for one."""
+
+    code = "INVITATION_REQUIRED"
+
+
+class OidcNotConfiguredError(ForbiddenError):
+    """No identity provider is set up here. Log in with your password."""
+
+    code = "OIDC_NOT_CONFIGURED"
+
+
+class InvalidOidcLoginError(UnauthorizedError):
+    """The login through the identity provider was not finished, took too long or was used before.
+    Begin it again."""
+
+    code = "INVALID_OIDC_LOGIN"
+
+
+class EmailNotVerifiedError(ForbiddenError):
+    """The identity provider has not verified your e-mail address. Verify it there, then log in
+    again."""
+
+    code = "EMAIL_NOT_VERIFIED"
+
+
+class AccountInactiveError(ForbiddenError):
+    """Your account is not active. Ask an admin to activate it."""
+
+    code = "ACCOUNT_INACTIVE"
+
+
+class OidcIssuerUnavailableError(UnavailableError):
+    """The identity provider does not answer as it should. Try again shortly, or log in with your
+    password."""
+
+    code = "OIDC_ISSUER_UNAVAILABLE"

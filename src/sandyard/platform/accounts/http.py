@@ -73,15 +73,17 @@ def _create_open_router(
     router = APIRouter(prefix=f"{prefix}/auth", tags=["accounts"])
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
-    @router.post("/signup", summary="Sign up", status_code=202, responses=_FROM_ANYONE)
+    @router.post("/signup", summary="Sign up", status_code=202, responses=errors(403, 429, 503))
     async def sign_up(body: Annotated[SignupBody, Body()], address: Address) -> AcceptedAnswer:
-        """The next step is in a mail. The answer is the same if the address or name is taken."""
+        """The next step is in a mail. The answer is the same if the address or name is taken. Some
+        servers take an `invitation`, which an admin sends by mail."""
         await accounts.sign_up(
             email=body.email,
             username=body.username,
             password=body.password,
             full_name=body.full_name,
             address=address,
+            invitation=body.invitation,
         )
         return AcceptedAnswer()
 

@@ -17,8 +17,8 @@ from sandyard.kit.transitions import (
     Transition,
     changed,
     created,
-    remark,
     removed,
+    stateless_event,
 )
 from sandyard.platform.accounts.errors import (
     InvalidResetTokenError,
@@ -84,6 +84,7 @@ class Account:
     """As `hash_token` makes it."""
     reset_token_expiry: datetime | None = None
     last_password_reset_request: datetime | None = None
+    deleted_at: datetime | None = None
     sequence: int = 0
 
     @property
@@ -276,6 +277,27 @@ def deactivate(
     return updated(account, after, "account.deactivated", cause, given=given)
 
 
+def delete_account(account: Account, others: OtherAdmins, cause: Cause) -> Transition[Account]:
+    """For good: logins and keys end at once, address and name are free again, and nothing here
+    tells whose it was. LastAdminError."""
+    after = replace(
+        _without_logins(account),
+        email=f"{account.account_id}@deleted.invalid",
+        username=f"deleted:{account.account_id}",  # no sign-up can take it
+        full_name=None,
+        password_hash="",
+        spend_threshold=None,
+        reset_token=None,
+        reset_token_expiry=None,
+        is_active=False,
+        is_verified=False,
+        deleted_at=cause.at,
+        updated_at=cause.at,
+    )
+    given = _require_other_admin(account, others)
+    return changed(account, after, "account.deleted", cause, given=given)
+
+
 def change_role(
     account: Account, role: Role, others: OtherAdmins, cause: Cause
 ) -> Transition[Account] | None:
@@ -344,7 +366,7 @@ def login_failed(account: Account, cause: Cause, *, address: str) -> Event:
 
 
 def _login(account: Account, kind: str, cause: Cause, address: str) -> Event:
-    return remark(
+    return stateless_event(
         account.account_id,
         kind,
         cause,

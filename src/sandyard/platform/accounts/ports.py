@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Transition
+from sandyard.platform.accounts.identity_model import Identity, LoginRequest
 from sandyard.platform.accounts.login_model import Counts, LoginAttempt
 from sandyard.platform.accounts.model import (
     Account,
@@ -33,7 +34,9 @@ class SignupStore(Protocol):
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[PendingSignup]: ...
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         """Compare and set; AccountExistsError if an account's id, address or name is taken."""
         ...
 
@@ -61,7 +64,9 @@ class AccountStore(Protocol):
         """Keep when the last login was."""
         ...
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         """Compare and set; in force with the next request. AccountExistsError."""
         ...
 
@@ -85,6 +90,19 @@ class LoginAttempts(Protocol):
 
     async def prune(self, *, now: datetime) -> int:
         """Remove what counts no more; how many rows."""
+        ...
+
+
+class IdentityProvider(Protocol):
+    """Each raises OidcIssuerUnavailableError while the provider is away."""
+
+    async def authorization_url(self, request: LoginRequest) -> str:
+        """Where a browser is sent to log in there, and from where it comes back with a code."""
+        ...
+
+    async def identify(self, code: str, *, nonce: str, code_verifier: str) -> Identity:
+        """Who came back with the code. InvalidOidcLoginError if it is none, was used, or is for
+        another login; EmailNotVerifiedError."""
         ...
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
 
 from sandyard.kit.schemas import PageAnswer, example, example_of
+from sandyard.platform.accounts.identity_model import LoginRequest
 from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
 from sandyard.platform.fields import SEARCHABLE, Money, Name, RequestBody
 from sandyard.platform.logins import Login
@@ -23,6 +24,7 @@ Email = Annotated[StrictStr, Field(min_length=3, max_length=254, pattern=EMAIL)]
 Username = Annotated[StrictStr, Field(min_length=3, max_length=100, pattern=USERNAME)]
 NewPassword = Annotated[StrictStr, Field(min_length=MIN_PASSWORD, max_length=MAX_PASSWORD)]
 AnyPassword = Annotated[StrictStr, Field(min_length=1, max_length=MAX_PASSWORD)]
+OidcText = Annotated[StrictStr, Field(min_length=1, max_length=4000, pattern=SEARCHABLE)]
 MailToken = Annotated[StrictStr, Field(min_length=1, max_length=255, description="From the mail")]
 
 
@@ -66,6 +68,7 @@ class SignupBody(RequestBody):
     username: Username
     password: NewPassword
     full_name: Name | None = None
+    invitation: Annotated[StrictStr, Field(max_length=2000)] | None = None
 
 
 class EmailBody(RequestBody):
@@ -122,6 +125,18 @@ class ProfileBody(RequestBody):
     def changes(self) -> ProfileChanges:
         changes: ProfileChanges = self.sent()
         return changes
+
+
+class AccountDeletionBody(RequestBody):
+    model_config = example(password=_PASSWORD)
+
+    password: AnyPassword = Field(description="The present one")
+
+
+class AccountDeletedAnswer(BaseModel):
+    model_config = example(status="deleted")
+
+    status: Literal["deleted"] = "deleted"
 
 
 class RoleBody(RequestBody):
@@ -187,6 +202,41 @@ class LoginAnswer(BaseModel):
             expires_at=login.expires_at,
             account=AccountAnswer.of(account),
         )
+
+
+class OidcBegunAnswer(BaseModel):
+    """Keep all but the address where only the browser that asked can use it."""
+
+    model_config = example(
+        authorization_url="https://id.example.com/authorize?response_type=code&client_id=sandyard",
+        state=_MAIL_TOKEN,
+        nonce=_MAIL_TOKEN,
+        code_verifier=_MAIL_TOKEN,
+    )
+
+    authorization_url: str = Field(description="Send the browser there")
+    state: str = Field(description="The browser must come back with it")
+    nonce: str
+    code_verifier: str
+
+    @classmethod
+    def of(cls, request: LoginRequest, authorization_url: str) -> Self:
+        return cls(
+            authorization_url=authorization_url,
+            state=request.state,
+            nonce=request.nonce,
+            code_verifier=request.code_verifier,
+        )
+
+
+class OidcFinishBody(RequestBody):
+    model_config = example(
+        code="SplxlOBeZQQYbYS6WxSbIA", nonce=_MAIL_TOKEN, code_verifier=_MAIL_TOKEN
+    )
+
+    code: OidcText = Field(description="What the browser came back with")
+    nonce: OidcText = Field(description="As the login began")
+    code_verifier: OidcText = Field(description="As the login began")
 
 
 class AcceptedAnswer(BaseModel):

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sandyard.kit.background import Background
-from sandyard.kit.clock import Clock
+from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker, account_id, mail_token, resource_id
 from sandyard.kit.keyed_locks import KeyedLocks
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, Transition, Tries, stateless_event
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import (
     AccountExistsError,
@@ -22,8 +22,10 @@ from sandyard.platform.accounts.errors import (
     InvalidCredentialsError,
     InvalidResetTokenError,
     InvalidVerificationTokenError,
+    LoginNeededError,
     WrongPasswordError,
 )
+from sandyard.platform.accounts.invitations import Invitations
 from sandyard.platform.accounts.login_limiter import LoginLimiter
 from sandyard.platform.accounts.model import (
     PASSWORD_CHANGED,
@@ -33,6 +35,7 @@ from sandyard.platform.accounts.model import (
     Taken,
     change_password,
     create_signup,
+    delete_account,
     end_logins,
     hash_token,
     login_failed,
@@ -61,7 +64,7 @@ _OF_ADDRESS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Makers:
+class IdMakers:
     """Where ids and tokens come from."""
 
     account_id: IdMaker = account_id
@@ -80,9 +83,10 @@ class Accounts:
         login_limiter: LoginLimiter,
         mailer: Mailer,
         email_templates: EmailTemplates,
+        invitations: Invitations,
         background: Background,
         clock: Clock,
-        make: Makers | None = None,
+        make: IdMakers | None = None,
     ) -> None:
         self._store = store
         self._signups = signups
@@ -92,17 +96,42 @@ class Accounts:
         self._login_limiter = login_limiter
         self._mailer = mailer
         self._email_templates = email_templates
+        self._invitations = invitations
         self._background = background
         self._clock = clock
         self._locks = KeyedLocks()
-        self._make = make or Makers()
+        self._make = make or IdMakers()
+
+    async def invite(self, email: str, *, by: Principal) -> None:
+        """Mail the address what it needs to sign up. SignupClosedError."""
+        cause = self._cause(by.actor)
+        token = self._invitations.issue(email, now=cause.at)
+        sent = stateless_event(
+            by.account_id,
+            "invitation.sent",
+            cause,
+            account_id=by.account_id,
+            data={"email": normalize_email(email)},
+        )
+        await self._store.apply(extra_events=[sent])
+        mail = self._email_templates.invitation(email=email, token=token)
+        self._background.start(self._mailer.send(mail), action="mail")
 
     async def sign_up(
-        self, *, email: str, username: str, password: str, full_name: str | None, address: str
+        self,
+        *,
+        email: str,
+        username: str,
+        password: str,
+        full_name: str | None,
+        address: str,
+        invitation: str | None = None,
     ) -> None:
-        """Keep the sign-up and mail the address what to do next, whatever that is."""
+        """Keep the sign-up and mail the address what to do next, whatever that is.
+        SignupClosedError, InvitationRequiredError."""
         email = normalize_email(email)
         await self._rate_limiter.hit("mail", account=email, address=address)
+        self._invitations.require(email, invitation, now=utc_time(self._clock.now()))
         password_hash = await self._passwords.hash(password)
         token = self._make.token()
         made = create_signup(
@@ -174,7 +203,7 @@ class Accounts:
             self._store,
             lambda: self.get_account(principal.account_id),
             lambda account: end_logins(account, cause),
-            turn=self._locks.of(principal.account_id),
+            lock=self._locks.of(principal.account_id),
         )
 
     async def forgot_password(self, *, email: str, address: str) -> None:
@@ -220,6 +249,24 @@ class Accounts:
                     return
         raise BusyError
 
+    async def delete_account(self, principal: Principal, *, password: str, address: str) -> None:
+        """End the account for good; a job removes what it has. WrongPasswordError, LastAdminError,
+        LoginNeededError by an API key."""
+        account_id = principal.account_id
+        if principal.key_id is not None:
+            raise LoginNeededError
+        await self._rate_limiter.hit("change", account=account_id, address=address)
+        cause = self._cause(principal.actor)
+        async with self._locks.of(account_id):
+            async for _ in Tries():
+                account = await self.get_account(account_id)
+                if not await self._passwords.verify(password, account.password_hash):
+                    raise WrongPasswordError
+                others = await self._store.find_other_admins(account_id)
+                if await self._store.apply(delete_account(account, others, cause)):
+                    return
+        raise BusyError
+
     async def get_account(self, account_id: str) -> Account:
         account = await self._store.find_account(account_id)
         if account is None:
@@ -232,7 +279,7 @@ class Accounts:
             self._store,
             lambda: self.get_account(principal.account_id),
             lambda account: update_profile(account, changes, cause),
-            turn=self._locks.of(principal.account_id),
+            lock=self._locks.of(principal.account_id),
         )
 
     async def _verified(
@@ -259,21 +306,21 @@ class Accounts:
     async def _log_success(
         self, account: Account, password: str, cause: Cause, address: str
     ) -> None:
-        remarks = [login_succeeded(account, cause, address=address)]
+        extra_events = [login_succeeded(account, cause, address=address)]
         await self._store.touch_login(account.account_id, now=cause.at)
         if self._passwords.is_outdated(account.password_hash):
             password_hash = await self._passwords.hash(password)
             rehashed = rehash_password(account, password_hash, cause)
-            if await self._store.apply(rehashed, remarks=remarks):
+            if await self._store.apply(rehashed, extra_events=extra_events):
                 return
-        await self._store.apply(remarks=remarks)
+        await self._store.apply(extra_events=extra_events)
 
     def _log_failure(self, account: Account, *, is_right: bool, address: str) -> None:
         """After the answer, whose time would tell that there is such an account."""
         reason = "the account is not active" if is_right else "wrong password"
         cause = self._cause(actor("anonymous")).because(reason)
         failed = login_failed(account, cause, address=address)
-        self._background.start(self._store.apply(remarks=[failed]), action="login_failed")
+        self._background.start(self._store.apply(extra_events=[failed]), action="login_failed")
 
     def _answer_to(self, signup: PendingSignup, token: str, taken: Taken) -> Mail:
         if taken.email:
@@ -323,7 +370,7 @@ class Accounts:
             self._store,
             lambda: self.get_account(account_id),
             lambda found: request_reset(found, token, cause),
-            turn=self._locks.of(account_id),
+            lock=self._locks.of(account_id),
         )
         if asked.reset_token != hash_token(token):
             return

@@ -41,9 +41,11 @@ class SqlAccountStore:
         self._database = database
         self._transitions = transitions
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         try:
-            return await self._transitions.apply(*transitions, remarks=remarks)
+            return await self._transitions.apply(*transitions, extra_events=extra_events)
         except exc.IntegrityError as error:
             raise AccountExistsError from error
 
@@ -54,7 +56,7 @@ class SqlAccountStore:
         lower = login.lower()
         # A user name holds no @, so that the two never mean different accounts.
         this = _user.email == lower if "@" in lower else sa.func.lower(_user.username) == lower
-        return await find_entity(self._database, ACCOUNTS, this)
+        return await find_entity(self._database, ACCOUNTS, this, _user.deleted_at.is_(None))
 
     async def find_by_reset_token(self, reset_token: str) -> Account | None:
         return await find_entity(self._database, ACCOUNTS, _user.reset_token == reset_token)
@@ -90,7 +92,7 @@ class SqlAccountStore:
 
 
 def _matching(only: AccountFilter) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
+    conditions: list[sa.ColumnElement[bool]] = [_user.deleted_at.is_(None)]
     if only.search is not None:
         searched = (_user.email, _user.username, _user.full_name, _user.account_id)
         conditions.append(

@@ -25,9 +25,11 @@ class SqlSignupStore:
         self._database = database
         self._transitions = transitions
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         try:
-            return await self._transitions.apply(*transitions, remarks=remarks)
+            return await self._transitions.apply(*transitions, extra_events=extra_events)
         except exc.IntegrityError as error:
             raise AccountExistsError from error
 

@@ -1,6 +1,6 @@
 """What can go wrong with an API key, each with a stable code."""
 
-from sandyard.kit.errors import ConflictError, ForbiddenError, NotFoundError
+from sandyard.kit.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 
 
 class KeyNotFoundError(NotFoundError):
@@ -19,3 +19,9 @@ class KeyMakesNoKeysError(ForbiddenError):
     """An API key can't make API keys, so that it ends for good when it is taken away. Log in."""
 
     code = "KEY_MAKES_NO_KEYS"
+
+
+class ExpiryPassedError(InvalidError):
+    """`expires_at` is over already. Give a time to come, or leave it out."""
+
+    code = "EXPIRY_PASSED"

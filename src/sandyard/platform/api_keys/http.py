@@ -29,8 +29,10 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
     async def create_api_key(
         body: Annotated[NewApiKeyBody, Body()], caller: Caller
     ) -> NewApiKeyAnswer:
-        """Shown this once; only its hash is kept. It is valid wherever a login is, but here."""
-        key, api_key = await keys.create(caller, name=body.name, description=body.description)
+        """Shown this once; only its hash is kept. It is valid wherever a login is, but here, as
+        far as its scope goes: `read` looks, `run` also works with sandboxes and previews, `admin`
+        does everything."""
+        key, api_key = await keys.create(caller, body.new())
         return NewApiKeyAnswer.of(key, api_key)
 
     @routes.get("", "List your API keys")

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import ClassVar, TypedDict
 
 from sandyard.kit.transitions import DATA, SECRET, Cause, Transition, changed, created
-from sandyard.platform.api_keys.errors import KeyMakesNoKeysError
+from sandyard.platform.api_keys.errors import ExpiryPassedError, KeyMakesNoKeysError
 from sandyard.platform.credentials import hash_api_key
 from sandyard.platform.notifications.model import Notice, NotificationType
-from sandyard.platform.principal import Principal
+from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.updates import updated
 
 _SHOWN_LETTERS = 8
@@ -20,6 +20,13 @@ class KeySort(StrEnum):
     OLDEST = "created_at"
     NAME = "name"
     NAME_REVERSED = "-name"
+
+
+class KeyFormat(StrEnum):
+    """How a key looks; what it opens is the same."""
+
+    SANDYARD = "sandyard"
+    E2B = "e2b"
 
 
 class KeyChanges(TypedDict, total=False):
@@ -46,7 +53,19 @@ class AccountKey:
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None = None
+    scope: Scope = Scope.ADMIN
+    expires_at: datetime | None = None
+    """From when on it opens nothing."""
     sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    name: str
+    description: str | None
+    scope: Scope = Scope.ADMIN
+    expires_at: datetime | None = None
+    format: KeyFormat = KeyFormat.SANDYARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +75,32 @@ class KeyFilter:
 
 
 def create_key(
+    new: NewKey,
     *,
     key_id: str,
     api_key: str,
-    name: str,
-    description: str | None,
     by: Principal,
     cause: Cause,
 ) -> Transition[AccountKey]:
-    """Of the key itself only its beginning and its hash are kept. KeyMakesNoKeysError."""
+    """Of the key itself only its beginning and its hash are kept. KeyMakesNoKeysError,
+    ExpiryPassedError."""
     if by.key_id is not None:
         raise KeyMakesNoKeysError
+    if new.expires_at is not None and new.expires_at <= cause.at:
+        raise ExpiryPassedError
     key = AccountKey(
         key_id=key_id,
         user_account_id=by.account_id,
-        name=name,
-        description=description,
+        name=new.name,
+        description=new.description,
         api_key=api_key[:_SHOWN_LETTERS],
         key_hash=hash_api_key(api_key),
         is_active=True,
         last_used_at=None,
         created_at=cause.at,
         updated_at=cause.at,
+        scope=new.scope,
+        expires_at=new.expires_at,
     )
     return created(key, "key.created", cause)
 

@@ -24,6 +24,8 @@ class KeyStore(Protocol):
         cursor: str | None,
     ) -> Page[AccountKey]: ...
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         """Compare and set; in force with the next request. KeyNameTakenError."""
         ...

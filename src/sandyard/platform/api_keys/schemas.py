@@ -6,12 +6,28 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from sandyard.kit.schemas import PageAnswer, example
-from sandyard.platform.api_keys.model import AccountKey, KeyChanges
-from sandyard.platform.fields import NamedBody, NewNamedBody
+from sandyard.platform.api_keys.model import AccountKey, KeyChanges, KeyFormat, NewKey
+from sandyard.platform.fields import Moment, NamedBody, NewNamedBody
+from sandyard.platform.principal import Scope
 
 
 class NewApiKeyBody(NewNamedBody):
-    model_config = example(name="CI", description="Starts sandboxes for pull requests")
+    model_config = example(
+        name="CI",
+        description="Starts sandboxes for pull requests",
+        scope="run",
+        expires_at="2126-12-31T00:00:00Z",
+    )
+
+    scope: Scope = Field(Scope.ADMIN, description="Each includes the ones before it")
+    expires_at: Moment | None = Field(None, description="From when on it opens nothing")
+
+    format: KeyFormat = Field(
+        KeyFormat.SANDYARD, description="`e2b` for E2B's SDKs; it opens the same"
+    )
+
+    def new(self) -> NewKey:
+        return NewKey(self.name, self.description, self.scope, self.expires_at, self.format)
 
 
 class ApiKeyBody(NamedBody):
@@ -31,6 +47,8 @@ class ApiKeyAnswer(BaseModel):
         description="Starts sandboxes for pull requests",
         prefix="sbk-9f3k",
         is_active=True,
+        scope="run",
+        expires_at=None,
         last_used_at=None,
         created_at="2026-10-30T09:00:00Z",
         updated_at="2026-10-30T09:00:00Z",
@@ -41,6 +59,8 @@ class ApiKeyAnswer(BaseModel):
     description: str | None
     prefix: str = Field(validation_alias="api_key", description="How the key begins")
     is_active: bool
+    scope: Scope
+    expires_at: datetime | None
     last_used_at: datetime | None = Field(description="To within five minutes")
     created_at: datetime
     updated_at: datetime
@@ -56,6 +76,8 @@ class NewApiKeyAnswer(BaseModel):
         api_key="sbk-9f3k2m5n8p1q4r7s0t3v6w9x2y5z8a1b4c7d0e3f",
         name="CI",
         description="Starts sandboxes for pull requests",
+        scope="run",
+        expires_at=None,
         created_at="2026-10-30T09:00:00Z",
     )
 
@@ -63,6 +85,8 @@ class NewApiKeyAnswer(BaseModel):
     api_key: str = Field(description="Shown this once")
     name: str
     description: str | None
+    scope: Scope
+    expires_at: datetime | None
     created_at: datetime
 
     @classmethod
@@ -72,6 +96,8 @@ class NewApiKeyAnswer(BaseModel):
             api_key=api_key,
             name=key.name,
             description=key.description,
+            scope=key.scope,
+            expires_at=key.expires_at,
             created_at=key.created_at,
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.ids import IdMaker, account_api_key, is_resource_id, resource_id
+from sandyard.kit.ids import IdMaker, account_api_key, e2b_api_key, is_resource_id, resource_id
 from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Transition
@@ -12,7 +12,9 @@ from sandyard.platform.api_keys.model import (
     AccountKey,
     KeyChanges,
     KeyFilter,
+    KeyFormat,
     KeySort,
+    NewKey,
     activate_key,
     create_key,
     deactivate_key,
@@ -30,27 +32,25 @@ class AccountKeys:
     """Every use case is about the named account's keys; another's are not found."""
 
     def __init__(
-        self, store: KeyStore, *, clock: Clock, make_api_key: IdMaker = account_api_key
+        self,
+        store: KeyStore,
+        *,
+        clock: Clock,
+        make_api_key: IdMaker = account_api_key,
+        make_e2b_key: IdMaker = e2b_api_key,
     ) -> None:
         self._store = store
         self._clock = clock
         self._locks = KeyedLocks()
-        self._make_api_key = make_api_key
+        self._make = {KeyFormat.SANDYARD: make_api_key, KeyFormat.E2B: make_e2b_key}
 
-    async def create(
-        self, principal: Principal, *, name: str, description: str | None
-    ) -> tuple[AccountKey, str]:
+    async def create(self, principal: Principal, new: NewKey) -> tuple[AccountKey, str]:
         """The key's row and the key itself, which nobody can show again; KeyNameTakenError,
-        KeyMakesNoKeysError."""
+        KeyMakesNoKeysError, ExpiryPassedError."""
         cause = Cause.by(principal.actor, self._clock)
-        api_key = self._make_api_key()
+        api_key = self._make[new.format]()
         made = create_key(
-            key_id=resource_id("key"),
-            api_key=api_key,
-            name=name,
-            description=description,
-            by=principal,
-            cause=cause,
+            new, key_id=resource_id("key"), api_key=api_key, by=principal, cause=cause
         )
         notification = create_notification(
             new_key_notice(made.result),
@@ -109,5 +109,5 @@ class AccountKeys:
             self._store,
             lambda: self.get(principal.account_id, key_id),
             lambda key: decide(key, cause),
-            turn=self._locks.of(key_id),
+            lock=self._locks.of(key_id),
         )

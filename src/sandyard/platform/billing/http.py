@@ -60,7 +60,7 @@ def bill_query(
     return BillQuery(project_id, sandbox_id, service_type, from_day, to_day)
 
 
-Asked = Annotated[BillQuery, Depends(bill_query)]
+BillQueryParameters = Annotated[BillQuery, Depends(bill_query)]
 
 
 def create_billing_router(
@@ -76,14 +76,19 @@ def create_billing_router(
 
     @routes.get("", "List bills")
     async def list_bills(
-        caller: Caller, query: Asked, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+        caller: Caller,
+        query: BillQueryParameters,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
     ) -> BillPage:
         """One for each usage and UTC day and perhaps corrections of it, the latest day first."""
         page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
         return BillPage.of(page, BillAnswer.of)
 
     @routes.get("/summary", "Sum bills up")
-    async def sum_bills(caller: Caller, query: Asked, by: _By = "day") -> BillingSumsAnswer:
+    async def sum_bills(
+        caller: Caller, query: BillQueryParameters, by: _By = "day"
+    ) -> BillingSumsAnswer:
         """By day, project, sandbox or service; the sums are exact."""
         return BillingSumsAnswer.of(by, await store.sums(caller.account_id, query, by=by))
 
@@ -95,7 +100,7 @@ def create_billing_router(
         return MonthToDateAnswer.of(by, month)
 
     @routes.get("/export", "All bills as CSV", response_class=Response, answers=_CSV_ANSWER)
-    async def export_bills(caller: Caller, query: Asked) -> StreamingResponse:
+    async def export_bills(caller: Caller, query: BillQueryParameters) -> StreamingResponse:
         """Streamed, the earliest day first."""
         return StreamingResponse(
             _csv(store.bills(caller.account_id, query)),

@@ -33,7 +33,7 @@ class Measure:
         clock: Clock,
         node: str,
         storage_bytes: int,
-        kept_for: timedelta,
+        retention: timedelta,
     ) -> None:
         self._store = store
         self._sandboxes = sandboxes
@@ -41,7 +41,7 @@ class Measure:
         self._clock = clock
         self._node = node
         self._storage_bytes = storage_bytes
-        self._kept_for = kept_for
+        self._retention = retention
         self._last: dict[tuple[str, int], Sample] = {}
 
     async def run(self) -> MeasureReport:
@@ -55,7 +55,7 @@ class Measure:
             (each.sandbox_id, each.attempt): sample for each, sample in found if sample is not None
         }
         report = MeasureReport(measured=len(measured))
-        while removed := await self._store.remove_before(now - self._kept_for, limit=_BATCH):
+        while removed := await self._store.remove_before(now - self._retention, limit=_BATCH):
             report.removed += removed
         return report
 

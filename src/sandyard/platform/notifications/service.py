@@ -56,7 +56,7 @@ class Notifications:
             self._store,
             lambda: self.get(principal.account_id, notification_id),
             lambda notification: mark_read(notification, cause),
-            turn=self._locks.of(notification_id),
+            lock=self._locks.of(notification_id),
         )
 
     async def read_all(self, principal: Principal) -> int:
@@ -82,7 +82,7 @@ class Notifications:
             self._store,
             lambda: self.get(principal.account_id, notification_id),
             lambda notification: delete_notification(notification, cause),
-            turn=self._locks.of(notification_id),
+            lock=self._locks.of(notification_id),
         )
 
     async def broadcast(self, principal: Principal, notice: Notice) -> int:

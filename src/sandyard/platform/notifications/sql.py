@@ -26,8 +26,10 @@ class SqlNotificationStore:
         self._database = database
         self._transitions = transitions
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
-        return await self._transitions.apply(*transitions, remarks=remarks)
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
+        return await self._transitions.apply(*transitions, extra_events=extra_events)
 
     async def find_notification(self, account_id: str, notification_id: str) -> Notification | None:
         this = _notification.notification_id == notification_id

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar, TypedDict
 
 from sandyard.kit.transitions import Cause, Transition, changed, created
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.errors import (
     DefaultProjectError,
     ProjectArchivedError,
@@ -99,13 +99,13 @@ def create_project(
     account_id: str,
     name: str,
     description: str | None,
-    budget: Budget,
+    quota: CountQuota,
     cause: Cause,
 ) -> Transition[Project]:
     """ProjectsLimitError."""
-    budget.require(ProjectsLimitError)
+    quota.require(ProjectsLimitError)
     project = _new_project(project_id, account_id, name, description, cause)
-    return created(project, "project.created", cause, given=(budget,))
+    return created(project, "project.created", cause, given=(quota,))
 
 
 def create_default_project(
@@ -159,6 +159,12 @@ def delete_project(
         raise ProjectInUseError
     deleted = replace(project, deleted_at=cause.at, updated_at=cause.at)
     return changed(project, deleted, "project.deleted", cause, given=(contents,))
+
+
+def close_project(project: Project, cause: Cause) -> Transition[Project]:
+    """Of a deleted account, whose sandboxes are recycled: also the default one goes."""
+    closed = replace(project, is_default=False, deleted_at=cause.at, updated_at=cause.at)
+    return changed(project, closed, "project.deleted", cause)
 
 
 def _new_project(

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Transition
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.model import (
     Project,
     ProjectContents,
@@ -46,7 +46,7 @@ class ProjectStore(Protocol):
         """Other parts keep nothing of these any more, and neither do version 0.1.0's tables."""
         ...
 
-    async def read_budget(self, about: Budget) -> Budget: ...
+    async def read_count_quota(self, about: CountQuota) -> CountQuota: ...
 
     async def find_contents(self, project_id: str) -> ProjectContents: ...
 
@@ -60,6 +60,8 @@ class ProjectStore(Protocol):
         cursor: str | None,
     ) -> Page[Project]: ...
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         """Compare and set; ProjectNameTakenError."""
         ...

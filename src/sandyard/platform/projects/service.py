@@ -10,7 +10,7 @@ from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.platform.apply import BusyError, change
-from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
 from sandyard.platform.projects.errors import ProjectNotFoundError
 from sandyard.platform.projects.model import (
@@ -42,14 +42,14 @@ class Projects:
     async def create(self, principal: Principal, *, name: str, description: str | None) -> Project:
         """ProjectNameTakenError, ProjectsLimitError."""
         cause, project_id = self._cause(principal), resource_id("prj")
-        budget = Budget(Noun.PROJECTS, principal.account_id, self._per_account)
+        quota = CountQuota(ResourceKind.PROJECTS, principal.account_id, self._per_account)
         async for _ in Tries():
             made = create_project(
                 project_id=project_id,
                 account_id=principal.account_id,
                 name=name,
                 description=description,
-                budget=await self._store.read_budget(budget),
+                quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
             if await self._store.apply(made):
@@ -155,7 +155,7 @@ class Projects:
             self._store,
             lambda: self.get(principal.account_id, project_id),
             lambda project: decide(project, cause),
-            turn=self._locks.of(project_id),
+            lock=self._locks.of(project_id),
         )
 
     def _cause(self, principal: Principal) -> Cause:

@@ -14,7 +14,7 @@ from sandyard.kit.sql import Database
 from sandyard.kit.sql_entities import find_entity, page_of_entities
 from sandyard.kit.sql_transitions import EntityTable, SqlTransitions, lock_name
 from sandyard.kit.transitions import Transition
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.errors import ProjectNameTakenError
 from sandyard.platform.projects.model import (
     Project,
@@ -50,9 +50,11 @@ class SqlProjectStore:
         self._database = database
         self._transitions = transitions
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         try:
-            return await self._transitions.apply(*transitions, remarks=remarks)
+            return await self._transitions.apply(*transitions, extra_events=extra_events)
         except exc.IntegrityError as error:
             raise ProjectNameTakenError from error
 
@@ -76,7 +78,7 @@ class SqlProjectStore:
     async def find_default(self, account_id: str) -> Project | None:
         return await find_entity(self._database, PROJECTS, *_of(account_id), _project.is_default)
 
-    async def read_budget(self, about: Budget) -> Budget:
+    async def read_count_quota(self, about: CountQuota) -> CountQuota:
         return await self._transitions.read_fact(about)
 
     async def find_contents(self, project_id: str) -> ProjectContents:

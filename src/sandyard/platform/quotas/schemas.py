@@ -12,8 +12,8 @@ from sandyard.platform.quotas.model import ResourceQuota
 class ResourceQuotaAnswer(BaseModel):
     resource: str = Field(
         description="`sandboxes` and `previews` that run, `cpu` and `memory_gb` of those sandboxes,"
-        " `snapshot_bytes` of kept files, `projects_kept`, `templates_kept` and `sandboxes_kept`,"
-        " running or not, `file_bytes` of projects, …"
+        " `snapshot_bytes` of stored files, `projects_total`, `templates_total`, `variables_total`"
+        " and `sandboxes_total`, running or not, `file_bytes` of projects, …"
     )
     in_use: int | float
     limit: int | float | None = Field(description="Null if there is none")
@@ -26,7 +26,7 @@ class QuotasAnswer(BaseModel):
             {"resource": "cpu", "in_use": 2, "limit": 8},
             {"resource": "memory_gb", "in_use": 0.5, "limit": 16},
             {"resource": "snapshot_bytes", "in_use": 1048576, "limit": None},
-            {"resource": "projects_kept", "in_use": 3, "limit": 1000},
+            {"resource": "projects_total", "in_use": 3, "limit": 1000},
             {"resource": "previews", "in_use": 0, "limit": 5},
         ]
     )

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.events import actor
-from sandyard.platform.sandboxes.model import Status
+from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.runtime.model import Ended
 
 SYSTEM = actor("system")
@@ -21,7 +21,7 @@ _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSnapshot:
+class StoredSnapshot:
     id: str
     size_bytes: int
     expires_at: datetime
@@ -35,7 +35,7 @@ class End:
     status: Status
     reason: str
     ended_at: datetime
-    snapshot: KeptSnapshot | None = None
+    snapshot: StoredSnapshot | None = None
     started_at: datetime | None = None
     """When its program began, if that is known and it did."""
     has_run: bool = True
@@ -45,11 +45,11 @@ class End:
     """Whether its node may have files of it; not of an attempt that is known not to have run."""
     gives_up_node: bool = False
     """Whether what its node may still have of it, with the snapshot, is not waited for."""
-    kept_on: str | None = None
+    snapshot_node: str | None = None
     """Then: the node that has the snapshot too, if one does."""
 
 
-def end_of(ended: Ended, *, attempt: int, reason: str | None, kept_for: timedelta) -> End:
+def end_of(ended: Ended, *, attempt: int, reason: str | None, retention: timedelta) -> End:
     """`reason` is why it was stopped, if not by its owner."""
     was_stopped = ended.reason == "stopped"
     return End(
@@ -57,12 +57,24 @@ def end_of(ended: Ended, *, attempt: int, reason: str | None, kept_for: timedelt
         status=Status.TIMEOUT if ended.reason == "timeout" else Status.STOPPED,
         reason=reason if reason and was_stopped else reason_of(ended),
         ended_at=utc_time(ended.ended_at),
-        snapshot=kept_snapshot(ended, kept_for=kept_for),
+        snapshot=stored_snapshot(ended, retention=retention),
         started_at=None if ended.started_at is None else utc_time(ended.started_at),
         has_run=ended.has_listened,
         leaves_files=ended.has_listened,
         by_owner=was_stopped and not reason,
     )
+
+
+def idle_reason(sandbox: Sandbox, *, now: datetime) -> str | None:
+    """Why it is to be stopped, if nobody has used it for as long as its owner allows."""
+    minutes, begun_at = sandbox.idle_stop_minutes, sandbox.started_at
+    if sandbox.status is not Status.RUNNING or minutes is None or begun_at is None:
+        return None
+    used_at = max(begun_at, sandbox.last_used_at or begun_at)
+    if now - used_at < timedelta(minutes=minutes):
+        return None
+    unit = "minute" if minutes == 1 else "minutes"
+    return f"it was idle: no request, command or terminal for {minutes} {unit}"
 
 
 def ended_by(ended: Ended, *, recorder: str) -> str:
@@ -77,11 +89,11 @@ def failed_start(attempt: int, *, code: str, message: str, at: datetime) -> End:
     return End(attempt, Status.STOPPED, reason, at, has_run=False, leaves_files=False)
 
 
-def kept_snapshot(ended: Ended, *, kept_for: timedelta) -> KeptSnapshot | None:
+def stored_snapshot(ended: Ended, *, retention: timedelta) -> StoredSnapshot | None:
     if ended.snapshot is None:
         return None
-    expires_at = utc_time(ended.ended_at) + kept_for
-    return KeptSnapshot(ended.snapshot.id, ended.snapshot.size_bytes, expires_at)
+    expires_at = utc_time(ended.ended_at) + retention
+    return StoredSnapshot(ended.snapshot.id, ended.snapshot.size_bytes, expires_at)
 
 
 def reason_of(ended: Ended) -> str:

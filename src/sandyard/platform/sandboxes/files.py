@@ -38,7 +38,7 @@ class NodeFiles:
 
     async def _runs_of(self, sandbox: Sandbox) -> Sequence[RunState]:
         """Those that may have unrecorded files: attempts after the last run may have failed."""
-        if not sandbox.has_all_files_kept:
+        if not sandbox.has_all_files_stored:
             held = await self._runtime.list_runs("sandbox")
             return [run for run in held if run.run_id.id == sandbox.sandbox_id]
         last = await self._runtime.find(run_id_of(sandbox)) if sandbox.attempt else None

@@ -12,9 +12,10 @@ from sandyard.kit.routes import GuardedRoutes
 from sandyard.kit.schemas import Cursor, Limit
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.fields import OfProject, OfTemplate, Search
-from sandyard.platform.routes import Caller, account_routes
+from sandyard.platform.routes import Caller, run_routes
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.schemas import (
+    EgressAnswer,
     LogsAnswer,
     NewSandboxBody,
     SandboxAnswer,
@@ -46,9 +47,10 @@ _LOGS_ANSWER: dict[int | str, dict[str, Any]] = {
 
 
 def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/sandboxes", tag="sandboxes")
+    routes = run_routes(guard, prefix=f"{prefix}/sandboxes", tag="sandboxes")
     _add_crud(routes, sandboxes)
     _add_actions(routes, sandboxes)
+    _add_egress(routes, sandboxes)
 
     @routes.get(
         "/{sandbox_id}/logs",
@@ -115,9 +117,18 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     async def update_sandbox(
         caller: Caller, sandbox_id: SandboxId, body: Annotated[SandboxChangesBody, Body()]
     ) -> SandboxAnswer:
-        """Its name and description at any time, its resources while it does not run."""
+        """Its name, description, project and access at any time, its resources while it does not
+        run. What it has used up to now stays with the project that it was in."""
         changed = await sandboxes.change(sandbox_id, body.changes(), by=caller)
         return SandboxAnswer.of(changed)
+
+
+def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
+    @routes.get("/{sandbox_id}/egress", "What went out, and what was blocked", 404, 409)
+    async def get_sandbox_egress(caller: Caller, sandbox_id: SandboxId) -> EgressAnswer:
+        """Of its last run: counters, and the hosts that its network did not let it reach."""
+        report = await sandboxes.egress_report(sandbox_id, account_id=caller.account_id)
+        return EgressAnswer.of(sandbox_id, report)
 
 
 def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:

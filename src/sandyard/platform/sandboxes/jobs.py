@@ -9,6 +9,8 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.kit.events import actor
 from sandyard.kit.transitions import Cause
+from sandyard.platform.principal import Principal, Role
+from sandyard.platform.sandboxes.end_model import idle_reason
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.lost_model import is_last_run
 from sandyard.platform.sandboxes.model import Sandbox, Status
@@ -33,6 +35,15 @@ _UNREFERENCED_FOR = timedelta(hours=1)
 """How old a snapshot of no sandbox is before it is removed: one may be about to be recorded."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Job(Principal):
+    """For whom the jobs recycle a sandbox."""
+
+    @property
+    def actor(self) -> str:
+        return ENDS
+
+
 @dataclass(slots=True)
 class ReconcileReport:
     adopted: int = 0
@@ -42,6 +53,7 @@ class ReconcileReport:
     overdue: int = 0
     """Of silent nodes, and beyond their deadline."""
     orphans_ended: int = 0
+    idle_stopped: int = 0
     recovered: int = 0
     """Files that were found of runs which had ended without word from this node."""
 
@@ -97,6 +109,10 @@ class Reconcile:
             if await self._record(sandbox, actor, report)
         ]
         await self._store.note_seen(seen, at=utc_time(self._clock.now()))
+        for sandbox in await self._store.to_recycle(self._node):
+            with suppress(SandyardError):
+                owner = _Job(sandbox.owner_account_id, Role.USER)
+                await self._sandboxes.recycle(sandbox.sandbox_id, by=owner)
         await self._end_overdue(actor, report)
         return report
 
@@ -117,9 +133,28 @@ class Reconcile:
                 report.adopted += await self._recorder.record_started(
                     sandbox.sandbox_id, sandbox.attempt, run, actor=actor
                 )
+            case Running():
+                await self._stop_if_idle(sandbox, run, actor, report)
             case None if utc_time(self._clock.now()) - sandbox.updated_at > _BEGINNING:
                 report.lost += await self._recorder.record_lost(sandbox, actor=actor)
         return not isinstance(run, Ended | None)
+
+    async def _stop_if_idle(
+        self, sandbox: Sandbox, run: Running, actor: str, report: ReconcileReport
+    ) -> None:
+        now = utc_time(self._clock.now())
+        reason = idle_reason(sandbox, now=now)
+        if reason is None:
+            return
+        with suppress(SandyardError):  # it is met again in the next run
+            session = await self._runtime.session(run.run_id)
+            commands = await session.processes.list()
+            # Its program was there before it was running; commands and terminals came later.
+            if any(each.is_running and each.started_at > run.started_at for each in commands):
+                await self._store.note_used(sandbox.sandbox_id, at=now)
+                return
+            await self._sandboxes.end(sandbox, actor=actor, reason=reason)
+            report.idle_stopped += 1
 
     async def _check_run(self, run: RunState, report: ReconcileReport) -> None:
         sandbox = await self._store.find(run.run_id.id)
@@ -165,7 +200,7 @@ class ExpireSnapshots:
         ids: SandboxIds,
         prices: PriceList,
         warn_before: timedelta,
-        kept_for: timedelta,
+        retention: timedelta,
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -173,7 +208,7 @@ class ExpireSnapshots:
         self._ids = ids
         self._prices = prices
         self._warn_before = warn_before
-        self._kept_for = kept_for
+        self._retention = retention
 
     async def run(self) -> SnapshotReport:
         report = SnapshotReport()
@@ -186,6 +221,7 @@ class ExpireSnapshots:
                 report.warned += await self._warn(sandbox, cause)
                 report.expired += await self._expire(sandbox, cause)
         report.unreferenced_removed = await self._remove_unreferenced(cause)
+        report.unreferenced_removed += await self._remove_archives(cause)
         return report
 
     async def _warn(self, sandbox: Sandbox, cause: Cause) -> bool:
@@ -207,6 +243,18 @@ class ExpireSnapshots:
     async def _apply(self, transitions: Transitions | None) -> bool:
         """What has changed since it was read is met again in the next run."""
         return transitions is not None and await self._store.apply(*transitions)
+
+    async def _remove_archives(self, cause: Cause) -> int:
+        """Those of templates that were deleted, and of builds that came to nothing."""
+        old = [
+            archive.id
+            for archive in await self._runtime.list_archives()
+            if cause.at - utc_time(archive.created_at) > _UNREFERENCED_FOR
+        ]
+        unused = set(old) - await self._store.referenced_archives(old)
+        for archive_id in unused:
+            await self._runtime.delete_archive(archive_id)
+        return len(unused)
 
     async def _remove_unreferenced(self, cause: Cause) -> int:
         old = [
@@ -235,7 +283,7 @@ class ExpireSnapshots:
             if not isinstance(run, Ended) or run.snapshot is None:
                 continue
             sandbox = await self._store.find(run.run_id.id)
-            is_fresh = cause.at - utc_time(run.ended_at) < self._kept_for
+            is_fresh = cause.at - utc_time(run.ended_at) < self._retention
             if is_fresh and sandbox is not None and _is_needed(run, sandbox):
                 found.add(run.snapshot.id)
         return found

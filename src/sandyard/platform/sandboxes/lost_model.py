@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sandyard.kit.transitions import Cause, changed
-from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
+from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.run_model import (
@@ -101,26 +101,26 @@ def give_up_run(
     usage: Usage | None,
     *,
     reason: str,
-    kept_on: str | None,
+    snapshot_node: str | None,
     silent_for: timedelta,
     ids: NewIds,
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
     """End it without its node and wait no longer for what that has of it. The next start begins
-    with the snapshot if the node `kept_on` has it too, and with the template otherwise. None if no
+    with the snapshot if `snapshot_node` has it too, and with the template otherwise. None if no
     other node has anything of it. Raises SandboxElsewhereError if its node is not silent."""
-    is_held = sandbox.node is not None or (sandbox.latest_snapshot_id and kept_on is None)
+    is_held = sandbox.node is not None or (sandbox.latest_snapshot_id and snapshot_node is None)
     if not is_held or sandbox.status is Status.RECYCLED:
         return None
     if sandbox.node is not None and last_seen_of(sandbox) + silent_for > cause.at:
         raise SandboxElsewhereError(sandbox.node)
     if sandbox.is_active:
-        end = replace(_unseen_end(sandbox, reason), gives_up_node=True, kept_on=kept_on)
+        end = replace(_unseen_end(sandbox, reason), gives_up_node=True, snapshot_node=snapshot_node)
         return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
-    given_up = replace(given_up_by_node(sandbox, kept_on=kept_on), updated_at=cause.at)
+    given_up = replace(given_up_by_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at)
     kept = None
-    if kept_on is None:
+    if snapshot_node is None:
         kept = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
     return together(changed(sandbox, given_up, "sandbox.released", cause.because(reason)), kept)
 
@@ -128,7 +128,7 @@ def give_up_run(
 def recover_snapshot(
     sandbox: Sandbox,
     *,
-    snapshot: KeptSnapshot,
+    snapshot: StoredSnapshot,
     run: PastRun,
     taken_at: datetime,
     node: str,

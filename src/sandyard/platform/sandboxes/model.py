@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from sandyard.kit.node import require_here
 from sandyard.kit.transitions import DATA, Cause, Transition, changed, created
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.sandboxes.errors import (
     ProjectNotUsableError,
     ProjectReadOnlyError,
@@ -28,6 +28,7 @@ from sandyard.platform.sandboxes.errors import (
 )
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Consumer
+from sandyard.runtime.network_model import Network
 
 
 class Status(StrEnum):
@@ -40,6 +41,13 @@ class Status(StrEnum):
 
 
 ACTIVE = frozenset({Status.STARTING, Status.RUNNING})
+_NO_RESOURCES = frozenset(
+    {
+        *("name", "description", "project_id", "is_public", "wake_on_request"),
+        *("network", "idle_stop_minutes"),
+    }
+)
+DEFAULT_NETWORK: Network = "packages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,24 @@ class Sandbox:
     max_running_seconds: int
     created_at: datetime
     updated_at: datetime
+    is_public: bool = False
+    """Whether anybody may open its ports."""
+    wake_on_request: bool = False
+    """Whether a request to one of its ports starts it."""
+    metadata: Mapping[str, str] | None = None
+    """What its owner notes with it, to find it again."""
+    recycle_on_timeout: bool = False
+    """Whether it is recycled when its time is over, and not kept to be started again."""
+    network: Network = "none"
+    """What it may reach."""
+    environment: str | None = None
+    """Its root file system; None is the machine's own /usr."""
+    folder: str | None = None
+    """Where in its files its program is; None is the top."""
+    archive_id: str | None = None
+    """What it began with in place of its template's repository."""
+    idle_stop_minutes: int | None = None
+    """After how long without use it is stopped; None is never."""
     status: Status = Status.CREATED
     status_reason: str | None = None
     attempt: int = 0
@@ -79,6 +105,8 @@ class Sandbox:
     recycled_at: datetime | None = None
     last_seen_at: datetime | None = field(default=None, metadata=DATA)
     """When its node last looked after the attempt: its last sign of life, for other nodes."""
+    last_used_at: datetime | None = field(default=None, metadata=DATA)
+    """When somebody last used it, roughly; kept while it has `idle_stop_minutes`."""
     sequence: int = 0
 
     @property
@@ -86,7 +114,7 @@ class Sandbox:
         return self.status in ACTIVE
 
     @property
-    def has_all_files_kept(self) -> bool:
+    def has_all_files_stored(self) -> bool:
         """Whether its last run, if there was one, is in its snapshot."""
         if self.started_at is None:
             return True
@@ -114,6 +142,15 @@ class NewSandbox:
     cpu_spec: float
     memory_spec: float
     max_running_seconds: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    is_public: bool = False
+    wake_on_request: bool = False
+    recycle_on_timeout: bool = False
+    network: Network | None = None
+    """None is what its template says."""
+    idle_stop_minutes: int | None = None
+    archive_id: str | None = None
+    """What it begins with; None is what its template says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +160,13 @@ class Changes:
     values: Mapping[str, Any]
 
     @property
+    def moves(self) -> bool:
+        """Whether it goes to a project that is named."""
+        return "project_id" in self.values
+
+    @property
     def touches_resources(self) -> bool:
-        return not self.values.keys() <= {"name", "description"}
+        return not self.values.keys() <= _NO_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,28 +223,37 @@ def create_sandbox(
     account_id: str,
     template: Template | None,
     project: ProjectState | None,
-    budget: Budget,
+    quota: CountQuota,
     cause: Cause,
 ) -> Transition[Sandbox]:
     """Of a template that the account may use, in a project of its own. SandboxesLimitError."""
     usable = require_usable(template, account_id)
-    place = require_writable(project)
+    state = require_writable(project)
     _require_minimum(usable, cpu=new.cpu_spec, memory_gb=new.memory_spec)
-    budget.require(SandboxesLimitError)
+    quota.require(SandboxesLimitError)
     sandbox = Sandbox(
         sandbox_id=sandbox_id,
         name=new.name,
         description=new.description,
         template_id=new.template_id,
         owner_account_id=account_id,
-        project_id=place.project_id,
+        project_id=state.project_id,
         cpu_spec=new.cpu_spec,
         memory_spec=new.memory_spec,
         max_running_seconds=new.max_running_seconds,
+        network=new.network or usable.network or DEFAULT_NETWORK,
+        environment=usable.environment,
+        folder=usable.repository_folder,
+        archive_id=new.archive_id or usable.archive_of(None),
+        idle_stop_minutes=new.idle_stop_minutes,
         created_at=cause.at,
         updated_at=cause.at,
+        metadata=dict(new.metadata) or None,
+        is_public=new.is_public,
+        wake_on_request=new.wake_on_request,
+        recycle_on_timeout=new.recycle_on_timeout,
     )
-    return created(sandbox, "sandbox.created", cause, given=(place, budget))
+    return created(sandbox, "sandbox.created", cause, given=(state, quota))
 
 
 def update_sandbox(
@@ -212,13 +263,17 @@ def update_sandbox(
     template: Template | None,
     project: ProjectState | None,
     cause: Cause,
+    target: ProjectState | None = None,
 ) -> Transition[Sandbox] | None:
-    """Name and description at any time, resources while it is not active; a template that is gone
-    hinders only the latter. None if it is like that already."""
+    """Name, description, project, access and network at any time, resources while it is not
+    active; a template that is gone hinders only the latter. `target` is the project that it is
+    moved to, if it is. None if it is like that already."""
     _require_not_recycled(sandbox)
     if changes.touches_resources and sandbox.is_active:
         raise SandboxBusyError
-    place = require_writable(project)
+    states = {require_writable(project)}
+    if changes.moves:
+        states.add(require_writable(target))
     after: Sandbox = replace(sandbox, **changes.values)
     if changes.touches_resources:
         usable = require_usable(template, sandbox.owner_account_id)
@@ -226,7 +281,9 @@ def update_sandbox(
     if after == sandbox:
         return None
     after = replace(after, updated_at=cause.at)
-    return changed(sandbox, after, "sandbox.updated", cause, given=(place,))
+    if after.idle_stop_minutes != sandbox.idle_stop_minutes:
+        after = replace(after, last_used_at=cause.at)  # nobody has noted its use before
+    return changed(sandbox, after, "sandbox.updated", cause, given=tuple(states))
 
 
 def start_sandbox(
@@ -245,7 +302,7 @@ def start_sandbox(
         return None
     if sandbox.latest_snapshot_id is None:
         require_usable(template, sandbox.owner_account_id)
-    place = require_writable(project)
+    state = require_writable(project)
     if quota.exceeded:
         raise QuotaExceededError(details=dict(quota.exceeded))
     after = replace(
@@ -259,14 +316,14 @@ def start_sandbox(
         last_seen_at=cause.at,
         updated_at=cause.at,
     )
-    return changed(sandbox, after, "sandbox.starting", cause, given=(place, quota))
+    return changed(sandbox, after, "sandbox.starting", cause, given=(state, quota))
 
 
 def require_files_here(sandbox: Sandbox, *, node: str, has_snapshot: bool) -> None:
     """Raises SandboxElsewhereError where a start on this node would begin without files that
     another node may still have. `has_snapshot` is whether this node can restore its snapshot."""
-    is_kept_here = has_snapshot or sandbox.latest_snapshot_id is None
-    if not (is_kept_here and sandbox.has_all_files_kept):
+    is_stored_here = has_snapshot or sandbox.latest_snapshot_id is None
+    if not (is_stored_here and sandbox.has_all_files_stored):
         require_here(sandbox.node, node=node, error=SandboxElsewhereError)
 
 

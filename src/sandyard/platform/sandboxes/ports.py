@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Transition
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.sandboxes.model import (
     ProjectState,
     QuotaCheck,
@@ -29,11 +29,31 @@ class SandboxQuery:
     template_id: str | None = None
     search: str | None = None
     sort: str = "-created_at"
+    is_kept: bool = False
+    """Without those that were recycled."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveCounts:
+    by_status: Mapping[Status, int]
+    silent: int
 
 
 class TemplateFinder(Protocol):
     async def find_template(self, account_id: str, template_id: str) -> Template | None:
         """The template, if the account may see it."""
+        ...
+
+
+class WarmTemplates(Protocol):
+    async def warm_templates(self) -> Sequence[Template]:
+        """Those of which machines are kept warm."""
+        ...
+
+
+class SandboxVariables(Protocol):
+    async def of_sandbox(self, sandbox: Sandbox) -> Mapping[str, str]:
+        """What its project and the sandbox itself set for programs and commands, by name."""
         ...
 
 
@@ -65,7 +85,7 @@ class SandboxStore(Protocol):
         """The account's project; its default one if none is named."""
         ...
 
-    async def read_budget(self, about: Budget) -> Budget: ...
+    async def read_count_quota(self, about: CountQuota) -> CountQuota: ...
 
     async def check_quota(self, request: QuotaRequest) -> QuotaCheck: ...
 
@@ -77,12 +97,24 @@ class SandboxStore(Protocol):
         """Those that are starting or running on another node, without a sign of life since."""
         ...
 
+    async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
+        """How many start or run now, and of how many nothing was heard since then."""
+        ...
+
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
         """Their node looks after them: a sign of life for the others."""
         ...
 
+    async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
+        """Somebody uses it now, if it is active."""
+        ...
+
     async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:
         """Those of them whose account is deactivated."""
+        ...
+
+    async def to_recycle(self, node: str) -> Sequence[Sandbox]:
+        """Those of the node whose time is over and that are not kept then."""
         ...
 
     async def with_snapshot_until(
@@ -99,4 +131,8 @@ class SandboxStore(Protocol):
 
     async def referenced_snapshots(self, snapshot_ids: Sequence[str]) -> set[str]:
         """Those of the snapshots that some sandbox has."""
+        ...
+
+    async def referenced_archives(self, archive_ids: Sequence[str]) -> set[str]:
+        """Those of the archives that a template has, or a sandbox that has not run yet."""
         ...

@@ -13,7 +13,7 @@ class ResourceCounter(Protocol):
         ...
 
     async def snapshot_bytes(self, account_id: str) -> int:
-        """The size of all its kept files."""
+        """The size of all its snapshots."""
         ...
 
 
@@ -24,10 +24,10 @@ class SandboxQuotas:
 
     async def of_account(self, account_id: str) -> Sequence[ResourceQuota]:
         in_use, quota = await self._counter.in_use(account_id), self._quota
-        kept = await self._counter.snapshot_bytes(account_id)
+        snapshot_bytes = await self._counter.snapshot_bytes(account_id)
         return (
             ResourceQuota("sandboxes", in_use.sandboxes, quota.sandboxes),
             ResourceQuota("cpu", in_use.cpu, quota.cpu),
             ResourceQuota("memory_gb", in_use.memory_gb, quota.memory_gb),
-            ResourceQuota("snapshot_bytes", kept, None),
+            ResourceQuota("snapshot_bytes", snapshot_bytes, None),
         )

@@ -11,13 +11,14 @@ from typing import Any
 
 from sandyard.kit.transitions import Cause, Transition, changed
 from sandyard.platform.notifications.model import Notice, NotificationType, create_notification
-from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
+from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.errors import SandboxBusyError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.usage.model import (
     PriceList,
     Usage,
     close_usage,
+    move_usage_deadline,
     open_usage,
     record_run,
     record_storage,
@@ -77,6 +78,22 @@ def record_started(
     return changed(sandbox, running, "sandbox.started", cause), usage
 
 
+def move_deadline(
+    sandbox: Sandbox, usage: Usage | None, *, attempt: int, deadline_at: datetime, cause: Cause
+) -> Transitions | None:
+    """Its run ends at another time, and is paid for until then; None if it has ended, or ends
+    then already."""
+    if (sandbox.status, sandbox.attempt) != (Status.RUNNING, attempt):
+        return None
+    if sandbox.timeout_at == deadline_at:
+        return None
+    moved = replace(sandbox, timeout_at=deadline_at, updated_at=cause.at)
+    return together(
+        changed(sandbox, moved, "sandbox.deadline_moved", cause),
+        None if usage is None else move_usage_deadline(usage, deadline_at, cause=cause),
+    )
+
+
 def record_end(
     sandbox: Sandbox,
     usage: Usage | None,
@@ -103,14 +120,14 @@ def record_end(
     )
     transitions = [_run_usage(sandbox, usage, end, ids=ids, prices=prices, cause=cause)]
     if end.snapshot is not None:
-        kept = storage_until(sandbox, until=end.ended_at, ids=ids, prices=prices, cause=cause)
-        transitions.append(kept)
+        storage = storage_until(sandbox, until=end.ended_at, ids=ids, prices=prices, cause=cause)
+        transitions.append(storage)
         ended = with_snapshot(ended, end.snapshot, taken_at=end.ended_at)
     elif end.gives_up_node:
-        if end.kept_on is None:
-            kept = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
-            transitions.append(kept)
-        ended = given_up_by_node(ended, kept_on=end.kept_on)
+        if end.snapshot_node is None:
+            storage = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
+            transitions.append(storage)
+        ended = given_up_by_node(ended, snapshot_node=end.snapshot_node)
     if not end.by_owner:
         transitions.append(_notification(_end_notice(sandbox, end), sandbox, ids, cause))
     return together(changed(sandbox, ended, _end_kind(end), cause), *transitions)
@@ -119,7 +136,7 @@ def record_end(
 def _holder_after(sandbox: Sandbox, end: End) -> str | None:
     """No node holds anything of it if there is no snapshot, the files of the last run were given
     up before this attempt, and it left none itself."""
-    has_none = sandbox.latest_snapshot_id is None and not sandbox.has_all_files_kept
+    has_none = sandbox.latest_snapshot_id is None and not sandbox.has_all_files_stored
     return None if has_none and not end.leaves_files else sandbox.node
 
 
@@ -240,7 +257,7 @@ def storage_until(
     return None if usage is None else record_storage(usage, cause=cause)
 
 
-def with_snapshot(sandbox: Sandbox, snapshot: KeptSnapshot, *, taken_at: datetime) -> Sandbox:
+def with_snapshot(sandbox: Sandbox, snapshot: StoredSnapshot, *, taken_at: datetime) -> Sandbox:
     """Storage is counted from the end on, or from where it was counted to, if that is later."""
     return replace(
         sandbox,
@@ -253,18 +270,18 @@ def with_snapshot(sandbox: Sandbox, snapshot: KeptSnapshot, *, taken_at: datetim
     )
 
 
-def given_up_by_node(sandbox: Sandbox, *, kept_on: str | None) -> Sandbox:
+def given_up_by_node(sandbox: Sandbox, *, snapshot_node: str | None) -> Sandbox:
     """Nothing of it is looked for on its node any more."""
-    if kept_on is None:
+    if snapshot_node is None:
         sandbox = _without_snapshot(sandbox)
-    return replace(sandbox, node=kept_on)
+    return replace(sandbox, node=snapshot_node)
 
 
 def _without_snapshot(sandbox: Sandbox) -> Sandbox:
     """Then no node has files of it any more, unless a run was not kept."""
     return replace(
         sandbox,
-        node=None if sandbox.has_all_files_kept else sandbox.node,
+        node=None if sandbox.has_all_files_stored else sandbox.node,
         latest_snapshot_id=None,
         snapshot_bytes=None,
         snapshot_taken_at=None,

@@ -18,7 +18,7 @@ from sandyard.platform.sandboxes.end_model import (
     end_of,
     ended_by,
     failed_start,
-    kept_snapshot,
+    stored_snapshot,
 )
 from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.ids import SandboxIds
@@ -35,6 +35,7 @@ from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.run_model import (
     Started,
     Transitions,
+    move_deadline,
     record_end,
     record_started,
 )
@@ -48,7 +49,9 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
     prices: PriceList
-    snapshots_kept_for: timedelta
+    snapshot_retention: timedelta
+    preview_url: Callable[[Running], str]
+    """Where its program is seen."""
 
 
 class RunRecorder:
@@ -75,7 +78,10 @@ class RunRecorder:
         """That the attempt runs; False if that was recorded before, or it has ended."""
         cause = Cause.by(actor, self._clock)
         run = Started(
-            attempt, running.url, utc_time(running.started_at), utc_time(running.deadline_at)
+            attempt,
+            self._policy.preview_url(running),
+            utc_time(running.started_at),
+            utc_time(running.deadline_at),
         )
         before = await self._settle(
             sandbox_id,
@@ -90,9 +96,19 @@ class RunRecorder:
     ) -> bool:
         """The end of the sandbox's attempt; False if it was recorded before. `reason` is why it
         was stopped, if not by its owner."""
-        kept_for = self._policy.snapshots_kept_for
-        end = end_of(ended, attempt=sandbox.attempt, reason=reason, kept_for=kept_for)
+        retention = self._policy.snapshot_retention
+        end = end_of(ended, attempt=sandbox.attempt, reason=reason, retention=retention)
         return await self._record(sandbox.sandbox_id, end, ended_by(ended, recorder=actor))
+
+    async def record_deadline(self, sandbox_id: str, running: Running, *, actor: str) -> None:
+        """When the attempt ends now at the latest; nothing if it has ended."""
+        decide = partial(
+            move_deadline,
+            attempt=int(running.run_id.attempt),
+            deadline_at=utc_time(running.deadline_at),
+            cause=Cause.by(actor, self._clock),
+        )
+        await self._settle(sandbox_id, decide)
 
     async def record_failed_start(
         self, sandbox_id: str, attempt: int, error: SandyardError
@@ -115,14 +131,16 @@ class RunRecorder:
         self,
         sandbox_id: str,
         *,
-        kept_on: str | None,
+        snapshot_node: str | None,
         silent_for: timedelta,
         reason: str,
         actor: str,
     ) -> bool:
         """For one whose node is not waited for any more; False if no node has anything of it.
         Raises SandboxElsewhereError if that node has not been silent for this long."""
-        decide = partial(give_up_run, reason=reason, kept_on=kept_on, silent_for=silent_for)
+        decide = partial(
+            give_up_run, reason=reason, snapshot_node=snapshot_node, silent_for=silent_for
+        )
         return await self._end_unseen(sandbox_id, decide, actor)
 
     async def cap_elsewhere(self, node: str) -> int:
@@ -139,7 +157,7 @@ class RunRecorder:
     async def recover(self, sandbox: Sandbox, ended: Ended, *, node: str, actor: str) -> bool:
         """Keep the files of a run that was recorded as ended without them; False if they are
         known, or not needed."""
-        snapshot = kept_snapshot(ended, kept_for=self._policy.snapshots_kept_for)
+        snapshot = stored_snapshot(ended, retention=self._policy.snapshot_retention)
         means = self._means(actor)
         if snapshot is None:
             return False

@@ -4,8 +4,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
+from sandyard.kit.clock import utc_time
 from sandyard.kit.schemas import PageAnswer, example, inline
 from sandyard.platform.fields import (
     ID,
@@ -15,19 +16,30 @@ from sandyard.platform.fields import (
     RequestBody,
     ShortName,
     unchanged,
+    whole,
 )
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, PricedSandbox, Status
-
-
-def _whole(value: object) -> object:
-    """60.0 is an integer too, as JSON has it."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
+from sandyard.runtime.network_model import EgressReport, Network
 
 Cpu = Annotated[float, Field(ge=1, le=8, strict=True, description="vCPU")]
 Memory = Annotated[float, Field(ge=0.5, le=16, strict=True, description="GB")]
-Seconds = Annotated[StrictInt, Field(ge=1, le=7 * 86_400), BeforeValidator(_whole)]
+UnixTime = Annotated[datetime, BeforeValidator(utc_time)]
+Seconds = Annotated[StrictInt, Field(ge=1, le=7 * 86_400), BeforeValidator(whole)]
+IdleMinutes = Annotated[
+    StrictInt,
+    Field(ge=1, le=7 * 1440, description="Stopped after so many minutes without use; null: never"),
+    BeforeValidator(whole),
+]
 SandboxStatus = Annotated[Status, inline(Status)]
+Note = Annotated[StrictStr, Field(max_length=4096)]
+Metadata = Annotated[dict[Note, Note], Field(description="What to note with it, by name")]
+NetworkField = Annotated[
+    Network,
+    Field(
+        description="What it reaches: `none`; `packages`, the hosts of packages and repositories; "
+        "`internet`, all public hosts. Always through a proxy"
+    ),
+]
 Id = Annotated[StrictStr, Field(min_length=1, max_length=25, pattern=ID)]
 
 
@@ -41,6 +53,13 @@ class NewSandboxBody(RequestBody):
     cpu_spec: Cpu = 1.0
     memory_spec: Memory = 1.0
     max_running_seconds: Seconds = 86_400
+    metadata: Metadata = Field(default_factory=dict, max_length=100)
+    recycle_on_timeout: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Whether it is recycled when its time is over, and not kept",
+    )
+    network: NetworkField | None = Field(None, description="What its template says if left out")
+    idle_stop_minutes: IdleMinutes | None = None
 
     def new(self) -> NewSandbox:
         return NewSandbox(
@@ -51,6 +70,10 @@ class NewSandboxBody(RequestBody):
             cpu_spec=self.cpu_spec,
             memory_spec=self.memory_spec,
             max_running_seconds=self.max_running_seconds,
+            metadata=self.metadata,
+            recycle_on_timeout=self.recycle_on_timeout,
+            network=self.network,
+            idle_stop_minutes=self.idle_stop_minutes,
         )
 
 
@@ -61,9 +84,14 @@ class SandboxChangesBody(RequestBody):
 
     name: ShortName = unchanged()
     description: Description | None = Field(None, description="Null takes it away")
+    project_id: Id = unchanged()
     cpu_spec: Cpu = unchanged()
     memory_spec: Memory = unchanged()
     max_running_seconds: Seconds = unchanged()
+    is_public: StrictBool = unchanged()
+    wake_on_request: StrictBool = unchanged()
+    network: NetworkField = unchanged()
+    idle_stop_minutes: IdleMinutes | None = None
 
     def changes(self) -> Changes:
         return Changes({name: getattr(self, name) for name in self.model_fields_set})
@@ -85,9 +113,16 @@ class SandboxAnswer(BaseModel):
         cpu_spec=1.0,
         memory_spec=1.0,
         max_running_seconds=86_400,
+        is_public=False,
+        wake_on_request=False,
+        metadata={},
+        recycle_on_timeout=False,
+        network="packages",
+        environment=None,
+        idle_stop_minutes=None,
         status="running",
         status_reason=None,
-        preview_url="http://127.0.0.1:41234/",
+        preview_url="http://8080-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/",
         cost="0.090000",
         snapshot_bytes=None,
         snapshot_expires_at=None,
@@ -107,9 +142,20 @@ class SandboxAnswer(BaseModel):
     cpu_spec: float
     memory_spec: float
     max_running_seconds: int
+    is_public: bool = Field(description="Whether anybody may open its ports, without a token")
+    wake_on_request: bool = Field(description="Whether a request to one of its ports starts it")
+    metadata: dict[str, str] = Field(description="What was noted with it")
+    recycle_on_timeout: bool
+    network: NetworkField
+    environment: str | None = Field(description="Its root file system, if not the machine's own")
+    idle_stop_minutes: int | None = Field(
+        description="After how long without a request, command or terminal it is stopped"
+    )
     status: SandboxStatus
     status_reason: str | None = Field(description="Why it is not running, in words")
-    preview_url: str | None = Field(description="Where it serves, while it runs")
+    preview_url: str | None = Field(
+        description="Where its program is seen while it runs, by those who may"
+    )
     cost: Money = Field(description="Of all its runs; of the present one up to now")
     snapshot_bytes: int | None
     snapshot_expires_at: datetime | None = Field(description="When its kept files are removed")
@@ -122,7 +168,54 @@ class SandboxAnswer(BaseModel):
 
     @classmethod
     def of(cls, found: PricedSandbox) -> Self:
-        return cls.model_validate(asdict(found.sandbox) | {"cost": found.cost})
+        return cls.model_validate(
+            asdict(found.sandbox)
+            | {"cost": found.cost, "metadata": dict(found.sandbox.metadata or {})}
+        )
+
+
+class RefusalAnswer(BaseModel):
+    host: str
+    port: int
+    reason: str
+    count: int = Field(description="How often")
+    first_at: UnixTime
+    last_at: UnixTime
+
+
+class EgressAnswer(BaseModel):
+    """Of its last run."""
+
+    model_config = example(
+        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
+        network="packages",
+        connections=12,
+        refused=1,
+        bytes_sent=20480,
+        bytes_received=5242880,
+        refusals=[
+            {
+                "host": "example.org",
+                "port": 443,
+                "reason": "not in the package allow-list",
+                "count": 1,
+                "first_at": "2026-10-30T09:00:05Z",
+                "last_at": "2026-10-30T09:00:05Z",
+            }
+        ],
+    )
+
+    sandbox_id: str
+    network: NetworkField
+    connections: int = Field(description="That were let through")
+    refused: int = Field(description="That were not")
+    bytes_sent: int
+    bytes_received: int
+    refusals: list[RefusalAnswer] = Field(description="The last 100 hosts, the latest last")
+
+    @classmethod
+    def of(cls, sandbox_id: str, report: EgressReport) -> Self:
+        return cls.model_validate({"sandbox_id": sandbox_id, **asdict(report)})
 
 
 class SandboxPage(PageAnswer):

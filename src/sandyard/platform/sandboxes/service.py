@@ -14,9 +14,8 @@ from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
-from sandyard.kit.sizes import GIGABYTE
 from sandyard.kit.transitions import Cause, Tries
-from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.end_model import SYSTEM
 from sandyard.platform.sandboxes.errors import (
@@ -39,13 +38,22 @@ from sandyard.platform.sandboxes.model import (
     start_sandbox,
     update_sandbox,
 )
-from sandyard.platform.sandboxes.ports import SandboxQuery, SandboxStore, TemplateFinder
+from sandyard.platform.sandboxes.networks import SandboxNetworks
+from sandyard.platform.sandboxes.ports import (
+    SandboxQuery,
+    SandboxStore,
+    SandboxVariables,
+    TemplateFinder,
+)
+from sandyard.platform.sandboxes.program import limits_of, program_of
 from sandyard.platform.sandboxes.run_model import recycle_sandbox
 from sandyard.platform.sandboxes.runs import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.warm import WarmSandboxes
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.errors import RunNotFoundError
-from sandyard.runtime.model import Ended, Limits, Program, Repository, RunId
+from sandyard.runtime.model import Ended, RunId
+from sandyard.runtime.network_model import EgressReport
 from sandyard.runtime.ports import Runtime
 
 logger = logging.getLogger(__name__)
@@ -76,16 +84,21 @@ class Sandboxes:
         templates: TemplateFinder,
         runtime: Runtime,
         recorder: RunRecorder,
+        variables: SandboxVariables,
         *,
         clock: Clock,
         ids: SandboxIds,
         policy: SandboxPolicy,
+        warm: WarmSandboxes | None = None,
     ) -> None:
+        self._warm = warm
         self._store = store
         self._templates = templates
         self._runtime = runtime
         self._recorder = recorder
+        self._variables = variables
         self._files = NodeFiles(runtime, recorder, node=policy.node)
+        self._networks = SandboxNetworks(store, runtime, node=policy.node)
         self._clock = clock
         self._locks = recorder.locks
         self._ids = ids
@@ -95,7 +108,7 @@ class Sandboxes:
     async def create(self, new: NewSandbox, *, by: Principal) -> PricedSandbox:
         """A sandbox of a template that the account may use, in a project of its own. Raises
         SandboxNameTakenError, SandboxesLimitError."""
-        budget = Budget(Noun.SANDBOXES, by.account_id, self._policy.per_account)
+        quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._policy.per_account)
         cause, sandbox_id = self._cause(by.actor), self._ids.sandbox()
         async for _ in Tries():
             transition = create_sandbox(
@@ -104,7 +117,7 @@ class Sandboxes:
                 account_id=by.account_id,
                 template=await self._templates.find_template(by.account_id, new.template_id),
                 project=await self._store.find_project(by.account_id, new.project_id),
-                budget=await self._store.read_budget(budget),
+                quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
             if await self._store.apply(transition):
@@ -112,8 +125,7 @@ class Sandboxes:
         raise SandboxChangedError
 
     async def get(self, sandbox_id: str, *, account_id: str) -> PricedSandbox:
-        [priced] = await self._priced([await self._own(sandbox_id, account_id)])
-        return priced
+        return (await self._priced([await self._own(sandbox_id, account_id)]))[0]
 
     async def list(
         self, *, account_id: str, query: SandboxQuery, limit: int, cursor: str | None
@@ -126,16 +138,24 @@ class Sandboxes:
         async with self._locks.of(sandbox_id):
             async for _ in Tries():
                 sandbox = await self._own(sandbox_id, by.account_id)
+                self._networks.require_here(sandbox, changes)
+                target = changes.values.get("project_id", sandbox.project_id)
                 transition = update_sandbox(
                     sandbox,
                     changes,
                     template=await self._template_of(sandbox),
                     project=await self._store.find_project(by.account_id, sandbox.project_id),
+                    target=await self._store.find_project(by.account_id, target),
                     cause=cause,
                 )
                 if transition is None or await self._store.apply(transition):
+                    await self._networks.enforce(sandbox, changes)
                     return await self.get(sandbox_id, account_id=by.account_id)
         raise SandboxChangedError
+
+    async def egress_report(self, sandbox_id: str, *, account_id: str) -> EgressReport:
+        """What went out of its last run, and what was refused."""
+        return await self._networks.report(await self._with_logs(sandbox_id, account_id))
 
     async def start(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
         """The sandbox, running; or still `starting`, if that takes longer than is waited for.
@@ -166,15 +186,14 @@ class Sandboxes:
         if sandbox.node != self._policy.node:
             await self._recorder.give_up(
                 sandbox_id,
-                kept_on=await self._files.holder(sandbox),
+                snapshot_node=await self._files.holder(sandbox),
                 silent_for=self._policy.silent_for,
                 reason=told,
                 actor=by.actor,
             )
         elif sandbox.is_active:
             await self.end(sandbox, actor=by.actor, reason=told)
-        [priced] = await self._priced([await self._get(sandbox_id)])
-        return priced
+        return (await self._priced([await self._get(sandbox_id)]))[0]
 
     async def recycle(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
         """Stop it and give it up for good, with its files; its usage and bills stay."""
@@ -229,6 +248,8 @@ class Sandboxes:
         for task in list(self._under_way.values()):
             task.cancel()
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        if self._warm is not None:
+            await self._warm.close()
 
     async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
         async for _ in Tries():
@@ -261,22 +282,29 @@ class Sandboxes:
     ) -> None:
         task = asyncio.create_task(self._run(sandbox, attempt, template, actor))
         self._under_way[sandbox.sandbox_id] = task
-        task.add_done_callback(lambda _: self._under_way.pop(sandbox.sandbox_id, None))
+        task.add_done_callback(partial(self._finish, sandbox.sandbox_id))
+
+    def _finish(self, sandbox_id: str, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(sandbox_id, None)
+        if not task.cancelled():
+            task.exception()  # it is recorded, also if nobody waits for it any more
 
     async def _run(
         self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
     ) -> None:
         """Start the program and record how that went, whoever still waits for it."""
         run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
-        source = Repository(template.repository_url if template else "")
-        program = Program(source, sandbox.latest_snapshot_id)
         try:
-            running = await self._runtime.start(run_id, program, self._limits(sandbox))
+            program = program_of(sandbox, template, await self._variables.of_sandbox(sandbox))
+            limits = limits_of(sandbox, self._policy.processes, self._policy.storage_bytes)
+            taken = self._warm and await self._warm.take(sandbox, template, program, to=run_id)
+            running = taken or await self._runtime.start(run_id, program, limits)
         except UnavailableError:
             raise  # whether it runs is not known: the reconciler finds out
         except SandyardError as error:
             await self._record_failed_start(sandbox, run_id, error)
             raise
+        await self._networks.catch_up(sandbox, run_id)
         recorded = await self._recorder.record_started(
             sandbox.sandbox_id, attempt, running, actor=actor
         )
@@ -297,15 +325,6 @@ class Sandboxes:
             await self._recorder.record_ended(tried, ended, actor=SYSTEM)
         else:
             await self._recorder.record_failed_start(sandbox.sandbox_id, attempt, error)
-
-    def _limits(self, sandbox: Sandbox) -> Limits:
-        return Limits(
-            cpu=sandbox.cpu_spec,
-            memory_bytes=int(sandbox.memory_spec * GIGABYTE),
-            processes=self._policy.processes,
-            storage_bytes=self._policy.storage_bytes,
-            max_running_sec=sandbox.max_running_seconds,
-        )
 
     async def _is_running(self, sandbox_id: str, attempt: int) -> bool:
         """Whether the reconciler was faster."""
@@ -330,6 +349,8 @@ class Sandboxes:
             await self._runtime.forget(run_id_of(sandbox))
             if sandbox.latest_snapshot_id is not None:
                 await self._runtime.delete_snapshot(sandbox.latest_snapshot_id)
+            if (kept := sandbox.archive_id) and not await self._store.referenced_archives([kept]):
+                await self._runtime.delete_archive(kept)
 
     async def _with_logs(self, sandbox_id: str, account_id: str) -> Sandbox:
         sandbox = await self._own(sandbox_id, account_id)

@@ -14,7 +14,7 @@ from sandyard.kit.sql import Database
 from sandyard.kit.sql_paging import page_of
 from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
 from sandyard.kit.transitions import Transition
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError
 from sandyard.platform.sandboxes.model import (
     ProjectState,
@@ -22,15 +22,16 @@ from sandyard.platform.sandboxes.model import (
     QuotaRequest,
     Resources,
     Sandbox,
+    Status,
 )
-from sandyard.platform.sandboxes.ports import SandboxQuery
+from sandyard.platform.sandboxes.ports import ActiveCounts, SandboxQuery
 from sandyard.platform.sandboxes.sql_facts import (
     is_active,
     read_in_use,
     read_project,
     read_quota_check,
 )
-from sandyard.platform.tables import sandboxes, users
+from sandyard.platform.tables import sandboxes, templates, users
 from sandyard.platform.usage.model import Usage
 from sandyard.platform.usage.sql import costs_of, find_open_usage
 
@@ -96,7 +97,7 @@ class SqlSandboxStore:
             partial(read_project, account_id=account_id, project_id=project_id)
         )
 
-    async def read_budget(self, about: Budget) -> Budget:
+    async def read_count_quota(self, about: CountQuota) -> CountQuota:
         return await self._transitions.read_fact(about)
 
     async def check_quota(self, request: QuotaRequest) -> QuotaCheck:
@@ -120,12 +121,34 @@ class SqlSandboxStore:
         is_elsewhere = _column.node.is_distinct_from(node)
         return await self._all(sa.select(sandboxes).where(is_active, is_elsewhere, is_silent))
 
+    async def to_recycle(self, node: str) -> Sequence[Sandbox]:
+        is_over = sa.and_(_column.status == Status.TIMEOUT, _column.recycle_on_timeout)
+        return await self._all(sa.select(sandboxes).where(is_over, _column.node == node))
+
+    async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
+        is_silent = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at <= unseen_since)
+        silent = sa.func.sum(sa.case((is_silent, 1), else_=0))
+        statement = (
+            sa.select(_column.status, sa.func.count(), silent)
+            .where(is_active)
+            .group_by(_column.status)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        by_status = {Status(status): count for status, count, _ in rows}
+        return ActiveCounts(by_status, silent=sum(int(each) for *_, each in rows))
+
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
         if not sandbox_ids:
             return
         statement = sandboxes.update().where(_column.sandbox_id.in_(sandbox_ids), is_active)
         await self._database.write(
             lambda connection: connection.execute(statement.values(last_seen_at=at))
+        )
+
+    async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
+        statement = sandboxes.update().where(_column.sandbox_id == sandbox_id, is_active)
+        await self._database.write(
+            lambda connection: connection.execute(statement.values(last_used_at=at))
         )
 
     async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:
@@ -154,6 +177,29 @@ class SqlSandboxStore:
             lambda connection: {found for (found,) in connection.execute(statement)}
         )
 
+    async def referenced_archives(self, archive_ids: Sequence[str]) -> set[str]:
+        begins = sa.select(_column.archive_id).where(
+            _column.archive_id.in_(archive_ids),
+            _column.latest_snapshot_id.is_(None),
+            _column.status != Status.RECYCLED,
+        )
+        kept = sa.select(templates.c.archives).where(
+            templates.c.archives.is_not(None), templates.c.deleted_at.is_(None)
+        )
+        return await self._database.read(
+            lambda connection: (
+                {
+                    *connection.scalars(begins),
+                    *(
+                        each
+                        for found in connection.scalars(kept)
+                        for each in (found or {}).values()
+                    ),
+                }
+                & set(archive_ids)
+            )
+        )
+
     async def _by_id(
         self, condition: sa.ColumnElement[bool], *, limit: int, after: str
     ) -> Sequence[Sandbox]:
@@ -180,4 +226,6 @@ def _filters(query: SandboxQuery) -> list[sa.ColumnElement[bool]]:
         filters.append(_column.template_id == query.template_id)
     if query.search is not None:
         filters.append(_column.name.icontains(query.search, autoescape=True))
+    if query.is_kept:
+        filters.append(_column.status != Status.RECYCLED)
     return filters

@@ -27,7 +27,25 @@ class OfficialTemplateError(ForbiddenError):
     code = "OFFICIAL_TEMPLATE"
 
 
+class EnvironmentUnknownError(ConflictError):
+    """There is no environment of this name here. Name one that there is, or leave it out."""
+
+    code = "ENVIRONMENT_UNKNOWN"
+
+
 class TemplatesLimitError(ConflictError):
     """You have as many templates as your account may have. Delete one first."""
 
     code = "TEMPLATES_LIMIT_EXCEEDED"
+
+
+class WarmMachinesError(ForbiddenError):
+    """Only admins keep machines warm. Leave `warm_machines` out, or ask one."""
+
+    code = "WARM_MACHINES_REFUSED"
+
+
+class TagUnknownError(NotFoundError):
+    """The template has no build of this tag. List its tags, or name none."""
+
+    code = "TEMPLATE_TAG_UNKNOWN"

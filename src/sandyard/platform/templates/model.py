@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -10,21 +11,38 @@ from urllib.parse import urlsplit
 
 from sandyard.kit.patterns import pattern
 from sandyard.kit.transitions import Cause, Transition, changed, created
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.principal import Principal
 from sandyard.platform.templates.errors import (
+    EnvironmentUnknownError,
     OfficialTemplateError,
+    TagUnknownError,
     TemplateReadOnlyError,
     TemplatesLimitError,
+    WarmMachinesError,
 )
 from sandyard.platform.updates import updated
+from sandyard.runtime.network_model import Network
 
 BUILTIN: Mapping[str, tuple[str, str]] = {
     "static": ("html", "A page served as it is. Change the files and look at it."),
     "python-web": ("python", "A web application of Python's standard library alone."),
+    "flask": ("python", "A Flask application that is loaded anew when its files change."),
+    "fastapi": ("python", "A FastAPI application that is loaded anew when its files change."),
+    "vite": ("javascript", "A page built by Vite, which shows changes at once."),
+    "python": ("python", "A machine with Python that waits for commands."),
+    "node": ("javascript", "A machine with Node.js that waits for commands."),
+    "base": ("any", "A machine without files that waits for commands."),
+    "code-interpreter-v1": ("python", "The same, with Jupyter kernels for E2B's code interpreter."),
 }
 """What ships with the product: the name of each, its language and what it is."""
+EMPTY = frozenset({"base", "code-interpreter-v1"})
+"""Those without any files."""
+DEFAULT_TAG = "default"
+BARE = EMPTY | {"python", "node"}
+"""Those without a program."""
 
+_BUILTIN = "builtin:"
 MIN_CPU, MAX_CPU = 1, 8
 MIN_MEMORY, MAX_MEMORY = 0.5, 16
 
@@ -34,6 +52,18 @@ REPOSITORY_URL = pattern(
     "must be an https:// URL with a path and without credentials or query, or builtin: and a name",
 )
 """No user, password, query or fragment, in which a credential could hide."""
+
+REPOSITORY_REF = pattern(
+    r"^[A-Za-z0-9_][A-Za-z0-9_+-]*([./][A-Za-z0-9_+-]+)*$", "must be a branch or a tag"
+)
+REPOSITORY_FOLDER = pattern(
+    r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$",
+    "must be a folder below the top of the repository, such as apps/web",
+)
+ENVIRONMENT_NAME = pattern(
+    r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", "must be small letters, digits, dots and dashes"
+)
+VARIABLE_NAME = pattern(r"^[A-Za-z_][A-Za-z0-9_]*$", "must be the name of a variable")
 
 
 class Visibility(StrEnum):
@@ -64,7 +94,17 @@ class TemplateChanges(TypedDict, total=False):
     min_memory_required: float
     is_public: bool
     repository_url: str
+    repository_ref: str | None
+    repository_folder: str | None
+    repository_secret: str | None
+    network: Network | None
+    environment: str | None
     tags: Sequence[str] | None
+    warm_machines: int
+    archives: Mapping[str, str]
+    start_command: str | None
+    ready_command: str | None
+    working_folder: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +126,29 @@ class Template:
     tags: Sequence[str] | None
     created_at: datetime
     updated_at: datetime
+    repository_ref: str | None = None
+    """A branch or a tag; None is what the repository has by default."""
+    repository_folder: str | None = None
+    """Where in the repository its program is; None is the top."""
+    repository_secret: str | None = None
+    """The variable of a sandbox or its project that has the token for the repository."""
+    network: Network | None = None
+    """What its sandboxes reach unless they say otherwise; None is what all do."""
+    environment: str | None = None
+    """The root file system of its sandboxes; None is the machine's own."""
+    warm_machines: int = 0
+    """How many machines are kept ready for its next sandboxes, on each node."""
+    archives: Mapping[str, str] | None = None
+    """By tag, what its sandboxes begin with in place of the repository's files; each is on the
+    node that made it."""
+    made_from: str | None = None
+    """The sandbox whose files it keeps, of a snapshot."""
+    start_command: str | None = None
+    """What is started in its sandboxes that are made by E2B's API."""
+    ready_command: str | None = None
+    """What succeeds once that is ready."""
+    working_folder: str | None = None
+    """Where commands begin in those."""
     deleted_at: datetime | None = None
     sequence: int = 0
 
@@ -94,8 +157,28 @@ class Template:
         set_ = (each for flag, each in VISIBILITY_FLAGS if getattr(self, flag))
         return next(set_, Visibility.PRIVATE)
 
+    def archive_of(self, tag: str | None) -> str | None:
+        """What a sandbox of this tag begins with. TagUnknownError."""
+        archives = self.archives or {}
+        if tag is None:
+            return archives.get(DEFAULT_TAG)
+        if tag not in archives and not (tag == DEFAULT_TAG and not archives):
+            raise TagUnknownError
+        return archives.get(tag)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether its sandboxes begin without files and run nothing by themselves."""
+        return self.repository_url.removeprefix(_BUILTIN) in EMPTY
+
     def is_visible_to(self, account_id: str) -> bool:
         return bool(is_visible(self, account_id))
+
+    def secret_for(self, account_id: str) -> str | None:
+        """The name of the secret that this account's sandboxes send to its repository. Not for
+        another account's template: whoever makes one must not choose who gets others' secrets."""
+        is_trusted = self.is_official or self.owner_account_id == account_id
+        return self.repository_secret if is_trusted else None
 
     def require_changeable_by(self, principal: Principal) -> None:
         """Its owner may change it, and an admin if everyone sees it; TemplateReadOnlyError."""
@@ -118,10 +201,22 @@ class NewTemplate:
     is_public: bool
     repository_url: str
     tags: Sequence[str] | None
+    repository_ref: str | None = None
+    repository_folder: str | None = None
+    repository_secret: str | None = None
+    network: Network | None = None
+    environment: str | None = None
+    warm_machines: int = 0
+    archives: Mapping[str, str] | None = None
+    made_from: str | None = None
+    start_command: str | None = None
+    ready_command: str | None = None
+    working_folder: str | None = None
 
     def require_makeable_by(self, principal: Principal) -> None:
         if self.is_official and not principal.is_admin:
             raise OfficialTemplateError
+        _require_warm_by(principal, self.warm_machines, before=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +235,14 @@ def is_visible(template: Any, account_id: str) -> Any:
 
 
 def create_template(
-    wanted: NewTemplate, *, template_id: str, by: Principal, budget: Budget, cause: Cause
+    wanted: NewTemplate, *, template_id: str, by: Principal, quota: CountQuota, cause: Cause
 ) -> Transition[Template]:
-    """OfficialTemplateError, TemplatesLimitError. An official one is on nobody's budget."""
+    """OfficialTemplateError, TemplatesLimitError. An official one is on nobody's quota."""
     wanted.require_makeable_by(by)
     if wanted.is_official:
         return _created(wanted, template_id, None, cause)
-    budget.require(TemplatesLimitError)
-    return replace(_created(wanted, template_id, by.account_id, cause), given=(budget,))
+    quota.require(TemplatesLimitError)
+    return replace(_created(wanted, template_id, by.account_id, cause), given=(quota,))
 
 
 def create_official_template(
@@ -160,8 +255,10 @@ def create_official_template(
 def update_template(
     template: Template, changes: TemplateChanges, *, by: Principal, cause: Cause
 ) -> Transition[Template] | None:
-    """TemplateReadOnlyError."""
+    """TemplateReadOnlyError, WarmMachinesError."""
     template.require_changeable_by(by)
+    before = template.warm_machines
+    _require_warm_by(by, changes.get("warm_machines", before), before=before)
     return updated(template, replace(template, **changes), "template.updated", cause)
 
 
@@ -170,6 +267,12 @@ def delete_template(template: Template, *, by: Principal, cause: Cause) -> Trans
     template.require_changeable_by(by)
     deleted = replace(template, deleted_at=cause.at, updated_at=cause.at)
     return changed(template, deleted, "template.deleted", cause)
+
+
+def _require_warm_by(principal: Principal, count: int, *, before: int) -> None:
+    """They cost the operator, and no account."""
+    if count != before and not principal.is_admin:
+        raise WarmMachinesError
 
 
 def _created(
@@ -183,6 +286,12 @@ def _created(
         **asdict(wanted),
     )
     return created(template, "template.created", cause)
+
+
+def require_environment(name: str | None, known: AbstractSet[str]) -> None:
+    """EnvironmentUnknownError."""
+    if name is not None and name not in known:
+        raise EnvironmentUnknownError(details={"environments": sorted(known)})
 
 
 def require_repository_url(url: str) -> str:
@@ -204,14 +313,14 @@ def official_templates() -> Sequence[NewTemplate]:
         NewTemplate(
             name=name,
             description=description,
-            category="web",
+            category="machine" if name in BARE else "web",
             language=language,
             min_cpu_required=1,
             min_memory_required=0.5,
             is_official=True,
             is_public=True,
             repository_url=f"builtin:{name}",
-            tags=["web", "starter"],
+            tags=["machine" if name in BARE else "web", "starter"],
         )
         for name, (language, description) in BUILTIN.items()
     ]

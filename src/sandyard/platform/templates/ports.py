@@ -7,8 +7,14 @@ from typing import Any, Protocol
 from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Transition
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.templates.model import Template, TemplateFilter, TemplateSort
+
+
+class Environments(Protocol):
+    async def names(self) -> AbstractSet[str]:
+        """Of the environments that sandboxes can have here."""
+        ...
 
 
 class TemplateStore(Protocol):
@@ -18,7 +24,7 @@ class TemplateStore(Protocol):
         """Of official templates that are there, or were."""
         ...
 
-    async def read_budget(self, about: Budget) -> Budget: ...
+    async def read_count_quota(self, about: CountQuota) -> CountQuota: ...
 
     async def find_template(self, account_id: str, template_id: str) -> Template | None: ...
 
@@ -32,6 +38,8 @@ class TemplateStore(Protocol):
         cursor: str | None,
     ) -> Page[Template]: ...
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         """Compare and set; TemplateNameTakenError."""
         ...

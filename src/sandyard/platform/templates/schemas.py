@@ -3,22 +3,43 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
 
 from sandyard.kit.schemas import PageAnswer, example
-from sandyard.platform.fields import VISIBLE, Description, Name, RequestBody, ShortName, unchanged
+from sandyard.platform.fields import (
+    VISIBLE,
+    Description,
+    Name,
+    RequestBody,
+    ShortName,
+    unchanged,
+    whole,
+)
 from sandyard.platform.templates.model import (
+    ENVIRONMENT_NAME,
     MAX_CPU,
     MAX_MEMORY,
     MIN_CPU,
     MIN_MEMORY,
+    REPOSITORY_FOLDER,
+    REPOSITORY_REF,
     REPOSITORY_URL,
+    VARIABLE_NAME,
     NewTemplate,
     Template,
     TemplateChanges,
     Visibility,
     require_repository_url,
 )
+from sandyard.runtime.network_model import Network
 
 Cpu = Annotated[float, Field(strict=True, ge=MIN_CPU, le=MAX_CPU, description="vCPU")]
 Memory = Annotated[float, Field(strict=True, ge=MIN_MEMORY, le=MAX_MEMORY, description="GB")]
@@ -32,6 +53,44 @@ RepositoryUrl = Annotated[
         description="`https://…` with no credentials in it, or `builtin:` and a name",
     ),
     AfterValidator(require_repository_url),
+]
+
+
+Ref = Annotated[
+    StrictStr, Field(max_length=200, pattern=REPOSITORY_REF, description="A branch or a tag")
+]
+Folder = Annotated[
+    StrictStr,
+    Field(
+        max_length=500,
+        pattern=REPOSITORY_FOLDER,
+        description="Where in the repository the program and its Procfile are",
+    ),
+]
+SecretName = Annotated[
+    StrictStr,
+    Field(
+        max_length=128,
+        pattern=VARIABLE_NAME,
+        description="The secret of the sandbox or its project with the token for a private "
+        "repository: the token alone, or `user:token`. Official templates and your own alone",
+    ),
+]
+EnvironmentName = Annotated[
+    StrictStr,
+    Field(
+        max_length=64,
+        pattern=ENVIRONMENT_NAME,
+        description="The root file system of its sandboxes, one that the operator imported",
+    ),
+]
+DefaultNetwork = Annotated[
+    Network, Field(description="What its sandboxes reach unless they say otherwise")
+]
+WarmMachines = Annotated[
+    StrictInt,
+    Field(ge=0, le=100, description="Machines kept ready for its next sandboxes; admins only"),
+    BeforeValidator(whole),
 ]
 
 
@@ -54,7 +113,13 @@ class NewTemplateBody(RequestBody):
     is_official: StrictBool = Field(default=False, description="Admins only; it has no owner")
     is_public: StrictBool = False
     repository_url: RepositoryUrl
+    repository_ref: Ref | None = None
+    repository_folder: Folder | None = None
+    repository_secret: SecretName | None = None
+    network: DefaultNetwork | None = None
+    environment: EnvironmentName | None = None
     tags: Tags | None = None
+    warm_machines: WarmMachines = 0
 
     def wanted(self) -> NewTemplate:
         return NewTemplate(**self.model_dump())
@@ -73,7 +138,13 @@ class TemplateBody(RequestBody):
     min_memory_required: Memory = unchanged()
     is_public: StrictBool = unchanged()
     repository_url: RepositoryUrl = unchanged()
+    repository_ref: Ref | None = None
+    repository_folder: Folder | None = None
+    repository_secret: SecretName | None = None
+    network: DefaultNetwork | None = None
+    environment: EnvironmentName | None = None
     tags: Tags | None = None
+    warm_machines: WarmMachines = unchanged()
 
     def changes(self) -> TemplateChanges:
         changes: TemplateChanges = self.sent()
@@ -94,7 +165,13 @@ class TemplateAnswer(BaseModel):
         visibility="public",
         is_own=True,
         repository_url="https://github.com/example/fastapi-service",
+        repository_ref="v1.2",
+        repository_folder=None,
+        repository_secret=None,
+        network="packages",
+        environment=None,
         tags=["api"],
+        warm_machines=0,
         created_at="2026-10-30T09:00:00Z",
         updated_at="2026-10-30T09:00:00Z",
     )
@@ -111,7 +188,13 @@ class TemplateAnswer(BaseModel):
     visibility: Visibility
     is_own: bool = Field(description="Whether it is yours")
     repository_url: str
+    repository_ref: str | None
+    repository_folder: str | None
+    repository_secret: str | None = Field(description="The name of a secret, not its value")
+    network: Network | None
+    environment: str | None
     tags: list[str] | None
+    warm_machines: int
     created_at: datetime
     updated_at: datetime
 

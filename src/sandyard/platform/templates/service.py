@@ -7,7 +7,7 @@ from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.apply import BusyError, change
-from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
 from sandyard.platform.templates.errors import TemplateNameTakenError, TemplateNotFoundError
 from sandyard.platform.templates.model import (
@@ -20,14 +20,27 @@ from sandyard.platform.templates.model import (
     create_template,
     delete_template,
     official_templates,
+    require_environment,
     update_template,
 )
-from sandyard.platform.templates.ports import TemplateStore
+from sandyard.platform.templates.ports import Environments, TemplateStore
+
+
+def new_id() -> str:
+    return resource_id("tpl")
 
 
 class Templates:
-    def __init__(self, store: TemplateStore, *, clock: Clock, per_account: int) -> None:
+    def __init__(
+        self,
+        store: TemplateStore,
+        environments: Environments,
+        *,
+        clock: Clock,
+        per_account: int,
+    ) -> None:
         self._store = store
+        self._environments = environments
         self._clock = clock
         self._per_account = per_account
         self._locks = KeyedLocks()
@@ -49,16 +62,20 @@ class Templates:
                 continue
         raise BusyError
 
-    async def create(self, principal: Principal, wanted: NewTemplate) -> Template:
-        """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError."""
-        cause, template_id = Cause.by(principal.actor, self._clock), resource_id("tpl")
-        budget = Budget(Noun.TEMPLATES, principal.account_id, self._per_account)
+    async def create(
+        self, principal: Principal, wanted: NewTemplate, *, template_id: str | None = None
+    ) -> Template:
+        """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError,
+        EnvironmentUnknownError. `template_id` is one that was promised before."""
+        require_environment(wanted.environment, await self._environments.names())
+        cause, template_id = Cause.by(principal.actor, self._clock), template_id or new_id()
+        quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
         async for _ in Tries():
             made = create_template(
                 wanted,
                 template_id=template_id,
                 by=principal,
-                budget=await self._store.read_budget(budget),
+                quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
             if await self._store.apply(made):
@@ -89,13 +106,14 @@ class Templates:
     async def update(
         self, principal: Principal, template_id: str, changes: TemplateChanges
     ) -> Template:
-        """TemplateReadOnlyError, TemplateNameTakenError."""
+        """TemplateReadOnlyError, TemplateNameTakenError, EnvironmentUnknownError."""
+        require_environment(changes.get("environment"), await self._environments.names())
         cause = Cause.by(principal.actor, self._clock)
         return await change(
             self._store,
             lambda: self.get(principal.account_id, template_id),
             lambda template: update_template(template, changes, by=principal, cause=cause),
-            turn=self._locks.of(template_id),
+            lock=self._locks.of(template_id),
         )
 
     async def delete(self, principal: Principal, template_id: str) -> None:
@@ -105,5 +123,5 @@ class Templates:
             self._store,
             lambda: self.get(principal.account_id, template_id),
             lambda template: delete_template(template, by=principal, cause=cause),
-            turn=self._locks.of(template_id),
+            lock=self._locks.of(template_id),
         )

@@ -6,7 +6,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
-from sqlalchemy.dialects.postgresql import JSONB
 
 from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
@@ -14,7 +13,7 @@ from sandyard.kit.sql import Database
 from sandyard.kit.sql_entities import find_entity, page_of_entities
 from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
 from sandyard.kit.transitions import Transition
-from sandyard.platform.budgets import Budget
+from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.tables import templates
 from sandyard.platform.templates.errors import TemplateNameTakenError
 from sandyard.platform.templates.model import (
@@ -45,13 +44,15 @@ class SqlTemplateStore:
         self._database = database
         self._transitions = transitions
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         try:
-            return await self._transitions.apply(*transitions, remarks=remarks)
+            return await self._transitions.apply(*transitions, extra_events=extra_events)
         except exc.IntegrityError as error:
             raise TemplateNameTakenError from error
 
-    async def read_budget(self, about: Budget) -> Budget:
+    async def read_count_quota(self, about: CountQuota) -> CountQuota:
         return await self._transitions.read_fact(about)
 
     async def official_names(self) -> AbstractSet[str]:
@@ -63,6 +64,13 @@ class SqlTemplateStore:
     async def find_template(self, account_id: str, template_id: str) -> Template | None:
         this = _template.template_id == template_id
         return await find_entity(self._database, TEMPLATES, *_seen_by(account_id), this)
+
+    async def warm_templates(self) -> Sequence[Template]:
+        statement = sa.select(templates).where(
+            _template.deleted_at.is_(None), _template.warm_machines > 0
+        )
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        return [TEMPLATES.entity_of(row) for row in rows]
 
     async def page_of_templates(
         self,
@@ -111,6 +119,8 @@ def _matching(only: TemplateFilter, engine: str) -> list[sa.ColumnElement[bool]]
 
 def _has_tag(tag: str, engine: str) -> sa.ColumnElement[bool]:
     if engine == "postgresql":
+        from sqlalchemy.dialects.postgresql import JSONB
+
         return sa.cast(_template.tags, JSONB).contains([tag])
     each = sa.func.json_each(_template.tags).table_valued("value")
     return sa.exists(sa.select(1).select_from(each).where(each.c.value == tag))

@@ -35,7 +35,7 @@ class PriceList:
     def of_running(self, *, cpu: float, memory_gb: float) -> Decimal:
         return rounded(self.vcpu * Decimal(str(cpu)) + self.memory_gb * Decimal(str(memory_gb)))
 
-    def of_keeping(self, *, size_bytes: int) -> Decimal:
+    def of_storage(self, *, size_bytes: int) -> Decimal:
         return rounded(self.storage_gb * size_bytes / GIGABYTE)
 
 
@@ -168,6 +168,12 @@ def cap_usage(usage: Usage, *, deadline_at: datetime, cause: Cause) -> Transitio
     return changed(usage, replace(usage, deadline_at=capped_at), "usage.capped", cause)
 
 
+def move_usage_deadline(usage: Usage, deadline_at: datetime, *, cause: Cause) -> Transition[Usage]:
+    """It counts until another time at the latest."""
+    moved = replace(usage, deadline_at=deadline_at)
+    return changed(usage, moved, "usage.deadline_moved", cause)
+
+
 def close_usage(usage: Usage, *, ended_at: datetime, cause: Cause) -> Transition[Usage]:
     """The usage with its end, cost and hours. An end before the start is taken as the start, one
     after the deadline as the deadline."""
@@ -222,7 +228,7 @@ def storage_usage(
         service_type=ServiceType.STORAGE,
         start_time=since,
         end_time=until,
-        hourly_rate=prices.of_keeping(size_bytes=size_bytes),
+        hourly_rate=prices.of_storage(size_bytes=size_bytes),
         cpu=0.0,
         memory_gb=0.0,
         storage_gb=size_bytes / GIGABYTE,

@@ -1,14 +1,16 @@
 """Every decision about API keys, at its edges."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from sandyard.kit.transitions import Cause
-from sandyard.platform.api_keys.errors import KeyMakesNoKeysError
+from sandyard.platform.api_keys.errors import ExpiryPassedError, KeyMakesNoKeysError
 from sandyard.platform.api_keys.model import (
     AccountKey,
+    NewKey,
     activate_key,
     create_key,
     deactivate_key,
@@ -17,7 +19,7 @@ from sandyard.platform.api_keys.model import (
     update_key,
 )
 from sandyard.platform.credentials import hash_api_key
-from sandyard.platform.principal import Principal, Role
+from sandyard.platform.principal import Principal, Role, Scope
 
 CAUSE = Cause("account:111111111111", 1_800_000_000_000)
 LATER = replace(CAUSE, at_ms=CAUSE.at_ms + 1000)
@@ -26,26 +28,12 @@ API_KEY = "sbk-" + "k" * 40
 
 
 def key(**changes: Any) -> AccountKey:
-    made = create_key(
-        key_id="key-1",
-        api_key=API_KEY,
-        by=OWNER,
-        name="ci",
-        description=None,
-        cause=CAUSE,
-    )
+    made = create_key(NewKey("ci", None), key_id="key-1", api_key=API_KEY, by=OWNER, cause=CAUSE)
     return replace(made.result, **changes)
 
 
 def test_of_a_new_key_its_beginning_and_its_hash_are_kept() -> None:
-    made = create_key(
-        key_id="key-1",
-        api_key=API_KEY,
-        by=OWNER,
-        name="ci",
-        description="d",
-        cause=CAUSE,
-    )
+    made = create_key(NewKey("ci", "d"), key_id="key-1", api_key=API_KEY, by=OWNER, cause=CAUSE)
     assert (made.result.api_key, made.result.key_hash) == (API_KEY[:8], hash_api_key(API_KEY))
     assert (made.result.is_active, made.result.last_used_at) == (True, None)
     [event] = made.events
@@ -59,13 +47,33 @@ def test_of_a_new_key_its_beginning_and_its_hash_are_kept() -> None:
 def test_a_key_makes_no_keys() -> None:
     with pytest.raises(KeyMakesNoKeysError):
         create_key(
+            NewKey("more", None),
             key_id="key-2",
             api_key=API_KEY,
             by=replace(OWNER, key_id="key-1"),
-            name="more",
-            description=None,
             cause=CAUSE,
         )
+
+
+def test_a_key_may_not_be_over_before_it_is_made() -> None:
+    def made(expires_at: datetime) -> AccountKey:
+        new = NewKey("ci", None, Scope.RUN, expires_at)
+        return create_key(new, key_id="key-1", api_key=API_KEY, by=OWNER, cause=CAUSE).result
+
+    for over in (CAUSE.at, CAUSE.at - timedelta(days=1)):
+        with pytest.raises(ExpiryPassedError):
+            made(over)
+    assert made(LATER.at).expires_at == LATER.at
+    assert made(LATER.at).scope is Scope.RUN
+
+
+def test_each_scope_includes_the_ones_before_it() -> None:
+    included = {scope: [each for each in Scope if scope.includes(each)] for scope in Scope}
+    assert included == {
+        Scope.READ: [Scope.READ],
+        Scope.RUN: [Scope.READ, Scope.RUN],
+        Scope.ADMIN: [Scope.READ, Scope.RUN, Scope.ADMIN],
+    }
 
 
 def test_an_update_holds_what_is_different() -> None:

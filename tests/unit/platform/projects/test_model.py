@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sandyard.kit.transitions import Cause
-from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.projects.errors import (
     DefaultProjectError,
     ProjectArchivedError,
@@ -28,7 +28,7 @@ from sandyard.platform.projects.model import (
 CAUSE = Cause("account:111111111111", 1_800_000_000_000)
 LATER = replace(CAUSE, at_ms=CAUSE.at_ms + 1000)
 EMPTY, FULL = ProjectContents("prj-1"), ProjectContents("prj-1", has_sandboxes=True)
-BUDGET = Budget(Noun.PROJECTS, "1" * 12, limit=2)
+QUOTA = CountQuota(ResourceKind.PROJECTS, "1" * 12, limit=2)
 ARCHIVED: dict[str, Any] = {"status": ProjectStatus.ARCHIVED}
 
 
@@ -38,10 +38,10 @@ def project(**changes: Any) -> Project:
         account_id="1" * 12,
         name="one",
         description=None,
-        budget=BUDGET,
+        quota=QUOTA,
         cause=CAUSE,
     )
-    assert made.given == (BUDGET,)
+    assert made.given == (QUOTA,)
     return replace(made.result, **changes)
 
 

@@ -6,16 +6,17 @@ from datetime import timedelta
 import pytest
 
 from sandyard.platform.sandboxes.end_model import (
-    KeptSnapshot,
+    StoredSnapshot,
     end_of,
     ended_by,
     failed_start,
-    kept_snapshot,
+    idle_reason,
     reason_of,
+    stored_snapshot,
 )
 from sandyard.platform.sandboxes.model import Status
 from sandyard.runtime.model import Ended, EndReason, RunId, Snapshot
-from tests.unit.platform.sandboxes.examples import NOW
+from tests.unit.platform.sandboxes.examples import NOW, SANDBOX
 
 DAY = timedelta(days=1)
 ENDED = Ended(
@@ -44,7 +45,7 @@ def by_itself(reason: EndReason) -> Ended:
     ],
 )
 def test_each_end_has_its_status_and_a_reason(reason: EndReason, status: Status, told: str) -> None:
-    end = end_of(by_itself(reason), attempt=2, reason=None, kept_for=DAY)
+    end = end_of(by_itself(reason), attempt=2, reason=None, retention=DAY)
     assert (end.attempt, end.status, end.reason) == (2, status, told)
     assert (end.started_at, end.ended_at) == (NOW - DAY, NOW)
     assert end.has_run == end.leaves_files == (reason != "not_started")
@@ -52,9 +53,9 @@ def test_each_end_has_its_status_and_a_reason(reason: EndReason, status: Status,
 
 
 def test_who_stopped_it_for_a_reason_is_not_its_owner() -> None:
-    end = end_of(ENDED, attempt=2, reason="its account was deactivated", kept_for=DAY)
+    end = end_of(ENDED, attempt=2, reason="its account was deactivated", retention=DAY)
     assert (end.reason, end.by_owner) == ("its account was deactivated", False)
-    timeout = end_of(by_itself("timeout"), attempt=2, reason="too late", kept_for=DAY)
+    timeout = end_of(by_itself("timeout"), attempt=2, reason="too late", retention=DAY)
     assert (timeout.reason, timeout.by_owner) == ("its time was over", False)
 
 
@@ -66,10 +67,10 @@ def test_what_ended_by_itself_is_nobodys_deed(reason: EndReason, actor: str) -> 
 
 
 def test_a_snapshot_is_kept_from_the_end_on() -> None:
-    assert kept_snapshot(ENDED, kept_for=DAY) == KeptSnapshot("snap-1", 5, NOW + DAY)
-    assert kept_snapshot(replace(ENDED, snapshot=None), kept_for=DAY) is None
+    assert stored_snapshot(ENDED, retention=DAY) == StoredSnapshot("snap-1", 5, NOW + DAY)
+    assert stored_snapshot(replace(ENDED, snapshot=None), retention=DAY) is None
     without = end_of(
-        replace(ENDED, started_at=None, snapshot=None), attempt=2, reason=None, kept_for=DAY
+        replace(ENDED, started_at=None, snapshot=None), attempt=2, reason=None, retention=DAY
     )
     assert (without.snapshot, without.started_at) == (None, None)
 
@@ -88,3 +89,25 @@ def test_a_start_that_failed_left_nothing() -> None:
     assert (end.has_run, end.leaves_files, end.by_owner) == (False, False, False)
     assert end.reason.startswith("CLONE_FAILED: x")
     assert len(end.reason) == 500
+
+
+@pytest.mark.parametrize(
+    ("used_ago", "is_idle"),
+    [(None, True), (timedelta(minutes=10), True), (timedelta(minutes=9, seconds=59), False)],
+)
+def test_it_is_idle_when_nobody_used_it_for_so_long(
+    used_ago: timedelta | None, *, is_idle: bool
+) -> None:
+    begun_at = NOW - timedelta(minutes=10)
+    sandbox = replace(
+        SANDBOX,
+        status=Status.RUNNING,
+        started_at=begun_at,
+        idle_stop_minutes=10,
+        last_used_at=None if used_ago is None else NOW - used_ago,
+    )
+    assert (idle_reason(sandbox, now=NOW) is not None) is is_idle
+    assert idle_reason(replace(sandbox, status=Status.STARTING), now=NOW) is None
+    assert idle_reason(replace(sandbox, idle_stop_minutes=None), now=NOW) is None
+    just_begun = replace(sandbox, started_at=NOW, last_used_at=begun_at)
+    assert idle_reason(just_begun, now=NOW) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.platform.sandboxes.end_model import KeptSnapshot
+from sandyard.platform.sandboxes.end_model import StoredSnapshot
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.lost_model import (
     LONGEST_START,
@@ -38,7 +38,7 @@ DEADLINE = NOW + HOUR
 STARTING = replace(SANDBOX, status=Status.STARTING, attempt=2, node="there", last_seen_at=NOW)
 STOPPED = replace(STARTING, status=Status.STOPPED, started_at=NOW - HOUR, stopped_at=NOW)
 RUN = PastRun(attempt=2, started_at=NOW - HOUR)
-SNAPSHOT = KeptSnapshot("snap-2", 7 * 10**9, NOW + 2 * HOUR)
+SNAPSHOT = StoredSnapshot("snap-2", 7 * 10**9, NOW + 2 * HOUR)
 
 
 def running(seen_at: datetime | None) -> tuple[Sandbox, Usage]:
@@ -147,12 +147,14 @@ def test_what_this_node_runs_or_has_no_usage_is_not_capped() -> None:
     assert cap_unreported(*running(DEADLINE), node="here", cause=by("system")) is None
 
 
-def given_up(sandbox: Sandbox, usage: Usage | None = None, *, kept_on: str | None = None) -> Any:
+def given_up(
+    sandbox: Sandbox, usage: Usage | None = None, *, snapshot_node: str | None = None
+) -> Any:
     return give_up_run(
         sandbox,
         usage,
         reason="its machine burned",
-        kept_on=kept_on,
+        snapshot_node=snapshot_node,
         silent_for=MINUTE,
         ids=IDS,
         prices=PRICES,
@@ -205,7 +207,7 @@ def test_the_snapshot_of_the_node_is_given_up_and_costs_no_more(status: Status) 
 
 @pytest.mark.parametrize("status", [Status.STOPPED, Status.RUNNING])
 def test_a_snapshot_that_is_here_too_is_not_given_up(status: Status) -> None:
-    transitions = given_up(replace(STOPPED, status=status, **KEPT), kept_on="here")
+    transitions = given_up(replace(STOPPED, status=status, **KEPT), snapshot_node="here")
     assert "usage.recorded" not in kinds(transitions)
     box = transitions[0].result
     assert (box.node, box.latest_snapshot_id) == ("here", "snap-1")
@@ -214,7 +216,7 @@ def test_a_snapshot_that_is_here_too_is_not_given_up(status: Status) -> None:
 def test_one_that_was_released_with_a_snapshot_that_nobody_has_gives_it_up_too() -> None:
     released = replace(STOPPED, node=None, **KEPT)
     assert kinds(given_up(released)) == ["sandbox.released", "usage.recorded"]
-    assert given_up(released, kept_on="here") is None
+    assert given_up(released, snapshot_node="here") is None
 
 
 @pytest.mark.parametrize("status", [Status.STOPPED, Status.RUNNING])
@@ -283,7 +285,7 @@ def test_files_that_come_to_light_are_kept_and_cost_from_then_on() -> None:
     assert (box.latest_snapshot_id, box.node) == ("snap-2", "there")
     assert (box.snapshot_taken_at, box.storage_counted_until) == (NOW, NOW + HOUR)
     assert (usage.start_time, usage.end_time) == (NOW - HOUR, NOW + HOUR)
-    assert box.has_all_files_kept
+    assert box.has_all_files_stored
     for each in transitions:
         assert_told(each)
 

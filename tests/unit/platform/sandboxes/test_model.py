@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sandyard.kit.errors import SandyardError
-from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.sandboxes.errors import (
     ProjectNotUsableError,
     ProjectReadOnlyError,
@@ -44,7 +44,7 @@ from tests.unit.platform.sandboxes.examples import (
 
 NEW = NewSandbox("box", "tpl-1", None, None, 1.0, 0.5, 60)
 PRIVATE = replace(TEMPLATE, is_official=False, owner_account_id=OTHER)
-BUDGET = Budget(Noun.SANDBOXES, OWNER, limit=2)
+COUNT_QUOTA = CountQuota(ResourceKind.SANDBOXES, OWNER, limit=2)
 ACTIVE = [Status.STARTING, Status.RUNNING]
 INACTIVE = [Status.CREATED, Status.STOPPED, Status.TIMEOUT]
 UNUSABLE = [
@@ -59,7 +59,7 @@ def create(
     new: NewSandbox = NEW,
     template: Any = TEMPLATE,
     project: Any = PROJECT,
-    budget: Budget = BUDGET,
+    quota: CountQuota = COUNT_QUOTA,
 ) -> Any:
     return create_sandbox(
         new,
@@ -67,15 +67,15 @@ def create(
         account_id=OWNER,
         template=template,
         project=project,
-        budget=budget,
+        quota=quota,
         cause=by(),
     )
 
 
 def test_no_more_than_the_account_may_have() -> None:
-    assert BUDGET in create().given
+    assert COUNT_QUOTA in create().given
     with pytest.raises(SandboxesLimitError):
-        create(budget=BUDGET.with_count(2))
+        create(quota=COUNT_QUOTA.with_count(2))
 
 
 def update(sandbox: Any, values: Any, template: Any = TEMPLATE, project: Any = PROJECT) -> Any:
@@ -93,7 +93,7 @@ def test_a_new_one_is_created_in_the_project_that_was_found() -> None:
     made = transition.result
     assert (made.status, made.attempt, made.project_id) == (Status.CREATED, 0, "prj-1")
     assert made.created_at == made.updated_at == NOW
-    assert transition.given == (PROJECT, BUDGET)
+    assert transition.given == (PROJECT, COUNT_QUOTA)
     assert transition.events[0].kind == "sandbox.created"
     assert transition.events[0].account_id == OWNER
     assert_told(transition)
@@ -121,6 +121,26 @@ def test_it_has_at_least_what_its_template_needs() -> None:
             create(less, template)
     with pytest.raises(ResourcesTooSmallError):
         update(SANDBOX, {"cpu_spec": 1.5}, template)
+
+
+def test_it_reaches_what_it_asks_for_or_its_template_says_or_packages() -> None:
+    none = replace(TEMPLATE, network="none")
+    assert create().result.network == "packages"
+    assert create(template=none).result.network == "none"
+    assert create(replace(NEW, network="internet"), none).result.network == "internet"
+
+
+def test_it_takes_environment_and_folder_from_its_template() -> None:
+    template = replace(TEMPLATE, environment="debian12", repository_folder="apps/web")
+    made = create(template=template).result
+    assert (made.environment, made.folder) == ("debian12", "apps/web")
+
+
+@pytest.mark.parametrize("status", [*ACTIVE, *INACTIVE])
+def test_its_network_changes_at_any_time(status: Status) -> None:
+    transition = update(replace(SANDBOX, status=status), {"network": "internet"}, template=None)
+    assert transition.events[0].data["network"] == "internet"
+    assert_told(transition)
 
 
 @pytest.mark.parametrize("status", [*ACTIVE, *INACTIVE])

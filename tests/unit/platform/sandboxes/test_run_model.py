@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandyard.platform.notifications.model import NotificationType
-from sandyard.platform.sandboxes.end_model import End, KeptSnapshot
+from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.errors import SandboxBusyError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.run_model import (
@@ -17,6 +17,7 @@ from sandyard.platform.sandboxes.run_model import (
     drop_snapshot,
     expire_snapshot,
     given_up_by_node,
+    move_deadline,
     record_end,
     record_started,
     recycle_sandbox,
@@ -38,7 +39,7 @@ from tests.unit.platform.sandboxes.examples import (
 HOUR = timedelta(hours=1)
 STARTING = replace(SANDBOX, status=Status.STARTING, attempt=2)
 RUN = Started(2, "http://127.0.0.1:1", NOW, NOW + HOUR)
-SNAPSHOT = KeptSnapshot("snap-2", 7 * 2**30, NOW + timedelta(days=30))
+SNAPSHOT = StoredSnapshot("snap-2", 7 * 2**30, NOW + timedelta(days=30))
 KEPT = replace(
     SANDBOX,
     status=Status.STOPPED,
@@ -312,10 +313,29 @@ def test_storage_that_is_on_no_usage_yet_is_what_was_kept_since_it_was_counted()
     assert unknown.cost == 0
 
 
-@pytest.mark.parametrize(("kept_on", "snapshot_id"), [(None, None), ("here", "snap-1")])
+@pytest.mark.parametrize(("snapshot_node", "snapshot_id"), [(None, None), ("here", "snap-1")])
 def test_what_a_node_has_is_given_up_unless_another_has_it_too(
-    kept_on: str | None, snapshot_id: str | None
+    snapshot_node: str | None, snapshot_id: str | None
 ) -> None:
-    left = given_up_by_node(replace(KEPT, node="there"), kept_on=kept_on)
-    assert (left.node, left.latest_snapshot_id) == (kept_on, snapshot_id)
-    assert (left.storage_counted_until is None) == (kept_on is None)
+    left = given_up_by_node(replace(KEPT, node="there"), snapshot_node=snapshot_node)
+    assert (left.node, left.latest_snapshot_id) == (snapshot_node, snapshot_id)
+    assert (left.storage_counted_until is None) == (snapshot_node is None)
+
+
+def test_a_deadline_moves_and_the_usage_counts_until_then() -> None:
+    sandbox, usage = running()
+    later = NOW + 2 * HOUR
+    moved = move_deadline(sandbox, usage, attempt=2, deadline_at=later, cause=by())
+    assert moved is not None
+    assert kinds(moved) == ["sandbox.deadline_moved", "usage.deadline_moved"]
+    assert moved[0].result.timeout_at == later
+    assert moved[1].result.deadline_at == later
+    again = move_deadline(moved[0].result, usage, attempt=2, deadline_at=later, cause=by())
+    assert again is None
+
+
+def test_the_deadline_of_what_has_ended_does_not_move() -> None:
+    sandbox, usage = running()
+    for other, attempt in ((replace(sandbox, status=Status.STOPPED), 2), (sandbox, 1)):
+        later = NOW + 2 * HOUR
+        assert move_deadline(other, usage, attempt=attempt, deadline_at=later, cause=by()) is None

@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 
 from sandyard.kit.transitions import Cause
-from sandyard.platform.budgets import Budget, Noun
+from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal, Role
-from sandyard.platform.templates.errors import OfficialTemplateError, TemplateReadOnlyError
+from sandyard.platform.templates.errors import (
+    EnvironmentUnknownError,
+    OfficialTemplateError,
+    TemplateReadOnlyError,
+)
 from sandyard.platform.templates.model import (
     BUILTIN,
     NewTemplate,
@@ -18,6 +22,7 @@ from sandyard.platform.templates.model import (
     create_template,
     delete_template,
     official_templates,
+    require_environment,
     require_repository_url,
     update_template,
 )
@@ -44,13 +49,11 @@ def wanted(**changes: Any) -> NewTemplate:
     return replace(template, **changes)
 
 
-BUDGET = Budget(Noun.TEMPLATES, ANN.account_id, limit=2)
+QUOTA = CountQuota(ResourceKind.TEMPLATES, ANN.account_id, limit=2)
 
 
 def template(by: Principal = ANN, **changes: Any) -> Template:
-    made = create_template(
-        wanted(**changes), template_id="tpl-1", by=by, budget=BUDGET, cause=CAUSE
-    )
+    made = create_template(wanted(**changes), template_id="tpl-1", by=by, quota=QUOTA, cause=CAUSE)
     assert made.events[0].kind == "template.created"
     return made.result
 
@@ -206,3 +209,24 @@ def test_its_owner_changes_it_and_admins_what_everyone_sees(
         return
     with pytest.raises(TemplateReadOnlyError):
         template.require_changeable_by(principal)
+
+
+def test_a_secret_is_for_the_repository_of_an_own_or_official_template_alone() -> None:
+    own = create_template(
+        wanted(repository_secret="TOKEN", is_public=True),
+        template_id="tpl-1",
+        by=ANN,
+        quota=QUOTA,
+        cause=CAUSE,
+    ).result
+    assert own.secret_for(ANN.account_id) == "TOKEN"
+    assert own.secret_for(BOB.account_id) is None
+    official = replace(own, is_official=True, owner_account_id=None)
+    assert official.secret_for(BOB.account_id) == "TOKEN"
+
+
+def test_an_environment_must_be_known() -> None:
+    require_environment(None, set())
+    require_environment("debian", {"debian"})
+    with pytest.raises(EnvironmentUnknownError):
+        require_environment("debian", {"other"})

@@ -127,7 +127,7 @@ def test_hours_are_rounded_as_costs_are() -> None:
 
 def test_the_price_list_makes_rates() -> None:
     assert PRICES.of_running(cpu=2, memory_gb=0.5) == Decimal("0.105000")
-    assert PRICES.of_keeping(size_bytes=5 * 2**30) == Decimal("0.000500")
+    assert PRICES.of_storage(size_bytes=5 * 2**30) == Decimal("0.000500")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_the_price_list_makes_rates() -> None:
     [(0, "0"), (1, "0"), (5_368_709, "0"), (5_368_710, "0.000001"), (2**30, "0.0001")],
 )
 def test_a_rate_is_rounded_half_to_even(size_bytes: int, rate: str) -> None:
-    assert PRICES.of_keeping(size_bytes=size_bytes) == Decimal(rate)
+    assert PRICES.of_storage(size_bytes=size_bytes) == Decimal(rate)
 
 
 @pytest.mark.parametrize(

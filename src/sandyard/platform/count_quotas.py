@@ -6,23 +6,24 @@ from enum import StrEnum
 from sandyard.kit.errors import ConflictError
 
 
-class Noun(StrEnum):
+class ResourceKind(StrEnum):
     PROJECTS = "projects"
     SANDBOXES = "sandboxes"
     TEMPLATES = "templates"
+    VARIABLES = "variables"
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class CountQuota:
     """A fact: whether the account has all the things of this kind that it may have. It stays true
     while others are made and leave some, so that makers seldom have to decide again."""
 
-    noun: Noun
+    kind: ResourceKind
     account_id: str
     limit: int
     is_used_up: bool = False
 
-    def with_count(self, count: int) -> "Budget":
+    def with_count(self, count: int) -> "CountQuota":
         """The same, given how many there are."""
         return replace(self, is_used_up=count >= self.limit)
 

@@ -1,4 +1,4 @@
-"""Budgets of accounts hold on each engine, also where several make things at once."""
+"""Quotas of accounts hold on each engine, also where several make things at once."""
 
 import asyncio
 from collections import Counter
@@ -39,7 +39,7 @@ async def replicas(
 
 
 @pytest.mark.parametrize("noun", BODIES)
-async def test_an_account_has_no_more_than_its_budget(
+async def test_an_account_has_no_more_than_its_quota(
     replicas: list[PlatformApi], noun: str
 ) -> None:
     first = replicas[0]

@@ -1,0 +1,61 @@
+"""Calls of people about all that is theirs: taking it along, and leaving."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Depends, Request
+from starlette.responses import Response, StreamingResponse
+
+from sandyard.platform.access import AccessGuard
+from sandyard.platform.account_data.export import AccountExport
+from sandyard.platform.accounts.schemas import AccountDeletedAnswer, AccountDeletionBody
+from sandyard.platform.accounts.service import Accounts
+from sandyard.platform.routes import Caller, account_routes
+
+_FILE = {
+    200: {
+        "description": "One JSON object, with a list for each kind of thing",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "examples": [{"account": [{"username": "ada"}], "projects": [], "events": []}],
+                }
+            }
+        },
+    }
+}
+
+
+def create_account_data_router(
+    export: AccountExport,
+    accounts: Accounts,
+    guard: AccessGuard,
+    address_of: Callable[[Request], str],
+    *,
+    prefix: str,
+) -> APIRouter:
+    routes = account_routes(guard, prefix=f"{prefix}/me", tag="accounts")
+    Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
+
+    @routes.get("/export", "Take along all that is yours", response_class=Response, answers=_FILE)
+    async def export_account(caller: Caller) -> StreamingResponse:
+        """Profile, projects with their files, templates, keys (not their values), variables (not
+        their values), notifications, sandboxes, usage, bills, measurements and events. The files
+        of a sandbox are downloaded from it."""
+        headers = {"Content-Disposition": 'attachment; filename="sandyard-account.json"'}
+        return StreamingResponse(
+            export.write(caller.account_id), media_type="application/json", headers=headers
+        )
+
+    @routes.post("/delete", "Delete your account", 403, 409)
+    async def delete_account(
+        body: Annotated[AccountDeletionBody, Body()], caller: Caller, address: Address
+    ) -> AccountDeletedAnswer:
+        """For good, and with the password, not by an API key. Logins and keys end at once,
+        sandboxes and previews within minutes, all files within an hour. Address and name are free
+        again; usage, bills and events stay as long as they are kept."""
+        await accounts.delete_account(caller, password=body.password, address=address)
+        return AccountDeletedAnswer()
+
+    return routes.router

@@ -1,0 +1,28 @@
+"""What becomes of the things of a deleted account, decided without any I/O."""
+
+from typing import Any
+
+from sandyard.kit.transitions import Cause, Entity, Transition
+from sandyard.platform.api_keys.model import AccountKey, revoke_key
+from sandyard.platform.environment.model import Variable, remove_variable
+from sandyard.platform.notifications.model import Notification, delete_notification
+from sandyard.platform.principal import Principal
+from sandyard.platform.projects.model import Project, close_project
+from sandyard.platform.templates.model import Template, delete_template
+
+
+def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Transition[Any]:
+    """How each thing of a deleted account goes, with the event that tells of it."""
+    match entity:
+        case AccountKey():
+            return revoke_key(entity, cause)
+        case Template():
+            return delete_template(entity, by=owner, cause=cause)
+        case Variable():
+            return remove_variable(entity, cause)
+        case Notification():
+            return delete_notification(entity, cause)
+        case Project():
+            return close_project(entity, cause)
+        case _:
+            raise TypeError(f"{type(entity).__name__} is nothing that an account leaves")

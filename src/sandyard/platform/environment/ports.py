@@ -1,0 +1,25 @@
+"""What variables need of an engine. Every method raises UnavailableError when it is away."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from sandyard.kit.events import Event
+from sandyard.kit.transitions import Transition
+from sandyard.platform.count_quotas import CountQuota
+from sandyard.platform.environment.model import Variable
+
+
+class VariableStore(Protocol):
+    async def of_holders(self, holder_ids: Sequence[str]) -> Sequence[Variable]:
+        """All of these projects and sandboxes, by name."""
+        ...
+
+    async def find_variable(self, holder_id: str, name: str) -> Variable | None: ...
+
+    async def read_count_quota(self, about: CountQuota) -> CountQuota: ...
+
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
+        """Compare and set; False also if another of this name was made meanwhile."""
+        ...

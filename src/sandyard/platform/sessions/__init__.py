@@ -1,0 +1,1 @@
+"""What owners do inside their running sandboxes: commands, files and terminals."""

@@ -1,0 +1,53 @@
+"""Sessions into the sandboxes of an account."""
+
+from typing import Protocol
+
+from sandyard.kit.ids import is_resource_id
+from sandyard.kit.node import require_here
+from sandyard.platform.sandboxes.activity import Activity
+from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.runtime.errors import NotRunningError, RunNotFoundError
+from sandyard.runtime.ports import Runtime
+from sandyard.runtime.session_ports import Session
+
+
+class SandboxFinder(Protocol):
+    async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None:
+        """The sandbox, if it is this account's."""
+        ...
+
+
+class Sessions:
+    def __init__(
+        self, sandboxes: SandboxFinder, runtime: Runtime, activity: Activity, *, node: str
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._runtime = runtime
+        self._activity = activity
+        self._node = node
+
+    async def find_sandbox(self, sandbox_id: str, *, account_id: str) -> Sandbox:
+        """SandboxUnknownError if it is not this account's."""
+        is_id = is_resource_id("sbx", sandbox_id)
+        found = await self._sandboxes.find(sandbox_id, account_id=account_id) if is_id else None
+        if found is None:
+            raise SandboxUnknownError
+        return found
+
+    async def open(self, sandbox_id: str, *, account_id: str) -> Session:
+        """Into a running sandbox of this account. SandboxUnknownError, NotRunningError,
+        SandboxElsewhereError."""
+        return await self.into(await self.find_sandbox(sandbox_id, account_id=account_id))
+
+    async def into(self, sandbox: Sandbox) -> Session:
+        """Into this one, whoever asks. NotRunningError, SandboxElsewhereError."""
+        if sandbox.status is not Status.RUNNING:
+            raise NotRunningError
+        require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
+        await self._activity.note(sandbox)
+        try:
+            return await self._runtime.session(run_id_of(sandbox))
+        except RunNotFoundError as error:
+            raise NotRunningError from error

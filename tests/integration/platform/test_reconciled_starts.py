@@ -1,0 +1,40 @@
+"""A start whose answer is slow: the reconciler may record the program before the start does."""
+
+import asyncio
+from pathlib import Path
+
+from sandyard.runtime.model import Limits, Program, RunId, Running
+from tests.clocks import RunningClock
+from tests.fakes.runtime import FakeRuntime
+from tests.platforms import platform_api
+from tests.sandboxes import act, add_sandbox, look
+
+
+class SlowToAnswer(FakeRuntime):
+    """Starts a program at once, and says so when it may."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.has_started, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
+        running = await super().start(run_id, program, limits)
+        self.has_started.set()
+        await self.may_answer.wait()
+        return running
+
+
+async def test_one_that_the_reconciler_records_first_goes_on(tmp_path: Path) -> None:
+    runtime = SlowToAnswer(tmp_path / "machines")
+    async with platform_api(None, tmp_path, RunningClock(), runtime=runtime) as api:
+        caller = await api.account()
+        sandbox = await add_sandbox(api, caller)
+        starting = asyncio.create_task(act(api, caller, sandbox, "start"))
+        await runtime.has_started.wait()
+        [job] = [job for job in api.part.schedule if job.name.split()[0] == "ends"]
+        assert (await api.part.runner.run(job)).adopted == 1
+        runtime.may_answer.set()
+        assert (await starting)["status"] == "running"
+        assert (await look(api, caller, sandbox))["status"] == "running"
+        usage = (await api.get("/usage", caller, service_type="sandbox_runtime"))["usage"]
+        assert len(usage) == 1
