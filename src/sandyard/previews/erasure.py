@@ -1,11 +1,11 @@
-"""The files of deleted projects: erased when their room is needed, or their preview can't end."""
+"""The files of deleted projects: erased when the quota is used up, or their preview can't end."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from sandyard.kit.transitions import Cause, Transition
 from sandyard.previews.files import FileChanges, ProjectFile, erased_files
-from sandyard.previews.model import FileBudget, Preview, change_files
+from sandyard.previews.model import FileQuota, Preview, change_files
 from sandyard.previews.ports import PreviewStore, ProjectLookup
 
 
@@ -26,7 +26,7 @@ async def erase_files(store: ErasableFiles, preview: Preview, *, cause: Cause) -
     return await store.apply(change_files(preview, files, cause=cause), files=files)
 
 
-class FileBudgets:
+class FileQuotas:
     """What the files of an account may take together."""
 
     def __init__(self, store: PreviewStore, projects: ProjectLookup, limit: int) -> None:
@@ -34,17 +34,17 @@ class FileBudgets:
         self._projects = projects
         self._limit = limit
 
-    async def of(self, preview: Preview, files: FileChanges, *, cause: Cause) -> FileBudget | None:
-        """For this change; None if it takes no more than there was. Deleted projects' files make
-        room first, if it is needed."""
+    async def of(self, preview: Preview, files: FileChanges, *, cause: Cause) -> FileQuota | None:
+        """For this change; None if it takes no more than there was. Deleted projects' files are
+        erased first if it would be exceeded."""
         if not files.adds:
             return None
-        about = FileBudget(preview.account_id, preview.project_id, files.size_after, self._limit)
-        budget = await self._store.read_file_budget(about)
-        if budget.is_exceeded:
+        about = FileQuota(preview.account_id, preview.project_id, files.size_after, self._limit)
+        quota = await self._store.read_file_quota(about)
+        if quota.is_exceeded:
             await self._erase_deleted(preview.account_id, cause.because("the project is deleted"))
-            budget = await self._store.read_file_budget(about)
-        return budget
+            quota = await self._store.read_file_quota(about)
+        return quota
 
     async def _erase_deleted(self, account_id: str, cause: Cause) -> None:
         kept = {each.project_id: each for each in await self._store.with_files(account_id)}

@@ -47,6 +47,13 @@ class FileBytesLimitError(ConflictError):
     code = "FILE_BYTES_LIMIT_EXCEEDED"
 
 
+class FilesVersionError(ConflictError):
+    """The project's files have changed since the version that you expected. Read them, and try
+    again."""
+
+    code = "FILES_VERSION_CONFLICT"
+
+
 class WrongEncodingError(InvalidError):
     """A file's content is not in its `encoding`: no base64, or half a character of a text."""
 

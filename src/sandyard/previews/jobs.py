@@ -72,13 +72,13 @@ class EndPreviews:
         """Look at those alone that run or are being made."""
         now = utc_time(self._clock.now())
         report = EndReport()
-        page, place = await self._store.page_of_running(now, after=None, limit=_PAGE)
+        page, page_key = await self._store.page_of_running(now, after=None, limit=_PAGE)
         while page:
             deleted = await self._remove_deleted(page, "end-previews", report)
             await self._end_deactivated(page, deleted, report)
-            if place is None:
+            if page_key is None:
                 break
-            page, place = await self._store.page_of_running(now, after=place, limit=_PAGE)
+            page, page_key = await self._store.page_of_running(now, after=page_key, limit=_PAGE)
         return report
 
     async def run_over_deleted(self) -> EndReport:

@@ -10,7 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 from sandyard.kit.transitions import DATA, Cause, Transition, changed, created, removed
-from sandyard.previews.errors import FileBytesLimitError, PreviewsLimitError
+from sandyard.previews.errors import (
+    FileBytesLimitError,
+    FilesVersionError,
+    PreviewsLimitError,
+)
 from sandyard.previews.files import FileChanges
 
 UNSETTLED = datetime(9999, 12, 31, tzinfo=UTC)
@@ -128,7 +132,7 @@ class Quota:
     def others(self, project_id: str) -> AbstractSet[str]:
         return self.running.project_ids - {project_id}
 
-    def has_room_for(self, project_id: str) -> bool:
+    def allows(self, project_id: str) -> bool:
         return len(self.others(project_id)) < self.limit
 
     @property
@@ -137,7 +141,7 @@ class Quota:
 
     def require(self, project_id: str) -> None:
         """Raise PreviewsLimitError if the account has that many others running."""
-        if not self.has_room_for(project_id):
+        if not self.allows(project_id):
             running = len(self.others(project_id))
             raise PreviewsLimitError(details={"limit": self.limit, "running": running})
 
@@ -209,7 +213,7 @@ def record_files(
 
 
 @dataclass(frozen=True, slots=True)
-class FileBudget:
+class FileQuota:
     """A fact: whether the files of an account would be too large if this project's had this size.
     It stays true while other projects change and leave enough."""
 
@@ -219,7 +223,7 @@ class FileBudget:
     limit: int
     is_exceeded: bool = False
 
-    def beside(self, others: int) -> "FileBudget":
+    def beside(self, others: int) -> "FileQuota":
         """The same, given the size of all other projects' files; deleted ones count until they
         are removed."""
         return replace(self, is_exceeded=self.size + others > self.limit)
@@ -230,18 +234,24 @@ class FileBudget:
 
 
 def change_files(
-    preview: Preview, files: FileChanges, *, budget: FileBudget | None = None, cause: Cause
+    preview: Preview, files: FileChanges, *, quota: FileQuota | None = None, cause: Cause
 ) -> Transition[Preview]:
     """The next version of the project's files. Its event counts them and holds no content.
-    FileBytesLimitError; a change that takes no more than there was needs no budget."""
-    if budget is not None:
-        budget.require()
+    FileBytesLimitError; a change that takes no more than there was needs no quota."""
+    if quota is not None:
+        quota.require()
     after = replace(preview, files_version=preview.files_version + 1)
-    given = () if budget is None else (budget,)
+    given = () if quota is None else (quota,)
     transition = _changed(preview, after, "files.changed", cause, given=given)
     [event] = transition.events
     counts = {"written": len(files.written), "deleted": len(files.deleted)}
     return replace(transition, events=(replace(event, data={**event.data, **counts}),))
+
+
+def require_version(preview: Preview, expected: int | None) -> None:
+    """Raises FilesVersionError if the files have another version than is expected."""
+    if expected is not None and expected != preview.files_version:
+        raise FilesVersionError(details={"version": preview.files_version})
 
 
 def end(preview: Preview, *, at: datetime, cause: Cause) -> Transition[Preview] | None:

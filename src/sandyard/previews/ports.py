@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 
 from sandyard.kit.transitions import Transition
 from sandyard.previews.files import FileChanges, ProjectFile
-from sandyard.previews.model import FileBudget, Preview, RunningPreviews
+from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 
 T = TypeVar("T")
-Place = tuple[datetime, str]
+PageKey = tuple[datetime, str]
 """When a preview ends and its project's id: where a listing of running previews goes on."""
 
 
@@ -69,7 +69,7 @@ class PreviewStore(Protocol):
         was decided from it is applied if it is still so, one at a time per account."""
         ...
 
-    async def read_file_budget(self, about: FileBudget) -> FileBudget:
+    async def read_file_quota(self, about: FileQuota) -> FileQuota:
         """The fact as it is now."""
         ...
 
@@ -120,8 +120,8 @@ class RemovablePreviews(Protocol):
         ...
 
     async def page_of_running(
-        self, at: datetime, *, after: Place | None, limit: int
-    ) -> tuple[Sequence[Preview], Place | None]:
+        self, at: datetime, *, after: PageKey | None, limit: int
+    ) -> tuple[Sequence[Preview], PageKey | None]:
         """The next of those that run at this time or are being made, in the order in which they
         end, and where the page after it begins; no other row is read."""
         ...

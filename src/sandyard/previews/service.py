@@ -1,7 +1,6 @@
 """Status and sync. The provider is asked first, and a sandbox is made only when it is sure that
 the last one has ended."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.single_flight import SingleFlight
 from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.previews.attempts import Attempts, AttemptWait, info_of
-from sandyard.previews.erasure import FileBudgets
+from sandyard.previews.erasure import FileQuotas
 from sandyard.previews.errors import (
     PreviewBusyError,
     PreviewProjectArchivedError,
@@ -28,39 +27,24 @@ from sandyard.previews.model import (
     abandon_attempt,
     begin_attempt,
     change_files,
-    may_be_running,
+    end,
     record_files,
     remove,
+    require_version,
     shorten_attempt,
-    to_milliseconds,
 )
 from sandyard.previews.ports import AccountLookup, PreviewStore, Project, ProjectLookup
 from sandyard.previews.providers.errors import (
-    ProviderTimeoutError,
     ProviderTroubleError,
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewProvider
-from sandyard.previews.status_model import (
-    Gone,
-    ProviderAnswer,
-    ProviderUnavailable,
-    Running,
-    Status,
-    StatusReport,
-    recheck_at,
-    record_check,
-    report_status,
-)
+from sandyard.previews.status_checks import StatusChecks
+from sandyard.previews.status_model import Status, StatusReport
 
 _SETTLES_IN = timedelta(seconds=30)
 """How long after a broken-off create a sandbox of it may still turn up at the provider."""
-ANSWER_WITHIN_SEC = 0.8
 _SYSTEM = "system"
-"""The actor of what the provider told."""
-
-
-_Checked = tuple[StatusReport, Preview | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +85,18 @@ class Previews:
         self._projects = projects
         self._clock = clock
         self._policy = policy
-        self._budgets = FileBudgets(store, projects, policy.file_bytes_per_account)
+        self._file_quotas = FileQuotas(store, projects, policy.file_bytes_per_account)
         self._attempts = Attempts(store, provider, accounts, clock=clock, ttl=policy.ttl)
         self._locks = KeyedLocks()
-        self._checks: set[asyncio.Task[_Checked]] = set()
+        self._checks = StatusChecks(store, provider, clock=clock)
         self._syncs: SingleFlight[Synced] = SingleFlight()
-        self._questions: dict[str, asyncio.Task[ProviderAnswer]] = {}
 
     async def status(self, project_id: str, *, account_id: str) -> StatusReport:
         """How the project's sandbox stands. Never says `expired` because the provider is away. If
         the provider is slow and its last answer is fresh, that is told within a second."""
         async for _ in Tries():
             preview = await self._get(project_id, account_id)
-            report, recorded = await self._check_in_time(preview)
+            report, recorded = await self._checks.check_in_time(preview)
             if recorded is not None:
                 return report
         raise PreviewBusyError
@@ -127,6 +110,19 @@ class Previews:
         await self._require_writable(project_id, account_id)
         return await self._syncs.run(project_id, lambda: self._sync(project_id, account_id, actor))
 
+    async def stop(self, project_id: str, *, account_id: str, actor: str) -> StatusReport:
+        """End the project's sandbox, if it runs; how it stands then. Raises PreviewBusyError while
+        one is being made."""
+        cause = self._cause(actor)
+        async for _ in Tries():
+            preview = await self._get(project_id, account_id)
+            if not await self._attempts.end_sandboxes(preview):
+                raise PreviewBusyError
+            transition = end(preview, at=cause.at, cause=cause)
+            if transition is None or await self._store.apply(transition):
+                return await self.status(project_id, account_id=account_id)
+        raise PreviewBusyError
+
     async def list_files(
         self, project_id: str, *, account_id: str
     ) -> tuple[int, Sequence[ProjectFile]]:
@@ -134,21 +130,28 @@ class Previews:
         return preview.files_version, await self._store.files(project_id)
 
     async def change_files(
-        self, project_id: str, changes: ChangeSet, *, account_id: str, actor: str
+        self,
+        project_id: str,
+        changes: ChangeSet,
+        *,
+        account_id: str,
+        actor: str,
+        expected_version: int | None = None,
     ) -> int:
         """The version that the change set made; the same as before if nothing is different.
-        FileBytesLimitError."""
+        FileBytesLimitError; FilesVersionError if another version than the expected is there."""
         async with self._locks.of(project_id):
             async for _ in Tries():
                 preview = await self._get_writable(project_id, account_id)
+                require_version(preview, expected_version)
                 there = {file.path: file.content for file in await self._store.files(project_id)}
                 files = different_files(there, changes, limits=self._policy.files, now=self._now())
                 if files is None:
                     if await self._has_version(preview):
                         return preview.files_version
                     continue  # the files that were read are of a later one
-                budget = await self._budgets.of(preview, files, cause=self._cause(_SYSTEM))
-                transition = change_files(preview, files, budget=budget, cause=self._cause(actor))
+                quota = await self._file_quotas.of(preview, files, cause=self._cause(_SYSTEM))
+                transition = change_files(preview, files, quota=quota, cause=self._cause(actor))
                 if await self._write(transition, files):
                     return transition.result.files_version
         raise PreviewBusyError
@@ -167,69 +170,15 @@ class Previews:
         await self._get_project(project_id, account_id)
 
     async def close(self) -> None:
-        for check in self._checks:
-            check.cancel()
-        await asyncio.gather(*self._checks, return_exceptions=True)
+        await self._checks.stop()
         await self._syncs.stop()
         await self._provider.close()
-
-    async def _check_in_time(self, preview: Preview) -> _Checked:
-        """A check that takes longer goes on and records what it is told."""
-        late = ProviderUnavailable(ProviderTimeoutError())
-        known = report_status(preview, late, now=self._now())
-        check = asyncio.create_task(self._check(preview))
-        self._checks.add(check)
-        check.add_done_callback(self._checked)
-        if known.is_stale:
-            await asyncio.wait({check}, timeout=ANSWER_WITHIN_SEC)
-            if not check.done():
-                return known, preview
-        return await asyncio.shield(check)
-
-    def _checked(self, check: "asyncio.Task[_Checked]") -> None:
-        self._checks.discard(check)
-        if not check.cancelled():
-            check.exception()  # its caller has been told of it, or did not wait for it
-
-    async def _check(self, preview: Preview) -> _Checked:
-        """The report and the preview with it recorded; None if another sandbox is recorded now."""
-        answer: ProviderAnswer | None = None
-        if preview.info is not None and may_be_running(preview.info, now=self._now()):
-            answer = await self._ask(preview.info.sandbox_id)
-        report = report_status(preview, answer, now=self._now())
-        transition = record_check(preview, report, cause=self._cause(_SYSTEM))
-        if transition is not None and not await self._store.apply(transition):
-            current = await self._store.find(preview.project_id)
-            is_same = current and report.info and current.has_sandbox(report.info.sandbox_id)
-            return report, current if is_same else None
-        recorded = preview if transition is None else transition.result
-        checked_at = recheck_at(preview, report)
-        if checked_at is not None:
-            await self._store.touch(recorded, last_checked=checked_at)
-        return report, recorded
-
-    async def _ask(self, sandbox_id: str) -> ProviderAnswer:
-        """One question for all who want to know it at the same time."""
-        question = self._questions.get(sandbox_id)
-        if question is None:
-            question = asyncio.create_task(self._ask_provider(sandbox_id))
-            self._questions[sandbox_id] = question
-            question.add_done_callback(lambda _: self._questions.pop(sandbox_id, None))
-        return await asyncio.shield(question)
-
-    async def _ask_provider(self, sandbox_id: str) -> ProviderAnswer:
-        try:
-            return Running(to_milliseconds(await self._provider.end_time(sandbox_id)))
-        except SandboxGoneError:
-            return Gone()
-        except ProviderTroubleError as error:
-            return ProviderUnavailable(error)
 
     async def _sync(self, project_id: str, account_id: str, actor: str) -> Synced:
         wait = AttemptWait(self._policy.wait_sec)
         while True:
             preview = await self._get_writable(project_id, account_id)
-            report, recorded = await self._check(preview)
+            report, recorded = await self._checks.check(preview)
             synced = None if recorded is None else await self._act_on(report, recorded, wait, actor)
             if synced is not None:
                 return synced
@@ -299,7 +248,7 @@ class Previews:
     async def _quota(self, preview: Preview, now: datetime) -> Quota:
         """Where it is full, the previews of deleted projects are ended first, as the job would."""
         quota = await self._read_quota(preview.account_id, now)
-        if quota.has_room_for(preview.project_id):
+        if quota.allows(preview.project_id):
             return quota
         for project_id in await self._projects.deleted(quota.others(preview.project_id)):
             with suppress(UnavailableError):

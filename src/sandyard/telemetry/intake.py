@@ -54,7 +54,7 @@ _is_firmware_version = _remembering(FIRMWARE_VERSION)
 def validate_all(
     raw: Sequence[object], *, oldest_ms: int
 ) -> tuple[list[tuple[int, Reading]], list[Rejection]]:
-    """The readings that may be stored, each with its place in the request, and the others."""
+    """The readings that may be stored, each with its index in the request, and the others."""
     good: list[tuple[int, Reading]] = []
     rejected: list[Rejection] = []
     for index, each in enumerate(raw):

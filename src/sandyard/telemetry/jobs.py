@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sandyard.kit.clock import Clock
+from sandyard.kit.clock import Clock, now_ms
 from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.model import Retention
 from sandyard.telemetry.ports import ExpiredReadings
@@ -33,10 +33,10 @@ class RemoveExpired:
         self._retention = retention
 
     async def run(self) -> RetentionReport:
-        now = self._clock.now()
+        started_ms = now_ms(self._clock)
         report = RetentionReport()
-        await self._remove_readings(self._retention.oldest_ms(now), report)
-        while removed := await self._store.remove_markers(now=int(now), limit=_PORTION):
+        await self._remove_readings(self._retention.oldest_ms(started_ms), report)
+        while removed := await self._store.remove_markers(now_ms=started_ms, limit=_PORTION):
             report.markers_removed += removed
         return report
 

@@ -3,10 +3,10 @@
 import hmac
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sandyard.kit.clock import Clock, rfc3339
+from sandyard.kit.clock import Clock, now_ms
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.keyed_locks import KeyedLocks
@@ -15,11 +15,12 @@ from sandyard.kit.transitions import Cause, settle
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceBusyError, InvalidApiKeyError
 from sandyard.telemetry.intake import is_uuid4
 from sandyard.telemetry.model import (
-    LAST_USED_EVERY_SEC,
+    LAST_USED_EVERY_MS,
     ApiKey,
     decide_revocation,
     hash_api_key,
     new_api_key,
+    whole_second,
 )
 from sandyard.telemetry.ports import KeyStore
 
@@ -37,7 +38,7 @@ class NewApiKey:
     key_id: str
     api_key: str
     """The key itself; nobody can show it again."""
-    created_at: str
+    created_at: int
     description: str | None
 
 
@@ -52,14 +53,15 @@ class ApiKeys:
         self,
         store: KeyStore,
         *,
-        pepper: str,
+        peppers: Sequence[str],
         clock: Clock,
         make_key_id: IdMaker,
         make_api_key: IdMaker,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """New keys are hashed with the first pepper; those of each are good."""
         self._store = store
-        self._pepper = pepper
+        self._peppers = peppers
         self._clock = clock
         self._locks = KeyedLocks()
         self._make_key_id = make_key_id
@@ -70,13 +72,11 @@ class ApiKeys:
 
     async def create(self, *, description: str | None) -> NewApiKey:
         api_key = self._make_api_key()
-        now = self._clock.now()
         transition = new_api_key(
             key_id=self._make_key_id(),
-            api_key_hash=hash_api_key(self._pepper, api_key),
+            api_key_hash=hash_api_key(self._peppers[0], api_key),
             description=description,
-            now=rfc3339(now),
-            cause=Cause(_OPERATOR, int(now * 1000)),
+            cause=Cause(_OPERATOR, now_ms(self._clock)),
         )
         asked_at = self._monotonic()
         if not await self._store.apply(transition):
@@ -96,12 +96,12 @@ class ApiKeys:
 
     async def revoke(self, key_id: str) -> ApiKey:
         """End a key: here at once, on every other replica within 30 seconds."""
-        cause = Cause(_OPERATOR, int(self._clock.now() * 1000))
+        cause = Cause(_OPERATOR, now_ms(self._clock))
         key = await settle(
             lambda: self._find(key_id),
             lambda key: decide_revocation(key, cause),
             self._store.apply,
-            turn=self._locks.of(key_id),
+            lock=self._locks.of(key_id),
             busy=DeviceBusyError,
         )
         self._cache.pop(key.api_key_hash, None)
@@ -112,29 +112,36 @@ class ApiKeys:
         """The active key that this is, or InvalidApiKeyError."""
         if not _API_KEY.match(api_key):
             raise InvalidApiKeyError
-        api_key_hash = hash_api_key(self._pepper, api_key)
-        cached = self._cache.get(api_key_hash)
-        if cached is not None and self._monotonic() < cached.good_until:
-            return await self._used(cached.key, cached.good_until)
+        hashes = [hash_api_key(pepper, api_key) for pepper in self._peppers]
+        for api_key_hash in hashes:
+            cached = self._cache.get(api_key_hash)
+            if cached is not None and self._monotonic() < cached.good_until:
+                return await self._used(cached.key, cached.good_until)
+        for api_key_hash in hashes:
+            if key := await self._authenticated(api_key_hash):
+                return key
+        raise InvalidApiKeyError
+
+    async def _authenticated(self, api_key_hash: str) -> ApiKey | None:
         asked_at, revocations = self._monotonic(), self._revocations
         key = await self._store.find_key_by_hash(api_key_hash)
         is_right = hmac.compare_digest(key.api_key_hash if key else "", api_key_hash)
         if key is None or not is_right or not key.is_active:
             self._cache.pop(api_key_hash, None)
-            raise InvalidApiKeyError
+            return None
         if revocations == self._revocations:  # else this answer may be from before one of them
             self._remember(key, asked_at)
         return await self._used(key, asked_at + CACHED_SEC)
 
     async def _used(self, key: ApiKey, good_until: float) -> ApiKey:
         """Note the use, at most every five minutes."""
-        now = self._clock.now()
-        due = rfc3339(now - LAST_USED_EVERY_SEC)
-        if key.last_used_at is None or key.last_used_at <= due:
-            key = replace(key, last_used_at=rfc3339(now))
+        used_at = now_ms(self._clock)
+        due_at = used_at - LAST_USED_EVERY_MS
+        if key.last_used_at is None or key.last_used_at <= due_at:
+            key = replace(key, last_used_at=whole_second(used_at))
             if key.api_key_hash in self._cache:
                 self._cache[key.api_key_hash] = _Cached(key, good_until)
-            await self._store.touch_key(key.key_id, now=rfc3339(now), unless_after=due)
+            await self._store.touch_key(key.key_id, used_at=used_at, unless_after=due_at)
         return key
 
     async def _find(self, key_id: str) -> ApiKey | None:

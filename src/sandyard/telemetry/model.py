@@ -1,4 +1,7 @@
-"""Devices, readings and keys, and what may be decided about them without any I/O."""
+"""Devices, readings and keys, and what may be decided about them without any I/O.
+
+All times of Telemetry are integers, epoch milliseconds. Stores and schemas convert them.
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -8,11 +11,11 @@ from typing import ClassVar
 
 import orjson
 
-from sandyard.kit.transitions import DATA, SECRET, Cause, Transition, changed, created
+from sandyard.kit.transitions import DATA, SECRET, TEXT_TIME, Cause, Transition, changed, created
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceNotFoundError
 
-_MARKER_SECONDS = 30 * 24 * 3600
-LAST_USED_EVERY_SEC = 300
+_MARKER_MS = 30 * 24 * 3600 * 1000
+LAST_USED_EVERY_MS = 300_000
 
 EARLIEST_MS = 946_684_800_000
 LATEST_MS = 4_102_444_800_000
@@ -144,30 +147,34 @@ def account_for(
         claimed.add(reading.batch_id)
 
 
-def marker_expires_at(now: int) -> int:
-    """Until when the id of a reading that came in now is remembered at least, in epoch seconds. It
-    is enough where a later duplicate is found by the reading's own key, as on DynamoDB."""
-    return now + _MARKER_SECONDS
+def whole_second(at_ms: int) -> int:
+    """When devices were seen and keys were used is kept to the second."""
+    return at_ms // 1000 * 1000
+
+
+def marker_expires_at(now_ms: int) -> int:
+    """Until when the id of a reading that came in now is remembered at least. It is enough where
+    a later duplicate is found by the reading's own key, as on DynamoDB."""
+    return now_ms + _MARKER_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """How long readings are kept, counted from their own time."""
 
-    seconds: int
+    duration_ms: int
 
-    def oldest_ms(self, now: float) -> int:
+    def oldest_ms(self, now_ms: int) -> int:
         """The time of the oldest reading that has not expired: its window is half-open."""
-        return int(now * 1000) - self.seconds * 1000 + 1
+        return now_ms - self.duration_ms + 1
 
     def expires_at(self, timestamp_ms: int) -> int:
-        """Epoch seconds, for the engine that collects what has expired."""
-        return timestamp_ms // 1000 + self.seconds
+        return timestamp_ms + self.duration_ms
 
-    def marker_expires_with_reading_at(self, timestamp_ms: int, *, now: int) -> int:
+    def marker_expires_with_reading_at(self, timestamp_ms: int, *, now_ms: int) -> int:
         """The same where the marker alone tells a duplicate, as on SQL: it stays at least as long
-        as its reading."""
-        return max(marker_expires_at(now), self.expires_at(timestamp_ms) + 1)
+        as its reading, although its end is kept to the second."""
+        return max(marker_expires_at(now_ms), self.expires_at(timestamp_ms) + 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +197,25 @@ class Device:
     hardware_id: str
     confirmation_id: str
     capabilities: Mapping[str, object]
-    first_registered_at: str
-    last_seen_at: str = field(metadata=DATA)
+    first_registered_at: int = field(metadata=TEXT_TIME)
+    last_seen_at: int = field(metadata=DATA)
     last_boot_id: str
     firmware_version: str
     friendly_name: str | None
     sequence: int = 0
+
+
+class DeviceOrder(StrEnum):
+    """What a list of devices begins with."""
+
+    LAST_SEEN = "last_seen"
+    SILENT = "silent"
+    """Those that have been silent for longest."""
+
+    @property
+    def listing(self) -> str:
+        """What its cursors are bound to; the older order's have always been."""
+        return "devices" if self is DeviceOrder.LAST_SEEN else f"devices {self}"
 
 
 def decide_registration(
@@ -203,18 +223,18 @@ def decide_registration(
     said: Registration,
     *,
     confirmation_id: str,
-    now: str,
     cause: Cause,
 ) -> Transition[Device] | None:
     """A new device with this confirmation id, or what is different about a known one; its own
     confirmation id and name stay. None if nothing is different."""
     if device is None:
+        now_ms = whole_second(cause.at_ms)
         new = Device(
             hardware_id=said.hardware_id,
             confirmation_id=confirmation_id,
             capabilities=said.capabilities,
-            first_registered_at=now,
-            last_seen_at=now,
+            first_registered_at=now_ms,
+            last_seen_at=now_ms,
             last_boot_id=said.boot_id,
             firmware_version=said.firmware_version,
             friendly_name=said.friendly_name,
@@ -242,7 +262,7 @@ def decide_rename(
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Epoch milliseconds, both ends included."""
+    """Both ends are included."""
 
     from_ms: int
     to_ms: int
@@ -269,20 +289,20 @@ class ApiKey:
 
     key_id: str
     api_key_hash: str = field(metadata=SECRET)
-    created_at: str
+    created_at: int = field(metadata=TEXT_TIME)
     is_active: bool
     description: str | None
-    last_used_at: str | None = field(metadata=DATA)
+    last_used_at: int | None = field(metadata=DATA)
     sequence: int = 0
 
 
 def new_api_key(
-    *, key_id: str, api_key_hash: str, description: str | None, now: str, cause: Cause
+    *, key_id: str, api_key_hash: str, description: str | None, cause: Cause
 ) -> Transition[ApiKey]:
     key = ApiKey(
         key_id=key_id,
         api_key_hash=api_key_hash,
-        created_at=now,
+        created_at=whole_second(cause.at_ms),
         is_active=True,
         description=description,
         last_used_at=None,

@@ -9,6 +9,7 @@ from sandyard.telemetry.model import (
     ApiKey,
     Bucket,
     Device,
+    DeviceOrder,
     Reading,
     Stored,
     TimeRange,
@@ -16,20 +17,20 @@ from sandyard.telemetry.model import (
 
 
 class TelemetryStore(Protocol):
-    """Devices and their readings. Times are given as texts that sort as they follow each other."""
+    """Devices and their readings."""
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
         """Those of the devices that are registered, by their hardware id."""
         ...
 
     async def insert_readings(
-        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
+        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
     ) -> Mapping[str, Stored]:
         """Store each reading whose batch id has none yet, and tell what stands under each id.
 
         The batch ids differ; `devices` are the senders, as they were just found. A reading and
         its marker are written together or not at all, each on condition that it is not there, so
-        among any number of callers one is told `is_new`. The devices were seen at `now`;
+        among any number of callers one is told `is_new`. The devices were seen at `now_ms`;
         `last_seen_at` never moves back. On UnavailableError some may be stored; sending all
         again finds them.
         """
@@ -40,12 +41,15 @@ class TelemetryStore(Protocol):
         decided from; False, and nothing is written, if not. Leaves `last_seen_at` alone."""
         ...
 
-    async def mark_seen(self, hardware_id: str, *, now: str) -> None:
+    async def mark_seen(self, hardware_id: str, *, seen_at: int) -> None:
         """Note that the device was seen; `last_seen_at` never moves back."""
         ...
 
-    async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
-        """The most recently seen first; as they were a moment ago."""
+    async def page_of_devices(
+        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+    ) -> Page[Device]:
+        """The most recently seen first, or those that have been silent for longest; as they were a
+        moment ago. A cursor is taken in its own order only."""
         ...
 
     async def page_of_readings(
@@ -91,7 +95,7 @@ class ExpiredReadings(Protocol):
         how many there were."""
         ...
 
-    async def remove_markers(self, *, now: int, limit: int) -> int:
+    async def remove_markers(self, *, now_ms: int, limit: int) -> int:
         """Remove up to so many markers that have expired; how many there were."""
         ...
 
@@ -114,8 +118,8 @@ class KeyStore(Protocol):
         """The newest first."""
         ...
 
-    async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
-        """Note that the key was used at `now`, unless a use after the other time is noted."""
+    async def touch_key(self, key_id: str, *, used_at: int, unless_after: int) -> None:
+        """Note that the key was used at `used_at`, unless a use after the other time is noted."""
         ...
 
     def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:

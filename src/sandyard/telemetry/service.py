@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
-from sandyard.kit.clock import Clock, rfc3339
+from sandyard.kit.clock import Clock, now_ms
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.keyed_locks import KeyedLocks
@@ -25,6 +25,7 @@ from sandyard.telemetry.model import (
     LATEST_MS,
     Bucket,
     Device,
+    DeviceOrder,
     IntakeReport,
     Reading,
     Registration,
@@ -36,6 +37,7 @@ from sandyard.telemetry.model import (
     decide_registration,
     decide_rename,
     first_of_each_id,
+    whole_second,
 )
 from sandyard.telemetry.ports import TelemetryStore
 
@@ -63,18 +65,18 @@ class Telemetry:
     async def register(self, registration: Registration, *, key_id: str) -> Device:
         """Make the device known, or bring it up to date; its confirmation id never changes."""
         cause = self._cause(actor("key", key_id))
-        now = rfc3339(cause.at_ms / 1000)
+        seen_at = whole_second(cause.at_ms)
         confirmation_id = self._make_confirmation_id()
 
         def decide(device: Device | None) -> Transition[Device] | None:
             return decide_registration(
-                device, registration, confirmation_id=confirmation_id, now=now, cause=cause
+                device, registration, confirmation_id=confirmation_id, cause=cause
             )
 
         device = await self._change(registration.hardware_id, decide)
-        await self._store.mark_seen(device.hardware_id, now=now)
+        await self._store.mark_seen(device.hardware_id, seen_at=seen_at)
         self._metrics.registrations.inc()
-        return replace(device, last_seen_at=max(now, device.last_seen_at))
+        return replace(device, last_seen_at=max(seen_at, device.last_seen_at))
 
     async def ingest(self, raw: Sequence[object]) -> IntakeReport:
         """Store what is new of 1 to 100 readings, each once, and account for every one of them.
@@ -86,35 +88,36 @@ class Telemetry:
         if len(raw) > MAX_BATCH:
             raise BatchSizeExceededError(details={"readings": len(raw), "at_most": MAX_BATCH})
         started = time.perf_counter()
-        now = self._clock.now()
-        good, rejected = validate_all(raw, oldest_ms=self._retention.oldest_ms(now))
+        received_ms = now_ms(self._clock)
+        good, rejected = validate_all(raw, oldest_ms=self._retention.oldest_ms(received_ms))
         report = IntakeReport(rejected=rejected)
         if good:
-            await self._insert(good, report, now=int(now))
+            await self._insert(good, report, received_ms)
         report.rejected.sort(key=lambda rejection: rejection.index)
         self._metrics.count(report)
         self._metrics.intake_latency.observe(time.perf_counter() - started)
         return report
 
     async def _insert(
-        self, good: Sequence[tuple[int, Reading]], report: IntakeReport, *, now: int
+        self, good: Sequence[tuple[int, Reading]], report: IntakeReport, received_ms: int
     ) -> None:
         devices = await self._store.find_devices({reading.hardware_id for _, reading in good})
         known = [entry for entry in good if entry[1].hardware_id in devices]
         if known:
             claims = first_of_each_id(reading for _, reading in known)
-            account_for(
-                known, await self._store.insert_readings(claims, devices=devices, now=now), report
-            )
+            stored = await self._store.insert_readings(claims, devices=devices, now_ms=received_ms)
+            account_for(known, stored, report)
         report.rejected += [
             Rejection(index, reading.batch_id, RejectionCode.DEVICE_NOT_REGISTERED)
             for index, reading in good
             if reading.hardware_id not in devices
         ]
 
-    async def list_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
-        """The most recently seen first."""
-        return await self._store.page_of_devices(limit=limit, cursor=cursor)
+    async def list_devices(
+        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+    ) -> Page[Device]:
+        """The most recently seen first, or those that have been silent for longest."""
+        return await self._store.page_of_devices(order=order, limit=limit, cursor=cursor)
 
     async def get_device(self, hardware_id: str) -> Device:
         devices = await self._store.find_devices([hardware_id])
@@ -173,15 +176,15 @@ class Telemetry:
             return (await self._store.find_devices([hardware_id])).get(hardware_id)
 
         return await settle(
-            find, decide, self._store.apply, turn=self._locks.of(hardware_id), busy=DeviceBusyError
+            find, decide, self._store.apply, lock=self._locks.of(hardware_id), busy=DeviceBusyError
         )
 
     def _cause(self, by: str) -> Cause:
-        return Cause(by, int(self._clock.now() * 1000))
+        return Cause(by, now_ms(self._clock))
 
     def _within(self, from_ms: int | None, to_ms: int | None) -> TimeRange:
         """The asked range, without what has expired."""
         asked = TimeRange(from_ms or 0, LATEST_MS if to_ms is None else to_ms)
         if asked.from_ms > asked.to_ms:
             raise InvalidRangeError
-        return asked.since(self._retention.oldest_ms(self._clock.now()))
+        return asked.since(self._retention.oldest_ms(now_ms(self._clock)))

@@ -11,12 +11,13 @@ import sqlalchemy as sa
 from sandyard.previews.jobs import EndReport
 from sandyard.previews.providers.errors import ProviderTimeoutError
 from sandyard.previews.providers.local import LocalPreviewProvider
-from sandyard.runtime.local.runtime import LocalRuntime
 from tests.clocks import RunningClock
 from tests.e2b_double import E2bDouble
-from tests.integration.runtime.programs import LIMITS, end_all
+from tests.integration.runtime.local import LocalRuntime
+from tests.integration.runtime.programs import end_all
 from tests.platforms import MigratedEngines, code_of
 from tests.preview_apis import PreviewApi, another_replica, minutes, preview_api
+from tests.preview_providers import local_provider
 
 
 class BreaksOff(LocalPreviewProvider):
@@ -49,7 +50,7 @@ async def servers(
                     tmp_path / node,
                     double,
                     clock=clock,
-                    provider=LocalPreviewProvider(runtime, LIMITS, node=node),
+                    provider=local_provider(runtime, node=node),
                 )
             )
             for node, runtime in zip(("a", "b"), runtimes, strict=True)
@@ -108,7 +109,7 @@ async def test_when_the_time_of_a_lost_node_is_over_another_goes_on(
     caller = await a.account()
     recorded, attempted = [await a.project(caller, index=str(n)) for n in range(2)]
     await a.sync(caller, recorded)
-    maker = another_replica(a, BreaksOff(runtimes[0], LIMITS, node="a"))
+    maker = another_replica(a, local_provider(runtimes[0], node="a", kind=BreaksOff))
     with pytest.raises(ProviderTimeoutError):
         await maker.sync(attempted, account_id=caller.account_id, actor="system")
     a.clock.advance(minutes(20))  # the attempt is over, but not what it may have made

@@ -201,7 +201,7 @@ async def test_a_refusal_after_the_making_is_none_of_the_making(
 ) -> None:
     caller = await api.account()
     project = await api.project(caller, **{"index.html": "hello"})
-    double.inject("rate_limited", "upload", times=1)
+    double.inject("rate_limited", "upload", times=3)
     refused = await api.call("POST", f"/projects/{project}/sync", caller)
     assert code_of(refused) == (503, "PREVIEW_PROVIDER_RATE_LIMITED")
     await api.sync(caller, project)

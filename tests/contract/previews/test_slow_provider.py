@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.previews.providers.e2b import E2bTimeouts
-from sandyard.previews.service import ANSWER_WITHIN_SEC
+from sandyard.previews.status_checks import ANSWER_WITHIN_SEC
 from sandyard.previews.stores.sql import SqlPreviewStore
 from tests.e2b_double import E2bDouble
 from tests.preview_apis import PreviewApi, minutes, preview_api

@@ -192,10 +192,10 @@ async def test_pages_go_through_all_or_those_that_run(stores: list[SqlPreviewSto
 
 
 async def running(store: SqlPreviewStore, *, limit: int) -> list[str]:
-    found, place = await store.page_of_running(NOW, after=None, limit=limit)
+    found, page_key = await store.page_of_running(NOW, after=None, limit=limit)
     ids = [each.project_id for each in found]
-    while place is not None:
-        found, place = await store.page_of_running(NOW, after=place, limit=limit)
+    while page_key is not None:
+        found, page_key = await store.page_of_running(NOW, after=page_key, limit=limit)
         ids += [each.project_id for each in found]
     return ids
 

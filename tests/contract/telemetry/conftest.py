@@ -76,7 +76,7 @@ def monotonic() -> ManualClock:
 def keys(key_store: KeyStore, clock: ManualClock, monotonic: ManualClock) -> ApiKeys:
     return ApiKeys(
         key_store,
-        pepper="salt of the earth",
+        peppers=["salt of the earth"],
         clock=clock,
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,

@@ -18,7 +18,7 @@ from sandyard.telemetry.model import ApiKey
 from sandyard.telemetry.ports import KeyStore
 from tests.clocks import ManualClock
 from tests.engines import STORE_ENGINES
-from tests.telemetry_engines import Stores, lose_api_keys, telemetry_stores
+from tests.telemetry_engines import NOW_MS, Stores, lose_api_keys, telemetry_stores
 
 PEPPER = "salt of the earth"
 
@@ -28,7 +28,7 @@ def keys_on(
 ) -> ApiKeys:
     return ApiKeys(
         store,
-        pepper=pepper,
+        peppers=[pepper],
         clock=clock,
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,
@@ -66,7 +66,7 @@ class TestCreate:
     ) -> None:
         new = await keys.create(description="greenhouse cluster")
         assert len(bytes.fromhex(new.api_key)) == 32
-        assert new.created_at == "2027-01-15T08:00:00Z"
+        assert new.created_at == NOW_MS
         key = await found(key_store, new.api_key)
         assert key == ApiKey(
             key_id=new.key_id,
@@ -256,8 +256,8 @@ class InterruptedKeyStore:
     def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
         return self._store.all_keys()
 
-    async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
-        await self._store.touch_key(key_id, now=now, unless_after=unless_after)
+    async def touch_key(self, key_id: str, *, used_at: int, unless_after: int) -> None:
+        await self._store.touch_key(key_id, used_at=used_at, unless_after=unless_after)
 
 
 class TestLastUsed:
@@ -272,11 +272,7 @@ class TestLastUsed:
             seen.append((await found(key_store, new.api_key)).last_used_at)
             clock.advance(150)
             monotonic.advance(150)
-        first, second, third = (
-            "2027-01-15T08:00:00Z",
-            "2027-01-15T08:05:00Z",
-            "2027-01-15T08:10:00Z",
-        )
+        first, second, third = NOW_MS, NOW_MS + 300_000, NOW_MS + 600_000
         assert seen == [first, first, second, second, third]
 
     async def test_waits_for_the_whole_five_minutes_also_within_the_cache(
@@ -284,7 +280,7 @@ class TestLastUsed:
     ) -> None:
         new = await keys.create(description=None)
         await keys.authenticate(new.api_key)
-        for advance, expected in ((299, "2027-01-15T08:00:00Z"), (1, "2027-01-15T08:05:00Z")):
+        for advance, expected in ((299, NOW_MS), (1, NOW_MS + 300_000)):
             clock.advance(advance)
             await keys.authenticate(new.api_key)
             assert (await found(key_store, new.api_key)).last_used_at == expected
@@ -300,30 +296,23 @@ class TestLastUsed:
         await keys.authenticate(new.api_key)
         clock.advance(200)
         await elsewhere.authenticate(new.api_key)
-        assert (await found(key_store, new.api_key)).last_used_at == "2027-01-15T08:00:00Z"
+        assert (await found(key_store, new.api_key)).last_used_at == NOW_MS
 
     async def test_the_store_itself_keeps_the_later_time(
         self, keys: ApiKeys, key_store: KeyStore
     ) -> None:
         """Replicas whose caches know nothing of each other write at once."""
         new = await keys.create(description=None)
-        written = "2027-01-15T08:00:00Z"
-        await key_store.touch_key(new.key_id, now=written, unless_after="2027-01-15T07:55:00Z")
+        await key_store.touch_key(new.key_id, used_at=NOW_MS, unless_after=NOW_MS - 300_000)
         before = await found(key_store, new.api_key)
-        await key_store.touch_key(
-            new.key_id, now="2027-01-15T08:04:59Z", unless_after="2027-01-15T07:59:59Z"
-        )
+        await key_store.touch_key(new.key_id, used_at=NOW_MS + 299_000, unless_after=NOW_MS - 1000)
         assert await found(key_store, new.api_key) == before
-        await key_store.touch_key(
-            new.key_id, now="2027-01-15T08:05:00Z", unless_after="2027-01-15T08:00:00Z"
-        )
+        await key_store.touch_key(new.key_id, used_at=NOW_MS + 300_000, unless_after=NOW_MS)
         after = await found(key_store, new.api_key)
-        assert after == replace(before, last_used_at="2027-01-15T08:05:00Z")
+        assert after == replace(before, last_used_at=NOW_MS + 300_000)
 
     async def test_a_use_of_an_unknown_key_makes_none(self, key_store: KeyStore) -> None:
-        await key_store.touch_key(
-            ids.uuid4(), now="2027-01-15T08:00:00Z", unless_after="2027-01-15T07:55:00Z"
-        )
+        await key_store.touch_key(ids.uuid4(), used_at=NOW_MS, unless_after=NOW_MS - 300_000)
         assert list((await key_store.page_of_keys(limit=5, cursor=None)).items) == []
 
     async def test_a_use_does_not_undo_a_revocation(

@@ -4,15 +4,18 @@ import asyncio
 import random
 from dataclasses import replace
 
+import pytest
+
 from sandyard.kit import ids
-from sandyard.kit.clock import rfc3339
-from sandyard.telemetry.model import Device
+from sandyard.kit.paging import InvalidCursorError, encode_cursor
+from sandyard.telemetry.model import Device, DeviceOrder
 from sandyard.telemetry.ports import TelemetryStore
 from tests.contract.telemetry.readings import OTHER_BOOT_ID, keep
 from tests.telemetry_engines import (
     BOOT_ID,
     DEVICE,
     NOW,
+    NOW_MS,
     OTHER_DEVICE,
     Stores,
     hardware,
@@ -30,12 +33,12 @@ class TestRegister:
             telemetry_store,
             registration(name="greenhouse"),
             confirmation_id=OTHER_BOOT_ID,
-            now=rfc3339(NOW),
+            at_ms=NOW_MS,
         )
         assert device.hardware_id == DEVICE
         assert device.confirmation_id == OTHER_BOOT_ID
         assert device.capabilities == registration().capabilities
-        assert device.first_registered_at == device.last_seen_at == "2027-01-15T08:00:00Z"
+        assert device.first_registered_at == device.last_seen_at == NOW_MS
         assert (device.last_boot_id, device.firmware_version) == (BOOT_ID, "1.0.16")
         assert device.friendly_name == "greenhouse"
         assert await telemetry_store.find_devices([DEVICE, OTHER_DEVICE]) == {DEVICE: device}
@@ -47,7 +50,7 @@ class TestRegister:
             telemetry_store,
             registration(name="greenhouse"),
             confirmation_id=ids.uuid4(),
-            now=rfc3339(NOW),
+            at_ms=NOW_MS,
         )
         again = replace(
             registration(name="attic"),
@@ -56,14 +59,14 @@ class TestRegister:
             capabilities={"sensors": [], "features": {}},
         )
         second = await register_on(
-            telemetry_store, again, confirmation_id=ids.uuid4(), now=rfc3339(NOW + 5)
+            telemetry_store, again, confirmation_id=ids.uuid4(), at_ms=NOW_MS + 5000
         )
         assert second == replace(
             first,
             last_boot_id=OTHER_BOOT_ID,
             firmware_version="2.0",
             capabilities={"sensors": [], "features": {}},
-            last_seen_at=rfc3339(NOW + 5),
+            last_seen_at=NOW_MS + 5000,
             sequence=2,
         )
         assert await telemetry_store.find_devices([DEVICE]) == {DEVICE: second}
@@ -74,7 +77,7 @@ class TestRegister:
         devices = await asyncio.gather(
             *(
                 register_on(
-                    telemetry_store, registration(), confirmation_id=ids.uuid4(), now=rfc3339(NOW)
+                    telemetry_store, registration(), confirmation_id=ids.uuid4(), at_ms=NOW_MS
                 )
                 for _ in range(50)
             )
@@ -91,7 +94,7 @@ class TestRegister:
                 stores.telemetry,
                 registration(name=name),
                 confirmation_id=ids.uuid4(),
-                now=rfc3339(NOW),
+                at_ms=NOW_MS,
             )
             names.append(device.friendly_name)
         assert names == ["first", "first", "first"]
@@ -102,10 +105,10 @@ class TestRegister:
                 stores.telemetry,
                 replace(registration(), firmware_version=f"at {now}"),
                 confirmation_id=ids.uuid4(),
-                now=rfc3339(now),
+                at_ms=now * 1000,
             )
-            assert device.last_seen_at == rfc3339(seen)
-            assert device.first_registered_at == rfc3339(NOW)
+            assert device.last_seen_at == seen * 1000
+            assert device.first_registered_at == NOW_MS
             assert device.firmware_version == f"at {now}"
             page = await stores.telemetry.page_of_devices(limit=10, cursor=None)
             assert page.items == [device]
@@ -134,7 +137,7 @@ class TestDevices:
             stores.telemetry,
             registration(name="by itself"),
             confirmation_id=ids.uuid4(),
-            now=rfc3339(NOW),
+            at_ms=NOW_MS,
         )
         assert device.friendly_name == "by itself"
 
@@ -146,7 +149,7 @@ class TestDevices:
                 stores.telemetry,
                 registration(hardware(number)),
                 confirmation_id=ids.uuid4(),
-                now=rfc3339(NOW + at // 2),
+                at_ms=NOW_MS + at // 2 * 1000,
             )
         listed: list[Device] = []
         cursor = None
@@ -162,11 +165,63 @@ class TestDevices:
             (each.last_seen_at for each in listed), reverse=True
         )
 
+    async def test_the_silent_come_first_if_asked_page_by_page(self, stores: Stores) -> None:
+        for number, at in enumerate(random.Random(5).sample(range(10), 10)):
+            await register_on(
+                stores.telemetry,
+                registration(hardware(number)),
+                confirmation_id=ids.uuid4(),
+                at_ms=NOW_MS + at // 2 * 1000,
+            )
+        everyone = await stores.telemetry.page_of_devices(limit=10, cursor=None)
+        listed: list[Device] = []
+        cursor = None
+        for size in (4, 4, 2):
+            page = await stores.telemetry.page_of_devices(
+                order=DeviceOrder.SILENT, limit=4, cursor=cursor
+            )
+            assert len(page.items) == size
+            listed += page.items
+            cursor = page.next_cursor
+        assert cursor is None
+        assert {each.hardware_id for each in listed} == {
+            each.hardware_id for each in everyone.items
+        }
+        seen = [each.last_seen_at for each in listed]
+        assert seen == sorted(seen)
+
+    async def test_a_cursor_is_of_its_own_order_only(self, stores: Stores) -> None:
+        await register(stores, *(hardware(n) for n in range(3)))
+        for order, other in (
+            (DeviceOrder.LAST_SEEN, DeviceOrder.SILENT),
+            (DeviceOrder.SILENT, DeviceOrder.LAST_SEEN),
+        ):
+            page = await stores.telemetry.page_of_devices(order=order, limit=1, cursor=None)
+            with pytest.raises(InvalidCursorError):
+                await stores.telemetry.page_of_devices(
+                    order=other, limit=1, cursor=page.next_cursor
+                )
+
+    async def test_a_cursor_holds_the_time_as_text(self, stores: Stores) -> None:
+        """As cursors always did, so that those given out before a restart go on."""
+        for number in range(3):
+            await register_on(
+                stores.telemetry,
+                registration(hardware(number)),
+                confirmation_id=ids.uuid4(),
+                at_ms=NOW_MS + number * 1000,
+            )
+        cursor = encode_cursor("devices", ["2027-01-15T08:00:01Z", hardware(1)])
+        first = await stores.telemetry.page_of_devices(limit=2, cursor=None)
+        assert first.next_cursor == cursor
+        [last] = (await stores.telemetry.page_of_devices(limit=2, cursor=cursor)).items
+        assert last.hardware_id == hardware(0)
+
     async def test_a_device_that_sends_moves_to_the_front(self, stores: Stores) -> None:
         await register(stores, DEVICE, OTHER_DEVICE)
         await keep(stores, reading(1))
-        await keep(stores, reading(1, hardware_id=OTHER_DEVICE), now=NOW + 1)
-        await keep(stores, reading(2), now=NOW + 2)
+        await keep(stores, reading(1, hardware_id=OTHER_DEVICE), now_ms=NOW_MS + 1000)
+        await keep(stores, reading(2), now_ms=NOW_MS + 2000)
         page = await stores.telemetry.page_of_devices(limit=10, cursor=None)
         assert [each.hardware_id for each in page.items] == [DEVICE, OTHER_DEVICE]
 

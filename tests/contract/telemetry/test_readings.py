@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.kit.clock import rfc3339
 from sandyard.telemetry.model import Reading, Stored
 from sandyard.telemetry.ports import TelemetryStore
 from tests.contract.telemetry.readings import OTHER_BOOT_ID, keep, last_seen
 from tests.telemetry_engines import (
     DEVICE,
-    NOW,
     NOW_MS,
     OTHER_DEVICE,
     Stores,
@@ -59,7 +57,7 @@ class TestKeep:
         await register(stores)
         sent = reading(1)
         await keep(stores, sent)
-        again = await keep(stores, sent, now=NOW + 1)
+        again = await keep(stores, sent, now_ms=NOW_MS + 1000)
         assert again == {sent.batch_id: Stored(sent.content_hash, is_new=False)}
         assert await stored(stores) == [sent]
 
@@ -107,18 +105,20 @@ class TestKeep:
     async def test_its_device_was_seen(self, stores: Stores) -> None:
         await register(stores, DEVICE, OTHER_DEVICE, hardware(7))
         await keep(stores, reading(1), reading(2, hardware_id=OTHER_DEVICE))
-        assert await last_seen(stores) == rfc3339(NOW)
-        assert await last_seen(stores, OTHER_DEVICE) == rfc3339(NOW)
-        assert await last_seen(stores, hardware(7)) < rfc3339(NOW)
-        await keep(stores, reading(1), now=NOW + 9)
-        assert await last_seen(stores) == rfc3339(NOW + 9)
+        assert await last_seen(stores) == NOW_MS
+        assert await last_seen(stores, OTHER_DEVICE) == NOW_MS
+        assert await last_seen(stores, hardware(7)) < NOW_MS
+        await keep(stores, reading(1), now_ms=NOW_MS + 9000)
+        assert await last_seen(stores) == NOW_MS + 9000
 
     async def test_last_seen_never_moves_back(self, stores: Stores) -> None:
         devices = await register(stores)
-        for number, now in enumerate((NOW, NOW - 3600, NOW + 1, NOW)):
+        for number, later in enumerate((0, -3_600_000, 1000, 0)):
             # Each time with the device as it was found at first, as a slow replica has it.
-            await stores.telemetry.insert_readings([reading(number)], devices=devices, now=now)
-            assert await last_seen(stores) == rfc3339(NOW + 1 if number > 1 else NOW)
+            await stores.telemetry.insert_readings(
+                [reading(number)], devices=devices, now_ms=NOW_MS + later
+            )
+            assert await last_seen(stores) == NOW_MS + (1000 if number > 1 else 0)
 
     async def test_a_marker_and_its_reading_are_both_there_or_neither(self, stores: Stores) -> None:
         """Callers go away at any moment of their request."""
@@ -128,7 +128,7 @@ class TestKeep:
 
         async def send_and_go(portion: list[Reading], after: float) -> None:
             sending = asyncio.create_task(
-                stores.telemetry.insert_readings(portion, devices=devices, now=NOW)
+                stores.telemetry.insert_readings(portion, devices=devices, now_ms=NOW_MS)
             )
             await asyncio.wait([sending], timeout=after)
             sending.cancel()

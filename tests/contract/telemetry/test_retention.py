@@ -13,7 +13,7 @@ from tests.telemetry_engines import (
     NOW,
     NOW_MS,
     OTHER_DEVICE,
-    RETENTION,
+    RETENTION_SEC,
     Stores,
     fill,
     hardware,
@@ -29,7 +29,7 @@ from tests.telemetry_engines import (
 
 class TestExpiry:
     AT_MS = NOW_MS + 500
-    END = NOW + 0.5 + RETENTION.seconds
+    END = NOW + 0.5 + RETENTION_SEC
 
     async def _shown(self, telemetry: Telemetry) -> list[int]:
         """How many each way of asking shows."""
@@ -73,7 +73,7 @@ class TestExpiry:
     ) -> None:
         await register(stores)
         await fill(stores, [reading(n, timestamp_ms=NOW_MS + n * 1000) for n in range(10)])
-        clock = ManualClock(NOW + RETENTION.seconds - 1)
+        clock = ManualClock(NOW + RETENTION_SEC - 1)
         telemetry = service_on(stores, clock)
         first = await telemetry.list_readings(DEVICE, limit=4)
         clock.advance(4)
@@ -85,11 +85,11 @@ class TestExpiry:
 class TestRetentionJob:
     async def test_removes_just_what_has_expired(self, sql_stores: Stores) -> None:
         await register(sql_stores, DEVICE, OTHER_DEVICE, hardware(9))
-        end = NOW + RETENTION.seconds
+        end = NOW + RETENTION_SEC
         for device, count in ((DEVICE, 2500), (OTHER_DEVICE, 1100)):
             old = [reading(n, hardware_id=device, timestamp_ms=NOW_MS - n) for n in range(count)]
             young = [reading(n, hardware_id=device) for n in range(5001, 5011)]
-            await fill(sql_stores, [*old, *young], now=NOW - 40 * DAY)
+            await fill(sql_stores, [*old, *young], now_ms=NOW_MS - 40 * DAY * 1000)
         report = await retention_job(sql_stores, ManualClock(end)).run()
         assert report.readings_removed == 3600
         for device in (DEVICE, OTHER_DEVICE):
@@ -144,9 +144,9 @@ class TestRetentionJob:
         old = [reading(n, timestamp_ms=NOW_MS - 80 * DAY * 1000) for n in range(30)]
         await fill(sql_stores, old)
         expired = sql_stores.expired
-        end = NOW + 30 * DAY
-        assert await expired.remove_markers(now=end - 1, limit=20) == 0
-        removed = [await expired.remove_markers(now=end, limit=20) for _ in range(3)]
+        end_ms = NOW_MS + 30 * DAY * 1000
+        assert await expired.remove_markers(now_ms=end_ms - 1, limit=20) == 0
+        removed = [await expired.remove_markers(now_ms=end_ms, limit=20) for _ in range(3)]
         assert removed == [20, 10, 0]
 
     @pytest.mark.parametrize("fraction", [0, 0.875])
@@ -159,7 +159,7 @@ class TestRetentionJob:
         telemetry = service_on(sql_stores, clock)
         sent = raw_reading(1, timestamp_ms=NOW_MS + 900)
         await telemetry.ingest([sent])
-        clock.advance(RETENTION.seconds - 1 + fraction)
+        clock.advance(RETENTION_SEC - 1 + fraction)
         await retention_job(sql_stores, clock).run()
         report = await telemetry.ingest([sent])
         assert report.duplicates == [sent["batch_id"]]
@@ -173,8 +173,8 @@ class TestRetentionJob:
         clock = ManualClock(NOW)
         sent = raw_reading(1)
         await service_on(sql_stores, clock).ingest([sent])
-        longer = Retention(365 * DAY)
-        clock.advance(RETENTION.seconds + 1)
+        longer = Retention(365 * DAY * 1000)
+        clock.advance(RETENTION_SEC + 1)
         await retention_job(sql_stores, clock, retention=longer).run()
         telemetry = service_on(sql_stores, clock, retention=longer)
         report = await telemetry.ingest([sent])

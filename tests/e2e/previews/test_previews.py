@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.e2b_double import API_KEY, e2b_double_process
+from tests.e2b_double import API_KEY
+from tests.e2b_double_process import e2b_double_process
 from tests.people import Person, signed_up
+from tests.reaching import page_of
 from tests.servers import sandyard_serve, verify
 
 CHROMIUM_ARGUMENTS = [
@@ -93,7 +94,7 @@ def test_a_project_is_shown_on_this_machine(tmp_path: Path) -> None:
         project = new_project(ann, "<h1>one</h1>")
         synced = ann.call("POST", f"/projects/{project}/sync")
         info = synced["data"]["sandbox_info"]
-        assert httpx.get(info["preview_url"]).text == "<h1>one</h1>"
+        assert page_of(ann, info["preview_url"]).text == "<h1>one</h1>"
         body = {
             "files": [{"path": "index.html", "content": "<h1>two</h1>"}],
             "deleted": ["never-there"],
@@ -101,7 +102,7 @@ def test_a_project_is_shown_on_this_machine(tmp_path: Path) -> None:
         ann.call("PUT", f"/projects/{project}/files", body)
         again = ann.call("POST", f"/projects/{project}/sync")
         assert again["data"]["sandbox_info"] == info
-        assert httpx.get(info["preview_url"]).text == "<h1>two</h1>"
+        assert page_of(ann, info["preview_url"]).text == "<h1>two</h1>"
         deadline = time.monotonic() + 60
         while (status := ann.call("GET", f"/projects/{project}/sandbox/status"))[
             "status"
@@ -109,11 +110,10 @@ def test_a_project_is_shown_on_this_machine(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.3)
         assert (status["status"], status["action_required"]) == ("expired", "sync_needed")
-        with pytest.raises(httpx.TransportError):
-            httpx.get(info["preview_url"])
+        assert "The preview has ended." in page_of(ann, info["preview_url"]).text
         new = ann.call("POST", f"/projects/{project}/sync")["data"]["sandbox_info"]
         assert new["sandbox_id"] != info["sandbox_id"]
-        assert httpx.get(new["preview_url"]).text == "<h1>two</h1>"
+        assert page_of(ann, new["preview_url"]).text == "<h1>two</h1>"
 
 
 def test_the_component_and_its_page_are_served(tmp_path: Path) -> None:

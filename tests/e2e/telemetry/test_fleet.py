@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from sandyard.entrypoints.server import free_port
-from sandyard.telemetry.fleet.board import Habits
+from sandyard.telemetry.fleet.board import BoardBehavior
 from sandyard.telemetry.fleet.simulation import Fleet, FleetPlan, open_fleet
 from tests.servers import ServerProcess, run_sandyard, sandyard_serve, verify
 
@@ -287,7 +287,9 @@ DAMAGES = {
 async def test_the_check_finds_what_was_done_to_one_reading_in_the_database(
     telemetry: ServerProcess, damage: str
 ) -> None:
-    plan = FleetPlan(count=3, readings=30, seed=5, habits=Habits(duplicates=0.2, reorder=0.2))
+    plan = FleetPlan(
+        count=3, readings=30, seed=5, behavior=BoardBehavior(duplicates=0.2, reorder=0.2)
+    )
     token = TOKEN["TELEMETRY_ADMIN_TOKEN"]
     async with open_fleet(plan, url=telemetry.url, admin_token=token) as fleet:
         batch_ids = await _sent(fleet)

@@ -27,7 +27,7 @@ from tests.servers import sandyard_serve
         ({"Authorization": "Bearer telemetry-token"}, "INVALID_API_KEY"),
     ],
 )
-def test_a_device_door_opens_to_its_own_keys_only(
+def test_a_device_endpoint_takes_device_keys_only(
     api: Api, headers: dict[str, str], code: str
 ) -> None:
     raw = {name.encode(): value.encode() for name, value in headers.items()}
@@ -48,7 +48,7 @@ def test_a_board_may_send_its_key_as_a_bearer_token(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/devices", "/api-keys", "/devices/AA:BB:CC:DD:EE:FF/latest"])
-def test_an_operators_door_opens_to_its_own_token_only(api: Api, path: str) -> None:
+def test_an_operators_endpoint_takes_its_own_token_only(api: Api, path: str) -> None:
     for headers in ({}, api.device, api.server.track, api.server.admin):
         assert code_of(api.client.get(path, headers=headers)) == (401, "UNAUTHORIZED")
 

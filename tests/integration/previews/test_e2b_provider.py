@@ -20,7 +20,8 @@ from sandyard.previews.providers.errors import (
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewProvider
-from tests.e2b_double import API_KEY, E2bDouble, e2b_double, e2b_double_process
+from tests.e2b_double import API_KEY, E2bDouble, e2b_double
+from tests.e2b_double_process import e2b_double_process
 from tests.preview_providers import HOUR, PAGE, connect_to, create, edit, page_of
 
 IMPATIENT = E2bTimeouts(request_sec=0.5, create_sec=0.5, files_sec=0.5)

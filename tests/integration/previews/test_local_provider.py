@@ -10,12 +10,10 @@ import pytest
 from sandyard.previews.providers.errors import ProviderTroubleError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
-from sandyard.runtime.local.runtime import LocalRuntime
-from sandyard.runtime.local.specs import LocalPolicy
 from sandyard.runtime.model import RunId
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, STATIC, clear, end_all
-from tests.preview_providers import PAGE, create, until_gone
-from tests.sandboxes import page_at
+from tests.preview_providers import PAGE, create, local_provider, page_of_preview, until_gone
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
 
 @pytest.fixture
 def provider(runtime: LocalRuntime) -> LocalPreviewProvider:
-    return LocalPreviewProvider(runtime, LIMITS, node="here")
+    return local_provider(runtime)
 
 
 async def test_texts_are_utf_8_and_nothing_is_kept_by_a_browser(
@@ -35,7 +33,7 @@ async def test_texts_are_utf_8_and_nothing_is_kept_by_a_browser(
 ) -> None:
     files = {"index.html": "Grüße ✓".encode(), "app.js": b"1", "photo.png": b"\x89PNG"}
     made = await create(provider, files=files)
-    pages = [await page_at(made.preview_url, path) for path in ("/", "/app.js", "/photo.png")]
+    pages = [await page_of_preview(provider, made, path) for path in ("/", "/app.js", "/photo.png")]
     assert pages[0].text == "Grüße ✓"
     kinds = [page.headers["Content-Type"] for page in pages]
     assert kinds == ["text/html; charset=utf-8", "text/javascript; charset=utf-8", "image/png"]
@@ -44,8 +42,8 @@ async def test_texts_are_utf_8_and_nothing_is_kept_by_a_browser(
 
 async def test_a_procfile_is_a_file_like_any_other(provider: LocalPreviewProvider) -> None:
     made = await create(provider, files=PAGE | {"Procfile": b"web: exit 1\n"})
-    assert (await page_at(made.preview_url)).content == b"<h1>one</h1>"
-    assert (await page_at(made.preview_url, "/Procfile")).content == b"web: exit 1\n"
+    assert (await page_of_preview(provider, made)).content == b"<h1>one</h1>"
+    assert (await page_of_preview(provider, made, "/Procfile")).content == b"web: exit 1\n"
 
 
 async def test_paths_that_lead_out_and_files_that_are_too_large_are_refused(
@@ -109,8 +107,8 @@ async def test_what_ended_by_itself_is_cleared_and_the_rest_is_not(
 
 
 async def test_a_runtime_that_can_not_start_anything_is_trouble(tmp_path: Path) -> None:
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(listen_timeout_sec=0))
-    provider = LocalPreviewProvider(runtime, LIMITS, node="here")
+    runtime = LocalRuntime(tmp_path / "runtime", listen_timeout_sec=0)
+    provider = local_provider(runtime)
     with pytest.raises(ProviderTroubleError) as trouble:
         await create(provider)
     assert trouble.value.reason is not None

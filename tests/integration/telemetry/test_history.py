@@ -51,7 +51,7 @@ async def replicas(
 def keys_on(stores: Stores) -> ApiKeys:
     return ApiKeys(
         stores.keys,
-        pepper="pepper",
+        peppers=["pepper"],
         clock=ManualClock(NOW),
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,
@@ -133,21 +133,22 @@ async def test_rows_from_before_the_log_get_a_baseline(
 
 
 def _fill_first_schema(connection: sa.Connection) -> None:
+    at = "2026-01-15T08:00:00Z"
     for number in (1, 2):
         connection.execute(
             sa.text(
                 "INSERT INTO telemetry.devices (hardware_id, confirmation_id, capabilities, "
                 "first_registered_at, last_seen_at, last_boot_id, firmware_version, friendly_name) "
-                "VALUES (:id, 'c', :capabilities, 'first', 'seen', 'b', '1', NULL)"
+                "VALUES (:id, 'c', :capabilities, :at, :at, 'b', '1', NULL)"
             ),
-            {"id": hardware(number), "capabilities": '{"sensors": ["bme280"]}'},
+            {"id": hardware(number), "capabilities": '{"sensors": ["bme280"]}', "at": at},
         )
     connection.execute(
         sa.text(
             "INSERT INTO telemetry.api_keys (key_id, api_key_hash, created_at, last_used_at, "
-            "is_active, description) VALUES ('k', 'h', 'then', NULL, :yes, 'greenhouse')"
+            "is_active, description) VALUES ('k', 'h', :at, NULL, :yes, 'greenhouse')"
         ),
-        {"yes": True},
+        {"yes": True, "at": at},
     )
 
 

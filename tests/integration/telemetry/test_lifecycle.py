@@ -143,7 +143,7 @@ async def _together(calls: list[Coroutine[Any, Any, T]]) -> list[T]:
 def keys_on(stores: Stores, clock: ManualClock) -> ApiKeys:
     return ApiKeys(
         stores.keys,
-        pepper="pepper",
+        peppers=["pepper"],
         clock=clock,
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,

@@ -199,8 +199,8 @@ def test_what_was_ended_runs_no_more() -> None:
 def test_the_quota_counts_what_runs_but_the_preview_itself() -> None:
     running = RunningPreviews(NEW.account_id, NOW, frozenset({"prj-1", "prj-2", "prj-3"}))
     Quota(3, running).require("prj-1")
-    assert Quota(3, running).has_room_for("prj-1")
-    assert not Quota(3, running).has_room_for("prj-4")
+    assert Quota(3, running).allows("prj-1")
+    assert not Quota(3, running).allows("prj-4")
     with pytest.raises(PreviewsLimitError) as refused:
         Quota(2, running).require("prj-1")
     assert refused.value.details == {"limit": 2, "running": 2}

@@ -20,13 +20,14 @@ from sandyard.telemetry.model import (
     new_api_key,
 )
 
-CAUSE = Cause("key:k", 1_800_000_000_000)
+NOW_MS = 1_800_000_000_000
+CAUSE = Cause("key:k", NOW_MS + 789)
 DEVICE = Device(
     hardware_id="AA:BB:CC:DD:EE:01",
     confirmation_id="first",
     capabilities={"sensors": ["bme280"]},
-    first_registered_at="then",
-    last_seen_at="later",
+    first_registered_at=NOW_MS - 7000,
+    last_seen_at=NOW_MS - 2000,
     last_boot_id="boot",
     firmware_version="1",
     friendly_name=None,
@@ -42,7 +43,7 @@ SAID = Registration(
 KEY = ApiKey(
     key_id="k",
     api_key_hash="secret",
-    created_at="then",
+    created_at=NOW_MS - 7000,
     is_active=True,
     description=None,
     last_used_at=None,
@@ -51,7 +52,7 @@ KEY = ApiKey(
 
 
 def decide(device: Device | None, said: Registration) -> Any:
-    return decide_registration(device, said, confirmation_id="second", now="now", cause=CAUSE)
+    return decide_registration(device, said, confirmation_id="second", cause=CAUSE)
 
 
 class TestRegistration:
@@ -60,10 +61,11 @@ class TestRegistration:
         assert transition.before is None
         device = transition.result
         assert (device.confirmation_id, device.friendly_name) == ("second", "attic")
-        assert (device.first_registered_at, device.last_seen_at) == ("now", "now")
+        assert (device.first_registered_at, device.last_seen_at) == (NOW_MS, NOW_MS)
         [event] = transition.events
         assert (event.kind, event.effect, event.sequence) == ("device.registered", Effect.FULL, 1)
         assert "last_seen_at" not in event.data
+        assert event.data["first_registered_at"] == "2027-01-15T08:00:00Z"
 
     def test_of_what_is_known_already_changes_nothing(self) -> None:
         assert decide(DEVICE, SAID) is None
@@ -100,10 +102,10 @@ class TestRename:
 
 class TestKeys:
     def test_a_new_one_is_told_without_its_hash(self) -> None:
-        transition = new_api_key(
-            key_id="k", api_key_hash="secret", description="d", now="now", cause=CAUSE
-        )
+        transition = new_api_key(key_id="k", api_key_hash="secret", description="d", cause=CAUSE)
         assert transition.result.is_active
+        assert transition.result.created_at == NOW_MS
+        assert transition.events[0].data["created_at"] == "2027-01-15T08:00:00Z"
         assert "secret" not in str(transition.events)
 
     def test_a_revoked_one_is_inactive(self) -> None:
@@ -121,17 +123,17 @@ class TestKeys:
 
 class TestRetention:
     def test_the_oldest_reading_is_the_first_inside_the_window(self) -> None:
-        retention = Retention(100)
-        assert retention.oldest_ms(1000) == 900_001
-        assert retention.expires_at(900_001) == 1000
+        retention = Retention(100_000)
+        assert retention.oldest_ms(1_000_000) == 900_001
+        assert retention.expires_at(900_001) == 1_000_001
 
     def test_a_marker_lives_thirty_days(self) -> None:
-        assert marker_expires_at(1000) == 1000 + 30 * 86400
+        assert marker_expires_at(1000) == 1000 + 30 * 86_400_000
 
     def test_a_marker_that_alone_tells_a_duplicate_outlives_its_reading(self) -> None:
-        month = 30 * 86400
+        month = 30 * 86_400_000
         of_old, of_new = (
-            Retention(month).marker_expires_with_reading_at(at_ms, now=1000)
+            Retention(month).marker_expires_with_reading_at(at_ms, now_ms=1_000_000)
             for at_ms in (0, 1_000_000)
         )
-        assert (of_old, of_new) == (1000 + month, 1000 + month + 1)
+        assert (of_old, of_new) == (1_000_000 + month, 1_000_000 + month + 1000)

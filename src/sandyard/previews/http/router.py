@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Body, Depends, Path, Request, Response
@@ -12,7 +13,7 @@ from sandyard.kit.events import EventLog
 from sandyard.kit.events_http import EventPage, history_of
 from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.routes import GuardedRoutes, caller_of
+from sandyard.kit.routes import GuardedRoutes, caller_of, joined
 from sandyard.kit.schemas import Cursor, Limit
 from sandyard.previews.http.schemas import (
     PreviewStatusAnswer,
@@ -38,41 +39,68 @@ class Account(Protocol):
 
 
 Caller = Annotated[Account, Depends(caller_of)]
+Check = Callable[[Request], Awaitable[Account]]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewChecks:
+    """Who may call: an account by its own credential, or a page where it shows a preview."""
+
+    account: Check
+    status: Check
+    sync: Check
 
 
 def create_previews_router(
     previews: Previews,
     log: EventLog,
-    account: Callable[[Request], Awaitable[Account]],
+    checks: PreviewChecks,
     *,
     security: dict[str, Any],
     clock: Clock,
     prefix: str,
 ) -> APIRouter:
-    """`account` authenticates the caller; `security` is the security requirement for it."""
+    """`security` is the security requirement for an account's credential."""
     listings = KeyedLocks()
-    routes = GuardedRoutes(
-        prefix=f"{prefix}/projects/{{project_id}}",
-        tag="previews",
-        check=account,
-        security=security,
-        statuses=(401, 404, 429, 503),
-    )
 
-    @routes.get("/sandbox/status", "How a project's preview stands")
+    def routes_for(check: Check) -> GuardedRoutes:
+        return GuardedRoutes(
+            prefix=f"{prefix}/projects/{{project_id}}",
+            tag="previews",
+            check=check,
+            security=security,
+            statuses=(401, 404, 429, 503),
+        )
+
+    routes = routes_for(checks.account)
+    watching, syncing = routes_for(checks.status), routes_for(checks.sync)
+
+    @watching.get("/sandbox/status", "How a project's preview stands")
     async def get_preview_status(caller: Caller, project_id: ProjectId) -> PreviewStatusAnswer:
-        """Asks the provider, unless the end is past. An outage is never reported as an end."""
+        """Asks the provider, unless the end is past. An outage is never reported as an end. An
+        access token with the scope `status` will do too."""
         report = await previews.status(project_id, account_id=caller.account_id)
         return PreviewStatusAnswer.of(report, utc_time(clock.now()))
 
-    @routes.post("/sync", "Bring a project's preview up to date", 409)
+    @syncing.post("/sync", "Bring a project's preview up to date", 409)
     async def sync_preview(
         request: Request, caller: Caller, project_id: ProjectId
     ) -> PreviewSyncAnswer:
-        """The running sandbox with the newest files, or one new one if there is none."""
+        """The running sandbox with the newest files, or one new one if there is none. An access
+        token with the scope `sync` will do too."""
         request.state.log |= {"action": "sync", "project_id": project_id}
         synced = await previews.sync(project_id, account_id=caller.account_id, actor=caller.actor)
         return PreviewSyncAnswer.of(synced)
+
+    @routes.delete("/sandbox", "Stop a project's preview")
+    async def stop_preview(
+        request: Request, caller: Caller, project_id: ProjectId
+    ) -> PreviewStatusAnswer:
+        """It is `expired` then, and the next sync makes a new one. Stopping what does not run
+        changes nothing."""
+        request.state.log |= {"action": "stop", "project_id": project_id}
+        report = await previews.stop(project_id, account_id=caller.account_id, actor=caller.actor)
+        return PreviewStatusAnswer.of(report, utc_time(clock.now()))
 
     @routes.get("/sandbox/history", "A preview's history")
     async def get_preview_history(
@@ -106,10 +134,15 @@ def create_previews_router(
     async def change_project_files(
         caller: Caller, project_id: ProjectId, body: Annotated[ProjectFilesBody, Body()]
     ) -> ProjectVersionAnswer:
-        """All of the change set or nothing. A running preview gets it with the next sync."""
+        """All of the change set or nothing. A running preview gets it with the next sync. With
+        `expected_version` it is refused if the files have another version by now."""
         version = await previews.change_files(
-            project_id, body.changes(), account_id=caller.account_id, actor=caller.actor
+            project_id,
+            body.changes(),
+            expected_version=body.expected_version,
+            account_id=caller.account_id,
+            actor=caller.actor,
         )
         return ProjectVersionAnswer(projectId=project_id, version=version)
 
-    return routes.router
+    return joined(watching.router, syncing.router, routes.router)

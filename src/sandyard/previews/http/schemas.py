@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from sandyard.kit.schemas import example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
@@ -19,7 +19,7 @@ PreviewStatus = Annotated[Status, inline(Status)]
 _PROJECT_ID = "prj-4k8s0m2q6w1c9x7ab"
 _PREVIEW = {
     "sandbox_id": "sbx-1m4p7s0v3y6b9e2hk",
-    "preview_url": "http://127.0.0.1:41234/",
+    "preview_url": "http://8080-prj-4k8s0m2q6w1c9x7ab.localhost:8080/",
     "start_time": "2026-10-30T09:00:00Z",
     "end_time": "2026-10-30T10:00:00Z",
 }
@@ -142,6 +142,9 @@ class ProjectFilesBody(BaseModel):
     files: list[ProjectFileBody] = Field(default_factory=list, max_length=10_000)
     deleted: list[Path] = Field(default_factory=list, max_length=10_000)
     replace: StrictBool = False
+    expected_version: Annotated[StrictInt, Field(ge=0)] | None = Field(
+        None, description="The version that the change was made from; 409 if it is another by now"
+    )
 
     def changes(self) -> ChangeSet:
         written = {file.path: file.bytes() for file in self.files}

@@ -14,7 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
 from sandyard.kit import e2b as kit
-from sandyard.kit.e2b_backoff import BackingOffError, Backoff
+from sandyard.kit.e2b_backoff import BackingOffError, Backoff, SandboxBackoffs
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import holder_id
 from sandyard.kit.parallel import for_each
@@ -45,6 +45,7 @@ _DELETIONS_AT_ONCE = 8
 _REPEATS = 2
 
 T = TypeVar("T")
+_Asking = Callable[[], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class E2bProvider:
             raise ProviderMissingError from error
         self._timeouts = timeouts or E2bTimeouts()
         self._backoff = backoff or Backoff()
+        self._backoffs = SandboxBackoffs(self._backoff)
         self._end_times = EndTimes(self._ask_end_time, self._list_end_times)
         self._template = template
         self._port = port
@@ -94,7 +96,7 @@ class E2bProvider:
     async def create(
         self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
     ) -> PreviewSandbox:
-        async with _translated(self._timeouts.request_sec):
+        async with kit.translated(self._timeouts.request_sec, translation):
             await self._backoff.wait(within_sec=self._timeouts.request_sec)
         async with self._asking(self._timeouts.create_sec):
             sandbox = await self._sandboxes.create(
@@ -167,16 +169,18 @@ class E2bProvider:
             page = await self._repeated(pages.next_items)
             yield {each.sandbox_id: kit.utc(each.end_at) for each in page}
 
-    async def _repeated(self, call: Callable[[], Awaitable[T]]) -> T:
-        """A request that may be sent twice is sent again after a 429 or 5xx, when it is time."""
+    async def _repeated(self, call: Callable[[], Awaitable[T]], asking: _Asking | None = None) -> T:
+        """What may be sent twice is sent again after a 429 or 5xx, when it is time; a request to
+        the control API unless `asking` says otherwise."""
+        asking = asking or (lambda: self._asking(self._timeouts.request_sec))
         for _ in range(_REPEATS):
             try:
-                async with self._asking(self._timeouts.request_sec):
+                async with asking():
                     return await call()
             except (ProviderRateLimitedError, ProviderFailedError) as error:
                 if isinstance(error.__cause__, BackingOffError):
                     raise
-        async with self._asking(self._timeouts.request_sec):
+        async with asking():
             return await call()
 
     def _asking(self, within_sec: float) -> AbstractAsyncContextManager[None]:
@@ -202,13 +206,22 @@ class E2bProvider:
     async def _bring_up_to_date(
         self, sandbox: "AsyncSandbox", written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
+        """Its requests go to the sandbox itself, which has a back-off of its own."""
         from e2b import SandboxNotRunningException
 
+        async def bring() -> None:
+            await self._delete(sandbox, in_the_way(written, deleted))
+            await kit.upload(sandbox, {f"{SITE}/{path}": written[path] for path in written})
+            await self._serve(sandbox)
+
+        def asking() -> AbstractAsyncContextManager[None]:
+            within_sec, backoff = self._timeouts.files_sec, self._backoffs.of(sandbox.sandbox_id)
+            return kit.translated(
+                within_sec, translation, SandboxNotRunningException, backoff=backoff
+            )
+
         try:
-            async with _translated(self._timeouts.files_sec, SandboxNotRunningException):
-                await self._delete(sandbox, in_the_way(written, deleted))
-                await kit.upload(sandbox, {f"{SITE}/{path}": written[path] for path in written})
-                await self._serve(sandbox)
+            await self._repeated(bring, asking)
         except SandboxNotRunningException as error:
             # The proxy before the sandbox says so. Only who made it knows whether it is gone.
             await self.get(sandbox.sandbox_id)
@@ -281,10 +294,6 @@ def _translation(error: Exception) -> SandyardError:
             return ProviderRateLimitedError(retry_after=kit.retry_after(error), reason=reason)
         case _:
             return _TROUBLES[trouble](reason=reason)
-
-
-def _translated(within_sec: float, *but: type[Exception]) -> AbstractAsyncContextManager[None]:
-    return kit.translated(within_sec, translation, *but)
 
 
 def _metadata(project_id: str, attempt: str) -> dict[str, str]:

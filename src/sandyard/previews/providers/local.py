@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -40,6 +40,7 @@ from sandyard.runtime.model import (
     Starting,
 )
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.session_ports import Ports
 
 _SITE = "site"
 _SERVER = "server.py"
@@ -63,12 +64,14 @@ class LocalPreviewProvider:
         limits: Limits,
         *,
         node: str,
+        url_of: Callable[[Running], str],
         clock: Clock | None = None,
         start_timeout_sec: float = 30,
     ) -> None:
         self._runtime = runtime
         self._limits = limits
         self._node = node
+        self._url_of = url_of
         self._clock = clock or SystemClock()
         self._start_timeout_sec = start_timeout_sec
 
@@ -82,7 +85,7 @@ class LocalPreviewProvider:
         limits = replace(self._limits, max_running_sec=ttl.total_seconds())
         with _translated():
             try:
-                return _sandbox(await self._runtime.start(run_id, _program(files), limits))
+                return self._sandbox(await self._runtime.start(run_id, _program(files), limits))
             except AttemptEndedError as error:
                 raise SandboxGoneError from error
             except StartFailedError as error:
@@ -98,7 +101,11 @@ class LocalPreviewProvider:
             return None
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
-        return _sandbox(await self._get_running(self._run_id(sandbox_id)))
+        return self._sandbox(await self._get_running(self._run_id(sandbox_id)))
+
+    async def ports(self, sandbox_id: str) -> Ports:
+        with _translated():
+            return (await self._runtime.session(self._run_id(sandbox_id))).ports
 
     async def end_time(self, sandbox_id: str) -> datetime:
         return utc_time((await self._get_running(self._run_id(sandbox_id))).deadline_at)
@@ -144,7 +151,16 @@ class LocalPreviewProvider:
     async def running(self) -> Sequence[PreviewSandbox]:
         with _translated():
             runs = await self._runtime.list_runs("preview")
-        return [_sandbox(each) for each in runs if isinstance(each, Running)]
+        return [self._sandbox(each) for each in runs if isinstance(each, Running)]
+
+    def _sandbox(self, running: Running) -> PreviewSandbox:
+        return PreviewSandbox(
+            sandbox_id=_sandbox_id(running.run_id),
+            preview_url=self._url_of(running),
+            start_time=utc_time(running.started_at),
+            end_time=utc_time(running.deadline_at),
+            attempt=running.run_id.attempt,
+        )
 
     def _run_id(self, sandbox_id: str) -> RunId:
         """Of another provider's sandboxes this one has none."""
@@ -213,13 +229,3 @@ def _under_site(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _sandbox_id(run_id: RunId) -> str:
     return f"{run_id.id}.{run_id.attempt}"
-
-
-def _sandbox(running: Running) -> PreviewSandbox:
-    return PreviewSandbox(
-        sandbox_id=_sandbox_id(running.run_id),
-        preview_url=running.url,
-        start_time=utc_time(running.started_at),
-        end_time=utc_time(running.deadline_at),
-        attempt=running.run_id.attempt,
-    )

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from sandyard.runtime.session_ports import Ports
+
 
 @dataclass(frozen=True, slots=True)
 class PreviewSandbox:
@@ -15,6 +17,14 @@ class PreviewSandbox:
     start_time: datetime
     end_time: datetime
     attempt: str
+
+
+class ReachablePreviews(Protocol):
+    """What a provider offers whose sandboxes are reached through the gateway."""
+
+    async def ports(self, sandbox_id: str) -> Ports:
+        """Raises SandboxGoneError."""
+        ...
 
 
 class PreviewProvider(Protocol):

@@ -16,8 +16,8 @@ from sandyard.kit.sql_transitions import FactReader, SqlTransitions, StaleTransi
 from sandyard.kit.sql_types import UtcTime
 from sandyard.kit.transitions import Transition
 from sandyard.previews.files import FileChanges, ProjectFile
-from sandyard.previews.model import FileBudget, Preview, RunningPreviews
-from sandyard.previews.ports import Place
+from sandyard.previews.model import FileQuota, Preview, RunningPreviews
+from sandyard.previews.ports import PageKey
 from sandyard.previews.stores.rows import OLD_COLUMNS, PreviewTable, Reads, has_old_columns
 from sandyard.previews.stores.tables import SCHEMA, events, previews, project_files
 
@@ -72,22 +72,22 @@ class SqlPreviewStore:
         return await self._with_columns(self._database.read, work)
 
     async def page_of_running(
-        self, at: datetime, *, after: Place | None, limit: int
-    ) -> tuple[Sequence[Preview], Place | None]:
+        self, at: datetime, *, after: PageKey | None, limit: int
+    ) -> tuple[Sequence[Preview], PageKey | None]:
         def work(
             connection: sa.Connection, columns: _Columns
-        ) -> tuple[Sequence[Preview], Place | None]:
+        ) -> tuple[Sequence[Preview], PageKey | None]:
             rows = connection.execute(running_page(columns.select, at, after, limit)).all()
-            place = (rows[-1].running_until, rows[-1].project_id) if len(rows) == limit else None
-            return [columns.table.preview(row) for row in rows], place
+            page_key = (rows[-1].running_until, rows[-1].project_id) if len(rows) == limit else None
+            return [columns.table.preview(row) for row in rows], page_key
 
         return await self._with_columns(self._database.read, work)
 
     async def running(self, account_id: str, *, at: datetime) -> RunningPreviews:
         return await self._database.read(lambda c: _read_running(c, account_id, at))
 
-    async def read_file_budget(self, about: FileBudget) -> FileBudget:
-        return await self._database.read(lambda c: _read_file_budget(c, about))
+    async def read_file_quota(self, about: FileQuota) -> FileQuota:
+        return await self._database.read(lambda c: _read_file_quota(c, about))
 
     async def file_bytes(self, account_id: str) -> int:
         return await self._database.read(lambda c: _file_bytes(c, account_id, besides=None))
@@ -210,7 +210,7 @@ class _Columns:
 
 
 def running_page(
-    select: sa.Select[Any], at: datetime, after: Place | None, limit: int
+    select: sa.Select[Any], at: datetime, after: PageKey | None, limit: int
 ) -> sa.Select[Any]:
     """In the order of an index, so that what does not run is not read."""
     page = select.where(_preview.running_until > at)
@@ -235,7 +235,7 @@ def _read_again(connection: sa.Connection, fact: RunningPreviews) -> RunningPrev
     return _read_running(connection, fact.account_id, fact.at)
 
 
-def _read_file_budget(connection: sa.Connection, about: FileBudget) -> FileBudget:
+def _read_file_quota(connection: sa.Connection, about: FileQuota) -> FileQuota:
     return about.beside(_file_bytes(connection, about.account_id, besides=about.project_id))
 
 
@@ -253,8 +253,8 @@ _FACTS: Mapping[type, FactReader] = {
     RunningPreviews: FactReader(
         lock=lambda fact: f"sandyard previews {fact.account_id}", read=_read_again
     ),
-    FileBudget: FactReader(
-        lock=lambda fact: f"sandyard files {fact.account_id}", read=_read_file_budget
+    FileQuota: FactReader(
+        lock=lambda fact: f"sandyard files {fact.account_id}", read=_read_file_quota
     ),
 }
 

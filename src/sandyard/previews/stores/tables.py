@@ -1,11 +1,10 @@
 """Previews' SQL tables, as the queries see them; the migrations make them."""
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from sandyard.kit.events_sql import event_table
 from sandyard.kit.jobs_sql import job_table
-from sandyard.kit.sql_types import UtcTime
+from sandyard.kit.sql_types import Json, UtcTime
 
 SCHEMA = "previews"
 
@@ -19,10 +18,7 @@ previews = sa.Table(
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("sandbox_id", sa.Text),
     sa.Column("preview_url", sa.Text),
-    sa.Column(
-        "sandbox_info",
-        sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql"),
-    ),
+    sa.Column("sandbox_info", Json),
     sa.Column("attempt", sa.String(64)),
     sa.Column("attempt_until", UtcTime),
     sa.Column("running_until", UtcTime),

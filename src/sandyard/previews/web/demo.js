@@ -33,6 +33,9 @@ const sync = find("sync", HTMLButtonElement);
 const project = /** @type {HTMLInputElement} */ (form.elements.namedItem("project"));
 const token = /** @type {HTMLInputElement} */ (form.elements.namedItem("token"));
 
+/** What opens the preview; null if its address does. @type {string | null} */
+let link = null;
+
 /** @param {unknown} text */
 function webAddress(text) {
   const url = typeof text === "string" ? URL.parse(text) : null;
@@ -42,7 +45,7 @@ function webAddress(text) {
 /** Show the running preview, again if `isChanged`; or say why there is none. */
 function showPreview({ isChanged = false } = {}) {
   const isRunning = status.status === "running";
-  const url = isRunning ? webAddress(status.sandboxInfo?.preview_url) : null;
+  const url = isRunning ? webAddress(link ?? status.sandboxInfo?.preview_url) : null;
   sync.hidden = !isRunning;
   frame.hidden = url === null;
   empty.hidden = url !== null;
@@ -65,12 +68,26 @@ async function showName(id, bearer) {
   if (typeof answer?.name === "string" && project.value.trim() === id) name.textContent = answer.name;
 }
 
-function show() {
+/** A token for this project alone, instead of the account's credential; null if there is none.
+ * @param {string} id @param {string} bearer */
+async function exchange(id, bearer) {
+  const response = await fetch(`/api/v1/projects/${encodeURIComponent(id)}/tokens`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${bearer}` },
+    body: JSON.stringify({ scopes: ["view", "status", "sync"] }),
+  }).catch(() => null);
+  return response?.ok ? await response.json().catch(() => null) : null;
+}
+
+async function show() {
   const [id, bearer] = [project.value.trim(), token.value.trim()];
   if (!id) return;
   sessionStorage.setItem(KEPT.project, id);
   sessionStorage.setItem(KEPT.token, bearer);
-  status.token = bearer;
+  const issued = bearer ? await exchange(id, bearer) : null;
+  link = issued?.url ?? null;
+  status.previewLink = link;
+  status.token = issued?.token ?? bearer;
   status.setAttribute("project-id", id);
   showPreview();
   showName(id, bearer);

@@ -6,6 +6,7 @@
  *
  * Attributes: `project-id`, `base-url` (else this origin), `interval` and `active-within` (seconds).
  * Property: `token`, sent as a bearer token and kept out of the DOM; without one, cookies are sent.
+ * Property: `previewLink`, a link that opens a private preview; without one, its plain address.
  * Events: `sandbox-status` and `sandbox-synced`, each with the server's answer as `detail`.
  * Slots: the default one (a name for it), `open` and `sync` (the texts of link and button).
  * Parts: root, dot, state, stale, countdown, message, link, button.
@@ -61,6 +62,7 @@ export class SandboxStatus extends HTMLElement {
   #internals = this.attachInternals();
   #view = new View(this.attachShadow({ mode: "open" }), () => this.sync());
   #token = "";
+  #previewLink = "";
   /** @type {StatusAnswer | null} The last answer that was not `unknown`. */
   #known = null;
   /** The last check did not bring a known state. */
@@ -80,6 +82,11 @@ export class SandboxStatus extends HTMLElement {
   #activity = new Activity();
   /** How far the server's clock is ahead of this one. */
   #skewMs = 0;
+
+  set previewLink(/** @type {string | null | undefined} */ value) {
+    this.#previewLink = value ?? "";
+    if (this.isConnected) this.#render();
+  }
 
   /** Write-only, so that no other script reads it here. */
   set token(/** @type {string | null | undefined} */ value) {
@@ -342,7 +349,7 @@ export class SandboxStatus extends HTMLElement {
       remainingMs,
       endsAt: this.sandboxInfo?.end_time ?? "",
       message: this.#notice,
-      link: this.status === "running" ? webAddress(this.sandboxInfo?.preview_url) : null,
+      link: this.status === "running" ? webAddress(this.#previewLink || this.sandboxInfo?.preview_url) : null,
       offersSync: this.#needsSync(),
       isBusy: this.#request?.kind === "sync" || this.#notBefore > Date.now(),
     });

@@ -16,7 +16,7 @@ _USUAL_BATCH = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class BoardBehavior:
     """How badly a board behaves; the shares are between 0 and 1."""
 
     batch: int = 100
@@ -40,7 +40,7 @@ class Batch:
 
 
 class Board:
-    def __init__(self, measured: Measured, *, habits: Habits, rng: Random) -> None:
+    def __init__(self, measured: Measured, *, behavior: BoardBehavior, rng: Random) -> None:
         self.measured = measured
         self.settled: set[str] = set()
         """What the server has answered for; the board may forget it."""
@@ -48,7 +48,7 @@ class Board:
         """Answers that a good reading should not have got."""
         self.repeats = 0
         """How many readings it sends again without need."""
-        self._habits = habits
+        self._behavior = behavior
         self._rng = rng
         self._sent: set[str] = set()
         self._rebooted = False
@@ -57,13 +57,13 @@ class Board:
     def _order(self) -> list[str]:
         """The readings in the order of their times, but some of them late."""
         count = len(self.measured.readings)
-        places = {
+        positions = {
             batch_id: number + self._rng.uniform(1, max(2, count / 4))
-            if self._rng.random() < self._habits.reorder
+            if self._rng.random() < self._behavior.reorder
             else number
             for number, batch_id in enumerate(self.measured.readings)
         }
-        return sorted(places, key=lambda batch_id: places[batch_id])
+        return sorted(positions, key=lambda batch_id: positions[batch_id])
 
     def next_batch(self) -> Batch | None:
         """What to send now; None when there is nothing left to send."""
@@ -85,11 +85,11 @@ class Board:
 
     def _size(self) -> int:
         """Mostly a few, sometimes more, sometimes all that was kept while there was no radio."""
-        dice = self._rng.random()
-        if dice < 0.1:
-            return self._habits.batch
+        roll = self._rng.random()
+        if roll < 0.1:
+            return self._behavior.batch
         return self._rng.randint(
-            1, self._habits.batch if dice < 0.3 else min(_USUAL_BATCH, self._habits.batch)
+            1, self._behavior.batch if roll < 0.3 else min(_USUAL_BATCH, self._behavior.batch)
         )
 
     def _body(self, readings: Sequence[Reading]) -> Mapping[str, Any]:
@@ -126,7 +126,7 @@ class Board:
 
     def _plan_repeats(self, batch_ids: Sequence[str]) -> None:
         for batch_id in batch_ids:
-            if self._rng.random() < self._habits.duplicates:
+            if self._rng.random() < self._behavior.duplicates:
                 self.repeats += 1
                 self._waiting.insert(self._rng.randint(0, len(self._waiting)), batch_id)
 

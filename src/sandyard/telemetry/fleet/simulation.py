@@ -10,7 +10,7 @@ from typing import Any
 
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.parallel import for_each
-from sandyard.telemetry.fleet.board import Batch, Board, Habits
+from sandyard.telemetry.fleet.board import Batch, Board, BoardBehavior
 from sandyard.telemetry.fleet.checking import Difference, compare, compare_latest
 from sandyard.telemetry.fleet.measuring import Boot, Measured, Reading, measure, new_hardware_id
 from sandyard.telemetry.fleet.stalls import Pace, StallTimeout
@@ -36,7 +36,7 @@ class FleetPlan:
     readings: int
     """Of each board."""
     seed: int
-    habits: Habits = field(default_factory=Habits)
+    behavior: BoardBehavior = field(default_factory=BoardBehavior)
     rate: float = 0.0
     """Readings per second of all boards together; 0 is as fast as it goes."""
     lost_answers: float = 0.0
@@ -96,14 +96,14 @@ class Fleet:
         async with self._api_key() as api_key:
             await for_each(self.boards, live, slots=asyncio.Semaphore(len(self.boards)))
             seconds = time.monotonic() - started
-        tally = self._wire.tally
+        counters = self._wire.counters
         return Summary(
             devices=len(self.boards),
             readings=sum(len(board.measured.readings) for board in self.boards),
-            requests=tally.requests,
+            requests=counters.requests,
             duplicates=sum(board.repeats for board in self.boards),
-            answers_lost=tally.answers_lost,
-            retries=tally.retries,
+            answers_lost=counters.answers_lost,
+            retries=counters.retries,
             seconds=seconds,
         )
 
@@ -153,7 +153,7 @@ class Fleet:
             )
             if isinstance(answer, Failed):
                 board.unanswered(batch)
-                self._wire.tally.retries += 1
+                self._wire.counters.retries += 1
                 await trouble.wait(retry_after_sec=answer.retry_after_sec)
                 continue
             trouble.over()
@@ -207,7 +207,7 @@ def _boards(plan: FleetPlan) -> Iterator[Board]:
     for number in range(plan.count):
         rng = _rng(plan, f"board {number}")
         measured = measure(new_hardware_id(), count=plan.readings, until_ms=now_ms, rng=rng)
-        yield Board(measured, habits=plan.habits, rng=rng)
+        yield Board(measured, behavior=plan.behavior, rng=rng)
 
 
 def _rng(plan: FleetPlan, purpose: str) -> Random:

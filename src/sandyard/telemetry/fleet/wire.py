@@ -34,7 +34,7 @@ class _BrokenOffError(Exception):
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestCounters:
     requests: int = 0
     answers_lost: int = 0
     retries: int = 0
@@ -53,7 +53,7 @@ class Wire:
     def __init__(
         self, url: str, *, lost_answers: float, stall_timeout: StallTimeout, rng: Random
     ) -> None:
-        self.tally = Tally()
+        self.counters = RequestCounters()
         self.url = url
         self._stall_timeout = stall_timeout
         self._lost_answers = lost_answers
@@ -88,7 +88,7 @@ class Wire:
         """Call until there is an answer, and give its JSON; None for a 404."""
         trouble = self.trouble()
         while isinstance(answer := await self.attempt(method, path, **options), Failed):
-            self.tally.retries += 1
+            self.counters.retries += 1
             await trouble.wait(retry_after_sec=answer.retry_after_sec)
         trouble.over()
         return answer
@@ -110,7 +110,7 @@ class Wire:
         extensions = {"trace": self._break_off} if breaks_off else {}
         client = await self._free.get()
         try:
-            self.tally.requests += 1
+            self.counters.requests += 1
             response = await client.request(
                 method, path, headers=headers, json=body, params=params, extensions=extensions
             )
@@ -120,7 +120,7 @@ class Wire:
             return self._failed(f"{type(error).__name__} {error}".strip())
         finally:
             self._free.put_nowait(client)
-        return self._lost() if is_lost else self._judge(response)
+        return self._lost() if is_lost else self._parse_response(response)
 
     async def _break_off(self, event: str, _details: object) -> None:
         """Called by httpx at each step; leave as soon as the server has got the whole request."""
@@ -128,7 +128,7 @@ class Wire:
             await asyncio.sleep(self._rng.uniform(0, _WORKING_SEC))
             raise _BrokenOffError
 
-    def _judge(self, response: httpx.Response) -> Any:
+    def _parse_response(self, response: httpx.Response) -> Any:
         if response.is_server_error or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             retry_after = response.headers.get("Retry-After", "")
             return self._failed(
@@ -146,7 +146,7 @@ class Wire:
             ) from error
 
     def _lost(self) -> Failed:
-        self.tally.answers_lost += 1
+        self.counters.answers_lost += 1
         return self._failed("an answer got lost")
 
     def _failed(self, why: str, retry_after_sec: float = 0) -> Failed:

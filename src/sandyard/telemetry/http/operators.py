@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.http import BearerGuard, SecurityScheme, secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -19,6 +19,7 @@ from sandyard.telemetry.http.schemas import (
 )
 from sandyard.telemetry.intake import HARDWARE_ID
 from sandyard.telemetry.keys import ApiKeys
+from sandyard.telemetry.model import DeviceOrder
 from sandyard.telemetry.service import Telemetry
 
 OPERATOR_TOKEN = SecurityScheme(
@@ -28,6 +29,7 @@ OPERATOR_TOKEN = SecurityScheme(
 )
 
 KeyId = Annotated[str, Path(description="As the call that made the key answered")]
+Order = Annotated[DeviceOrder, Query(description="Which devices come first")]
 HardwareId = Annotated[str, Path(pattern=HARDWARE_ID, description="MAC in upper case")]
 
 
@@ -67,9 +69,12 @@ def create_operators_router(
         return DeviceKeyAnswer.of(await keys.revoke(key_id))
 
     @routes.get("/devices", "List devices")
-    async def list_devices(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> DevicePage:
-        """The most recently seen first."""
-        page = await telemetry.list_devices(limit=limit, cursor=cursor)
+    async def list_devices(
+        order: Order = DeviceOrder.LAST_SEEN, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> DevicePage:
+        """The most recently seen first, or with `order=silent` those that have been silent for
+        longest. A cursor is valid in its own order only."""
+        page = await telemetry.list_devices(order=order, limit=limit, cursor=cursor)
         return DevicePage.of(page, DeviceAnswer.of)
 
     @routes.get("/devices/{hardware_id}", "Look at a device", 404)

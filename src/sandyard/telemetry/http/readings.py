@@ -7,7 +7,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from sandyard.kit.clock import Clock
+from sandyard.kit.clock import Clock, now_ms
 from sandyard.kit.http import BearerGuard
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
@@ -93,7 +93,7 @@ def create_readings_router(
         ] = "1h",
     ) -> SeriesAnswer:
         """Least, mean, greatest value and their number, by bucket; by default of the last day."""
-        to_ms = int(clock.now() * 1000) if to_ms is None else to_ms
+        to_ms = now_ms(clock) if to_ms is None else to_ms
         from_ms = max(0, to_ms - _DAY_MS) if from_ms is None else from_ms
         bucket_ms = _milliseconds(bucket)
         found = await telemetry.series(

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
 
+from sandyard.kit.clock import rfc3339_from_ms
 from sandyard.kit.patterns import pattern
 from sandyard.kit.schemas import PageAnswer, example
 from sandyard.telemetry.intake import (
@@ -33,6 +34,14 @@ FRIENDLY_NAME = pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters
 HardwareId = Annotated[StrictStr, Field(pattern=HARDWARE_ID, description="MAC in upper case")]
 FriendlyName = Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=FRIENDLY_NAME)]
 Name = Annotated[StrictStr, Field(pattern=NAME)]
+
+
+def _time(value: object) -> object:
+    return rfc3339_from_ms(value) if isinstance(value, int) else value
+
+
+Time = Annotated[str, BeforeValidator(_time)]
+"""RFC 3339, from epoch milliseconds."""
 
 
 _DEVICE = {"hardware_id": "AA:BB:CC:DD:EE:FF"}
@@ -100,19 +109,19 @@ class RegisteredAnswer(BaseModel):
     status: Literal["registered"] = "registered"
     confirmation_id: str = Field(description="The same at every registration of this device")
     hardware_id: str
-    registered_at: str = Field(description="RFC 3339, of the first registration")
+    registered_at: Time = Field(description="RFC 3339, of the first registration")
 
     @classmethod
     def of(cls, device: Device) -> Self:
         return cls(
             confirmation_id=device.confirmation_id,
             hardware_id=device.hardware_id,
-            registered_at=device.first_registered_at,
+            registered_at=rfc3339_from_ms(device.first_registered_at),
         )
 
 
 class RejectionAnswer(BaseModel):
-    index: int = Field(description="Its place in the request, from 0")
+    index: int = Field(description="Its index in the request, from 0")
     batch_id: str | None = Field(description="Null if it had no valid one")
     code: RejectionCode
     message: str
@@ -147,8 +156,8 @@ class DeviceAnswer(BaseModel):
     friendly_name: str | None
     firmware_version: str
     capabilities: dict[str, object]
-    first_registered_at: str
-    last_seen_at: str
+    first_registered_at: Time
+    last_seen_at: Time
     last_boot_id: str
 
     @classmethod
@@ -242,7 +251,7 @@ class NewDeviceKeyAnswer(BaseModel):
 
     key_id: str
     api_key: str = Field(description="Shown this once")
-    created_at: str
+    created_at: Time
     description: str | None
 
     @classmethod
@@ -254,8 +263,8 @@ class DeviceKeyAnswer(BaseModel):
     model_config = example(**_KEY, last_used_at=None, is_active=True)
 
     key_id: str
-    created_at: str
-    last_used_at: str | None = Field(description="To within five minutes")
+    created_at: Time
+    last_used_at: Time | None = Field(description="To within five minutes")
     is_active: bool
     description: str | None
 

@@ -1,7 +1,12 @@
-"""Devices, readings, markers and keys as items."""
+"""Devices, readings, markers and keys as items.
+
+Items hold the times of devices, keys and markers as RFC 3339, and `expiration_time`, by which the
+engine collects them, in epoch seconds.
+"""
 
 from dataclasses import asdict
 
+from sandyard.kit.clock import ms_from_rfc3339, rfc3339_from_ms
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item
 from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
@@ -14,20 +19,18 @@ def ts_batch(timestamp_ms: int, batch_id: str) -> str:
     return f"{timestamp_ms:013}#{batch_id}"
 
 
-def marker_item(
-    reading: Reading, *, intake_id: str, received_at: str, expiration_time: int
-) -> Item:
+def marker_item(reading: Reading, *, intake_id: str, received_at: int, expires_at: int) -> Item:
     return {
         "batch_id": reading.batch_id,
         "hardware_id": reading.hardware_id,
-        "received_at": received_at,
-        "expiration_time": expiration_time,
+        "received_at": rfc3339_from_ms(received_at),
+        "expiration_time": expires_at // 1000,
         "content_hash": reading.content_hash,
         "intake_id": intake_id,
     }
 
 
-def reading_item(reading: Reading, device: Device, *, expiration_time: int) -> Item:
+def reading_item(reading: Reading, device: Device, *, expires_at: int) -> Item:
     return {
         "hardware_id": reading.hardware_id,
         "ts_batch": ts_batch(reading.timestamp_ms, reading.batch_id),
@@ -38,7 +41,7 @@ def reading_item(reading: Reading, device: Device, *, expiration_time: int) -> I
         "friendly_name": device.friendly_name,
         "sensors": reading.sensors,
         "sensor_status": reading.sensor_status,
-        "expiration_time": expiration_time,
+        "expiration_time": expires_at // 1000,
     }
 
 
@@ -62,7 +65,13 @@ def sensors_of(item: Item) -> dict[str, Number]:
 
 
 def device_item(device: Device) -> Item:
-    return asdict(device) | {"gsi1pk": "devices", "gsi1sk": device.last_seen_at}
+    seen = rfc3339_from_ms(device.last_seen_at)
+    return asdict(device) | {
+        "first_registered_at": rfc3339_from_ms(device.first_registered_at),
+        "last_seen_at": seen,
+        "gsi1pk": "devices",
+        "gsi1sk": seen,
+    }
 
 
 def device_of(item: Item) -> Device:
@@ -70,8 +79,8 @@ def device_of(item: Item) -> Device:
         hardware_id=item["hardware_id"],
         confirmation_id=item["confirmation_id"],
         capabilities=item["capabilities"],
-        first_registered_at=item["first_registered_at"],
-        last_seen_at=item["last_seen_at"],
+        first_registered_at=ms_from_rfc3339(item["first_registered_at"]),
+        last_seen_at=ms_from_rfc3339(item["last_seen_at"]),
         last_boot_id=item["last_boot_id"],
         firmware_version=item["firmware_version"],
         friendly_name=item.get("friendly_name"),
@@ -80,28 +89,39 @@ def device_of(item: Item) -> Device:
 
 
 def key_item(key: ApiKey) -> Item:
-    return asdict(key) | {"gsi1pk": "api_keys", "gsi1sk": key.created_at}
+    created = rfc3339_from_ms(key.created_at)
+    used = None if key.last_used_at is None else rfc3339_from_ms(key.last_used_at)
+    times = {"created_at": created, "last_used_at": used}
+    return asdict(key) | times | {"gsi1pk": "api_keys", "gsi1sk": created}
 
 
 def key_of(item: Item) -> ApiKey:
+    used = item.get("last_used_at")
     return ApiKey(
         key_id=item["key_id"],
         api_key_hash=item["api_key_hash"],
-        created_at=item["created_at"],
+        created_at=ms_from_rfc3339(item["created_at"]),
         is_active=item["is_active"],
         description=item.get("description"),
-        last_used_at=item.get("last_used_at"),
+        last_used_at=None if used is None else ms_from_rfc3339(used),
         sequence=item.get("sequence", 0),
     )
 
 
 async def page_by_gsi1(
-    table: Table, partition: str, key: str, *, limit: int, cursor: str | None
+    table: Table,
+    partition: str,
+    key: str,
+    *,
+    listing: str,
+    limit: int,
+    cursor: str | None,
+    forward: bool = False,
 ) -> tuple[list[Item], str | None]:
-    """A page of the whole table, the latest by `gsi1sk` first, and the cursor of the next."""
+    """A page of the whole table, the latest by `gsi1sk` first or last, and the next's cursor."""
     start: Item | None = None
     if cursor is not None:
-        match decode_cursor(partition, cursor):
+        match decode_cursor(listing, cursor):
             case [str(sort), str(name)] if sort and name:
                 start = {key: name, "gsi1pk": partition, "gsi1sk": sort}
             case _:
@@ -111,7 +131,7 @@ async def page_by_gsi1(
         index="gsi1",
         condition="gsi1pk = :partition",
         values={"partition": partition},
-        forward=False,
+        forward=forward,
         limit=limit + 1,
         start=start,
     ):
@@ -121,4 +141,4 @@ async def page_by_gsi1(
     if len(found) <= limit:
         return found, None
     last = found[limit - 1]
-    return found[:limit], encode_cursor(partition, [last["gsi1sk"], last[key]])
+    return found[:limit], encode_cursor(listing, [last["gsi1sk"], last[key]])

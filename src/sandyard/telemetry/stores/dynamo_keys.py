@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 
+from sandyard.kit.clock import rfc3339_from_ms
 from sandyard.kit.dynamo import ConditionFailedError
 from sandyard.kit.dynamo_transitions import DynamoTransitions
 from sandyard.kit.paging import Page
@@ -46,7 +47,7 @@ class DynamoKeyStore:
 
     async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
         items, next_cursor = await page_by_gsi1(
-            self._keys, "api_keys", "key_id", limit=limit, cursor=cursor
+            self._keys, "api_keys", "key_id", listing="api_keys", limit=limit, cursor=cursor
         )
         return Page([key_of(item) for item in items], next_cursor)
 
@@ -54,13 +55,13 @@ class DynamoKeyStore:
         async for items in self._keys.scan():
             yield [key_of(item) for item in items]
 
-    async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
+    async def touch_key(self, key_id: str, *, used_at: int, unless_after: int) -> None:
         is_due = "(attribute_not_exists(last_used_at) OR last_used_at <= :due)"
         try:
             await self._keys.update(
                 {"key_id": key_id},
-                "SET last_used_at = :now",
-                {"now": now, "due": unless_after},
+                "SET last_used_at = :used",
+                {"used": rfc3339_from_ms(used_at), "due": rfc3339_from_ms(unless_after)},
                 condition=f"attribute_exists(key_id) AND {is_due}",
             )
         except ConditionFailedError:

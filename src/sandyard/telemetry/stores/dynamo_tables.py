@@ -7,6 +7,7 @@ from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_tables import (
     Billed,
     Definition,
+    TableSpec,
     check_table,
     create_table,
     on_demand,
@@ -38,10 +39,18 @@ def definitions(prefix: str = "") -> Mapping[str, Definition]:
 _WITH_TTL = ("device_readings", "processed_batches")
 
 
+def table_specs(prefix: str = "") -> Sequence[TableSpec]:
+    """All tables with their TTLs; infrastructure code makes them from this too."""
+    return [
+        TableSpec(definition, ttl=TTL_ATTRIBUTE if name in _WITH_TTL else None)
+        for name, definition in definitions(prefix).items()
+    ]
+
+
 class TelemetryTables:
     def __init__(self, engine: Dynamo, *, prefix: str = "") -> None:
         self.engine = engine
-        self._definitions = definitions(prefix)
+        self._specs = table_specs(prefix)
         self.devices, self.readings, self.markers, self.keys, _ = (
             Table(engine, name) for name in self.table_names
         )
@@ -49,23 +58,21 @@ class TelemetryTables:
 
     @property
     def table_names(self) -> list[str]:
-        return [definition["TableName"] for definition in self._definitions.values()]
+        return [spec.name for spec in self._specs]
 
     @property
     def definitions(self) -> Sequence[Definition]:
-        return list(self._definitions.values())
+        return [spec.definition for spec in self._specs]
 
     async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
         """Make the tables and indexes that are not there; by each table's name, what was made."""
         return {
-            definition["TableName"]: await create_table(
-                self.engine, billed(definition), ttl=TTL_ATTRIBUTE if name in _WITH_TTL else None
-            )
-            for name, definition in self._definitions.items()
+            spec.name: await create_table(self.engine, billed(spec.definition), ttl=spec.ttl)
+            for spec in self._specs
         }
 
     async def check(self) -> None:
-        for definition in self._definitions.values():
+        for definition in self.definitions:
             await check_table(self.engine, definition)
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ run at once, within a bound for the whole process.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
-from sandyard.kit.clock import rfc3339
+from sandyard.kit.clock import rfc3339_from_ms
 from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError
 from sandyard.kit.dynamo_transitions import DynamoTransitions
 from sandyard.kit.dynamo_values import Item
@@ -19,11 +19,13 @@ from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
     Bucket,
     Device,
+    DeviceOrder,
     Reading,
     Retention,
     Stored,
     TimeRange,
     marker_expires_at,
+    whole_second,
 )
 from sandyard.telemetry.stores.buckets import Buckets
 from sandyard.telemetry.stores.dynamo_items import (
@@ -61,30 +63,30 @@ class DynamoTelemetryStore:
         return {item["hardware_id"]: device_of(item) for item in items}
 
     async def insert_readings(
-        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
+        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
     ) -> Mapping[str, Stored]:
-        intake_id, received_at = self._make_intake_id(), rfc3339(now)
+        intake_id, seen_at = self._make_intake_id(), whole_second(now_ms)
 
         async def insert_one(reading: Reading) -> Stored:
             marker = marker_item(
                 reading,
                 intake_id=intake_id,
-                received_at=received_at,
-                expiration_time=marker_expires_at(now),
+                received_at=now_ms,
+                expires_at=marker_expires_at(now_ms),
             )
             return await self._insert_one(reading, devices[reading.hardware_id], marker)
 
         async def see(hardware_id: str) -> None:
-            await self.mark_seen(hardware_id, now=received_at)
+            await self.mark_seen(hardware_id, seen_at=seen_at)
 
         stored = await for_each(readings, insert_one, slots=self._slots)
-        seen = [each for each, device in devices.items() if device.last_seen_at < received_at]
+        seen = [each for each, device in devices.items() if device.last_seen_at < seen_at]
         await for_each(seen, see, slots=self._slots)
         return {reading.batch_id: each for reading, each in zip(readings, stored, strict=True)}
 
     async def _insert_one(self, reading: Reading, device: Device, marker: Item) -> Stored:
         item = reading_item(
-            reading, device, expiration_time=self._retention.expires_at(reading.timestamp_ms)
+            reading, device, expires_at=self._retention.expires_at(reading.timestamp_ms)
         )
         try:
             await self._tables.markers.transact(
@@ -96,13 +98,13 @@ class DynamoTelemetryStore:
             return _existing(stored_marker or {}, stored_reading, marker["intake_id"])
         return Stored(reading.content_hash, is_new=True)
 
-    async def mark_seen(self, hardware_id: str, *, now: str) -> None:
+    async def mark_seen(self, hardware_id: str, *, seen_at: int) -> None:
         try:
             await self._tables.devices.update(
                 {"hardware_id": hardware_id},
-                "SET last_seen_at = :now, gsi1sk = :now",
-                {"now": now},
-                condition="last_seen_at < :now",
+                "SET last_seen_at = :seen, gsi1sk = :seen",
+                {"seen": rfc3339_from_ms(seen_at)},
+                condition="last_seen_at < :seen",
             )
         except ConditionFailedError:
             return
@@ -114,9 +116,17 @@ class DynamoTelemetryStore:
         async for items in self._tables.devices.scan():
             yield [device_of(item) for item in items]
 
-    async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
+    async def page_of_devices(
+        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+    ) -> Page[Device]:
         items, next_cursor = await page_by_gsi1(
-            self._tables.devices, "devices", "hardware_id", limit=limit, cursor=cursor
+            self._tables.devices,
+            "devices",
+            "hardware_id",
+            listing=order.listing,
+            limit=limit,
+            cursor=cursor,
+            forward=order is DeviceOrder.SILENT,
         )
         return Page([device_of(item) for item in items], next_cursor)
 

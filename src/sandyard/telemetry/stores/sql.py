@@ -15,13 +15,13 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from sandyard.kit.clock import Clock, rfc3339
+from sandyard.kit.clock import Clock, ms_from_rfc3339, rfc3339_from_ms
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database, Prepared
-from sandyard.kit.sql_batches import BatchInsert, KeyLookup
+from sandyard.kit.sql import Database
+from sandyard.kit.sql_batches import BatchInsert, KeyLookup, Prepared
 from sandyard.kit.sql_entities import all_entities
 from sandyard.kit.sql_paging import page_of
 from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
@@ -29,10 +29,12 @@ from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
     Bucket,
     Device,
+    DeviceOrder,
     Reading,
     Retention,
     Stored,
     TimeRange,
+    whole_second,
 )
 from sandyard.telemetry.stores.tables import (
     SCHEMA,
@@ -71,13 +73,15 @@ _insert_readings = BatchInsert(
     ignore_existing=True,
 )
 _find_devices = KeyLookup(devices, "hardware_id", devices.c.keys())
+_seen_text = sa.type_coerce(devices.c.last_seen_at, sa.String).label("seen_text")
+"""What cursors hold."""
 _see = Prepared(
     devices.update()
     .where(
         devices.c.hardware_id == sa.bindparam("device"),
-        devices.c.last_seen_at < sa.bindparam("now"),
+        devices.c.last_seen_at < sa.bindparam("seen"),
     )
-    .values(last_seen_at=sa.bindparam("now"))
+    .values(last_seen_at=sa.bindparam("seen"))
 )
 
 
@@ -92,30 +96,21 @@ class SqlTelemetryStore:
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
         def work(connection: sa.Connection) -> Mapping[str, Device]:
-            rows = _find_devices.execute(connection, list(hardware_ids))
-            return {row.hardware_id: _device(row, orjson.loads(row.capabilities)) for row in rows}
+            rows = _find_devices.rows(connection, list(hardware_ids))
+            return {row[0]: _device_from_driver(*row) for row in rows}
 
         return await self._database.read(work)
 
     async def insert_readings(
-        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now: int
+        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
     ) -> Mapping[str, Stored]:
-        received_at = rfc3339(now)
+        received, seen_at = rfc3339_from_ms(now_ms), whole_second(now_ms)
         # In one order everywhere, so that two requests never wait for each other's ids.
         in_order = sorted(readings, key=lambda reading: reading.batch_id)
-        markers = [
-            (
-                reading.batch_id,
-                reading.hardware_id,
-                received_at,
-                reading.content_hash,
-                self._retention.marker_expires_with_reading_at(reading.timestamp_ms, now=now),
-            )
-            for reading in in_order
-        ]
+        markers = [self._marker(reading, received, now_ms) for reading in in_order]
         rows = [_row(reading, devices[reading.hardware_id]) for reading in in_order]
-        seen = sorted(each for each, device in devices.items() if device.last_seen_at < received_at)
-        work = partial(_insert, markers=markers, rows=rows, seen=seen, now=received_at)
+        seen = sorted(each for each, device in devices.items() if device.last_seen_at < seen_at)
+        work = partial(_insert, markers=markers, rows=rows, seen=seen, seen_text=received)
         for _ in range(_ATTEMPTS):
             try:
                 return await self._database.write(work)
@@ -125,25 +120,43 @@ class SqlTelemetryStore:
                 work = partial(work, look_for_readings=True)
         raise UnavailableError("Others send the same readings over and over. Try again shortly.")
 
+    def _marker(self, reading: Reading, received: str, now_ms: int) -> tuple[Any, ...]:
+        at_ms = reading.timestamp_ms
+        expires_at = self._retention.marker_expires_with_reading_at(at_ms, now_ms=now_ms)
+        return (
+            reading.batch_id,
+            reading.hardware_id,
+            received,
+            reading.content_hash,
+            expires_at // 1000,
+        )
+
     async def apply(self, transition: Transition[Device]) -> bool:
         try:
             return await self._transitions.apply(transition)
         except IntegrityError:  # another caller registered it first
             return False
 
-    async def mark_seen(self, hardware_id: str, *, now: str) -> None:
-        seen = {"device": hardware_id, "now": now}
+    async def mark_seen(self, hardware_id: str, *, seen_at: int) -> None:
+        seen = {"device": hardware_id, "seen": rfc3339_from_ms(seen_at)}
         await self._database.write(lambda connection: _see.execute(connection, seen))
 
     def all_devices(self) -> AsyncIterator[Sequence[Device]]:
         return all_entities(self._database, DEVICES)
 
-    async def page_of_devices(self, *, limit: int, cursor: str | None) -> Page[Device]:
-        order = (devices.c.last_seen_at, devices.c.hardware_id)
+    async def page_of_devices(
+        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+    ) -> Page[Device]:
         rows, next_cursor = await page_of(
-            self._database, sa.select(devices), order, listing="devices", limit=limit, cursor=cursor
+            self._database,
+            sa.select(devices, _seen_text),
+            (_seen_text, devices.c.hardware_id),
+            listing=order.listing,
+            limit=limit,
+            cursor=cursor,
+            descending=order is DeviceOrder.LAST_SEEN,
         )
-        return Page([_device(row) for row in rows], next_cursor)
+        return Page([DEVICES.entity_of(row) for row in rows], next_cursor)
 
     async def page_of_readings(
         self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
@@ -231,10 +244,10 @@ class SqlTelemetryStore:
         )
         return await self._removed(statement)
 
-    async def remove_markers(self, *, now: int, limit: int) -> int:
+    async def remove_markers(self, *, now_ms: int, limit: int) -> int:
         expired = (
             sa.select(_marker.batch_id)
-            .where(_marker.expiration_time <= now)
+            .where(_marker.expiration_time <= now_ms // 1000)
             .order_by(_marker.expiration_time)
             .limit(limit)
         )
@@ -272,11 +285,11 @@ def _insert(
     markers: Sequence[tuple[Any, ...]],
     rows: Sequence[tuple[Any, ...]],
     seen: Sequence[str],
-    now: str,
+    seen_text: str,
     look_for_readings: bool = False,
 ) -> Mapping[str, Stored]:
-    found = _find_markers.execute(connection, [marker[0] for marker in markers])
-    stored = {row.batch_id: Stored(row.content_hash, is_new=False) for row in found}
+    found = _find_markers.rows(connection, [marker[0] for marker in markers])
+    stored = {batch_id: Stored(content_hash, is_new=False) for batch_id, content_hash in found}
     if look_for_readings:
         stored |= _readings_there(connection, [row for row in rows if row[2] not in stored])
     new = [marker for marker in markers if marker[0] not in stored]
@@ -287,8 +300,8 @@ def _insert(
         if _insert_readings.execute(connection, new_rows).rowcount != len(new_rows):
             raise _ReadingIsThereError
         stored |= {marker[0]: Stored(marker[3], is_new=True) for marker in new}
-    if seen:
-        _see.execute(connection, *({"device": device, "now": now} for device in seen))
+    for device in seen:
+        _see.execute(connection, {"device": device, "seen": seen_text})
     return stored
 
 
@@ -355,16 +368,20 @@ def _reading_of(row: Any) -> Reading:
     )
 
 
-def _device(row: Any, capabilities: Mapping[str, object] | None = None) -> Device:
-    """`capabilities` are given where the row comes straight from the driver."""
+def _device_from_driver(
+    hardware_id: str,
+    confirmation_id: str,
+    capabilities: str,
+    first_registered_at: str,
+    last_seen_at: str,
+    *others: Any,
+) -> Device:
+    """The values are those of the columns, which are in the order of the fields."""
     return Device(
-        hardware_id=row.hardware_id,
-        confirmation_id=row.confirmation_id,
-        capabilities=row.capabilities if capabilities is None else capabilities,
-        first_registered_at=row.first_registered_at,
-        last_seen_at=row.last_seen_at,
-        last_boot_id=row.last_boot_id,
-        firmware_version=row.firmware_version,
-        friendly_name=row.friendly_name,
-        sequence=row.sequence,
+        hardware_id,
+        confirmation_id,
+        orjson.loads(capabilities),
+        ms_from_rfc3339(first_registered_at),
+        ms_from_rfc3339(last_seen_at),
+        *others,
     )

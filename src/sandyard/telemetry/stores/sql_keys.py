@@ -1,7 +1,6 @@
 """API keys on SQLite or PostgreSQL."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -18,6 +17,8 @@ from sandyard.telemetry.stores.tables import api_keys, events
 
 KEYS = EntityTable(ApiKey, api_keys)
 _column = api_keys.c
+_created_text = sa.type_coerce(_column.created_at, sa.String).label("created_text")
+"""What cursors hold."""
 
 
 class SqlKeyStore:
@@ -37,19 +38,18 @@ class SqlKeyStore:
     async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
         rows, next_cursor = await page_of(
             self._database,
-            sa.select(api_keys),
-            (_column.created_at, _column.key_id),
+            sa.select(api_keys, _created_text),
+            (_created_text, _column.key_id),
             listing="api keys",
             limit=limit,
             cursor=cursor,
         )
-        return Page([_key(row) for row in rows], next_cursor)
+        return Page([KEYS.entity_of(row) for row in rows], next_cursor)
 
-    async def touch_key(self, key_id: str, *, now: str, unless_after: str) -> None:
+    async def touch_key(self, key_id: str, *, used_at: int, unless_after: int) -> None:
         is_due = sa.or_(_column.last_used_at.is_(None), _column.last_used_at <= unless_after)
-        statement = (
-            api_keys.update().where(_column.key_id == key_id, is_due).values(last_used_at=now)
-        )
+        used = api_keys.update().where(_column.key_id == key_id, is_due)
+        statement = used.values(last_used_at=used_at)
         await self._database.write(lambda connection: connection.execute(statement))
 
     def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
@@ -58,16 +58,4 @@ class SqlKeyStore:
     async def _find(self, condition: sa.ColumnElement[bool]) -> ApiKey | None:
         statement = sa.select(api_keys).where(condition)
         row = await self._database.read(lambda connection: connection.execute(statement).first())
-        return None if row is None else _key(row)
-
-
-def _key(row: Any) -> ApiKey:
-    return ApiKey(
-        key_id=row.key_id,
-        api_key_hash=row.api_key_hash,
-        created_at=row.created_at,
-        is_active=row.is_active,
-        description=row.description,
-        last_used_at=row.last_used_at,
-        sequence=row.sequence,
-    )
+        return None if row is None else KEYS.entity_of(row)

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.events_sql import event_table
 from sandyard.kit.jobs_sql import job_table
-from sandyard.kit.sql_types import JsonText
+from sandyard.kit.sql_types import JsonText, Rfc3339
 
 SCHEMA = "telemetry"
 
@@ -16,8 +16,8 @@ devices = sa.Table(
     sa.Column("hardware_id", sa.String(17), primary_key=True),
     sa.Column("confirmation_id", sa.String(36), nullable=False),
     sa.Column("capabilities", JsonText, nullable=False),
-    sa.Column("first_registered_at", sa.String(20), nullable=False),
-    sa.Column("last_seen_at", sa.String(20), nullable=False),
+    sa.Column("first_registered_at", Rfc3339, nullable=False),
+    sa.Column("last_seen_at", Rfc3339, nullable=False),
     sa.Column("last_boot_id", sa.String(36), nullable=False),
     sa.Column("firmware_version", sa.String(64), nullable=False),
     sa.Column("friendly_name", sa.String(64)),
@@ -44,19 +44,19 @@ processed_batches = sa.Table(
     metadata,
     sa.Column("batch_id", sa.String(256), primary_key=True),
     sa.Column("hardware_id", sa.String(17), nullable=False),
-    sa.Column("received_at", sa.String(20), nullable=False),
+    sa.Column("received_at", Rfc3339, nullable=False),
     sa.Column("content_hash", sa.String(32), nullable=False),
     sa.Column("expiration_time", sa.BigInteger, nullable=False),
 )
-"""The markers, by which duplicates are told."""
+"""The markers, by which duplicates are told. `expiration_time` is in epoch seconds."""
 
 api_keys = sa.Table(
     "api_keys",
     metadata,
     sa.Column("key_id", sa.String(36), primary_key=True),
     sa.Column("api_key_hash", sa.String(64), nullable=False),
-    sa.Column("created_at", sa.String(20), nullable=False),
-    sa.Column("last_used_at", sa.String(20)),
+    sa.Column("created_at", Rfc3339, nullable=False),
+    sa.Column("last_used_at", Rfc3339),
     sa.Column("is_active", sa.Boolean, nullable=False),
     sa.Column("description", sa.String(256)),
     sa.Column("sequence", sa.BigInteger, nullable=False),

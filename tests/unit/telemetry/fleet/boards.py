@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from sandyard.telemetry.fleet.board import Batch, Board, Habits
+from sandyard.telemetry.fleet.board import Batch, Board, BoardBehavior
 from sandyard.telemetry.fleet.checking import compare
 from sandyard.telemetry.fleet.measuring import Measured, Reading, measure
 
@@ -17,8 +17,8 @@ def measured(count: int = 200, seed: int = 1) -> Measured:
     return measure(HARDWARE_ID, count=count, until_ms=NOW_MS, rng=Random(seed))
 
 
-def board(count: int = 200, seed: int = 1, **habits: Any) -> Board:
-    return Board(measured(count, seed), habits=Habits(**habits), rng=Random(seed))
+def board(count: int = 200, seed: int = 1, **behavior: Any) -> Board:
+    return Board(measured(count, seed), behavior=BoardBehavior(**behavior), rng=Random(seed))
 
 
 def sent_readings(batch: Batch) -> Sequence[Mapping[str, Any]]:

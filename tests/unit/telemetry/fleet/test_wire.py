@@ -80,7 +80,7 @@ async def test_half_of_the_lost_answers_come_and_half_are_not_waited_for() -> No
             while server.left + server.answered < 60:
                 await asyncio.sleep(0.02)
     assert all(isinstance(outcome, Failed) for outcome in outcomes)
-    assert wire.tally.answers_lost == wire.tally.requests == 60
+    assert wire.counters.answers_lost == wire.counters.requests == 60
     assert server.bodies == [b'{"a":1}'] * 60
     assert server.left + server.answered == 60
     assert 15 <= server.left <= 45
@@ -89,7 +89,7 @@ async def test_half_of_the_lost_answers_come_and_half_are_not_waited_for() -> No
 async def test_no_answer_is_lost_unless_it_is_asked_for() -> None:
     async with wire_to(SlowServer()) as wire:
         assert await asyncio.gather(*(attempt(wire) for _ in range(60))) == [{}] * 60
-    assert wire.tally.answers_lost == 0
+    assert wire.counters.answers_lost == 0
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])

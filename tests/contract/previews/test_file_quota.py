@@ -50,7 +50,7 @@ async def kept(api: PreviewApi) -> str:
 DONE, TOO_MUCH = (200, ""), (409, "FILE_BYTES_LIMIT_EXCEEDED")
 
 
-async def test_projects_share_the_budget_of_their_account_also_at_once(
+async def test_projects_share_the_quota_of_their_account_also_at_once(
     replicas: list[PreviewApi],
 ) -> None:
     first = replicas[0]

@@ -1,0 +1,100 @@
+"""What the provider says of a preview's sandbox: asked once for all who want to know, recorded."""
+
+import asyncio
+from datetime import datetime
+
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.transitions import Cause
+from sandyard.previews.model import Preview, may_be_running, to_milliseconds
+from sandyard.previews.ports import PreviewStore
+from sandyard.previews.providers.errors import (
+    ProviderTimeoutError,
+    ProviderTroubleError,
+    SandboxGoneError,
+)
+from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.status_model import (
+    Gone,
+    ProviderAnswer,
+    ProviderUnavailable,
+    Running,
+    StatusReport,
+    recheck_at,
+    record_check,
+    report_status,
+)
+
+ANSWER_WITHIN_SEC = 0.8
+_SYSTEM = "system"
+"""The actor of what the provider told."""
+
+Checked = tuple[StatusReport, Preview | None]
+
+
+class StatusChecks:
+    def __init__(self, store: PreviewStore, provider: PreviewProvider, *, clock: Clock) -> None:
+        self._store = store
+        self._provider = provider
+        self._clock = clock
+        self._running: set[asyncio.Task[Checked]] = set()
+        self._questions: dict[str, asyncio.Task[ProviderAnswer]] = {}
+
+    async def stop(self) -> None:
+        for check in self._running:
+            check.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def check_in_time(self, preview: Preview) -> Checked:
+        """A check that takes longer goes on and records what it is told."""
+        late = ProviderUnavailable(ProviderTimeoutError())
+        known = report_status(preview, late, now=self._now())
+        check = asyncio.create_task(self.check(preview))
+        self._running.add(check)
+        check.add_done_callback(self._checked)
+        if known.is_stale:
+            await asyncio.wait({check}, timeout=ANSWER_WITHIN_SEC)
+            if not check.done():
+                return known, preview
+        return await asyncio.shield(check)
+
+    def _checked(self, check: "asyncio.Task[Checked]") -> None:
+        self._running.discard(check)
+        if not check.cancelled():
+            check.exception()  # its caller has been told of it, or did not wait for it
+
+    async def check(self, preview: Preview) -> Checked:
+        """The report and the preview with it recorded; None if another sandbox is recorded now."""
+        answer: ProviderAnswer | None = None
+        if preview.info is not None and may_be_running(preview.info, now=self._now()):
+            answer = await self._ask(preview.info.sandbox_id)
+        report = report_status(preview, answer, now=self._now())
+        transition = record_check(preview, report, cause=Cause.by(_SYSTEM, self._clock))
+        if transition is not None and not await self._store.apply(transition):
+            current = await self._store.find(preview.project_id)
+            is_same = current and report.info and current.has_sandbox(report.info.sandbox_id)
+            return report, current if is_same else None
+        recorded = preview if transition is None else transition.result
+        checked_at = recheck_at(preview, report)
+        if checked_at is not None:
+            await self._store.touch(recorded, last_checked=checked_at)
+        return report, recorded
+
+    async def _ask(self, sandbox_id: str) -> ProviderAnswer:
+        """One question for all who want to know it at the same time."""
+        question = self._questions.get(sandbox_id)
+        if question is None:
+            question = asyncio.create_task(self._ask_provider(sandbox_id))
+            self._questions[sandbox_id] = question
+            question.add_done_callback(lambda _: self._questions.pop(sandbox_id, None))
+        return await asyncio.shield(question)
+
+    async def _ask_provider(self, sandbox_id: str) -> ProviderAnswer:
+        try:
+            return Running(to_milliseconds(await self._provider.end_time(sandbox_id)))
+        except SandboxGoneError:
+            return Gone()
+        except ProviderTroubleError as error:
+            return ProviderUnavailable(error)
+
+    def _now(self) -> datetime:
+        return utc_time(self._clock.now())
