@@ -19,8 +19,18 @@ DYNOXIDE_VERSION := 1.2.1
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed -e s/x86_64/x64/ -e s/aarch64/arm64/)
 DYNOXIDE := $(TOOLS)/node_modules/@dynoxide/$(PLATFORM)/dynoxide
 
+# E2B's SDK for JavaScript, and Jupyter kernels for its code interpreter: for the tests alone.
+E2B_JS_VERSION := 2.51.0
+E2B_JS := $(TOOLS)/e2b-js/node_modules/e2b/package.json
+# Those of a year ago, and of September 2025, before them.
+E2B_OLDER := 2.7.0 2.2.7
+E2B_JS_OLDER := 2.7.0 2.2.7
+E2B_OLDER_TOOLS := $(E2B_OLDER:%=$(TOOLS)/e2b-%/installed) $(E2B_JS_OLDER:%=$(TOOLS)/e2b-js-%/node_modules/e2b/package.json)
+KERNELS := $(TOOLS)/kernels
+KERNEL_PACKAGES := ipykernel==7.1.0 matplotlib==3.11.2 e2b-charts==1.0.0 bash_kernel==0.10.0
+
 .DEFAULT_GOAL := help
-.PHONY: help install more debian-tools serve dev test check format torture bench clean
+.PHONY: help install more debian-tools serve dev test gameday test-e2b test-aws check format torture bench screenshots aws-snapshots clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,24 +44,54 @@ COMMA := ,
 KEPT := $(shell cat $(VENV)/installed 2>/dev/null)
 CHOSEN := $(sort parquet $(subst $(COMMA), ,$(EXTRAS)) $(KEPT))
 install: $(VENV)/installed ## Make .venv with what `sandyard serve` needs (EXTRAS=e2b,aws,lambda)
-$(VENV)/installed: pyproject.toml uv.lock $(if $(filter-out $(KEPT),$(CHOSEN)),more) | $(UV)
+$(VENV)/installed: pyproject.toml clients/python/pyproject.toml uv.lock $(if $(filter-out $(KEPT),$(CHOSEN)),more) | $(UV)
 	@echo "Installing into $(VENV); this takes some seconds."
 	@$(UV) sync --quiet --frozen --no-dev --inexact $(addprefix --extra ,$(CHOSEN))
-	@$(RUN)/python -m compileall -q src
+	@$(RUN)/python -m compileall -q src clients/python/src
 	@echo $(CHOSEN) > $@
 
 dev: $(VENV)/dev-installed ## Add what the tests and checks need
-$(VENV)/dev-installed: pyproject.toml uv.lock | $(UV)
-	@$(UV) sync --quiet --frozen --all-extras
+$(VENV)/dev-installed: pyproject.toml clients/python/pyproject.toml uv.lock | $(UV)
+	@$(UV) sync --quiet --frozen --all-extras --group aws-cdk
 	@touch $@ $(VENV)/installed
 
 $(DYNOXIDE):
 	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS) @dynoxide/$(PLATFORM)@$(DYNOXIDE_VERSION)
 
+# In a folder of its own: an install there removes what others have installed.
+$(E2B_JS):
+	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS)/e2b-js e2b@$(E2B_JS_VERSION)
+
+$(TOOLS)/e2b-%/installed: | $(UV)
+	@$(UV) venv --quiet --clear --python $(PYTHON) $(@D)
+	@$(UV) pip install --quiet --python $(@D)/bin/python e2b==$*
+	@touch $@
+
+$(TOOLS)/e2b-js-%/node_modules/e2b/package.json:
+	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS)/e2b-js-$* e2b@$*
+
+# By the system's Python: sandboxes see that one alone.
+$(KERNELS)/with-bash: | $(UV) debian-tools
+	@$(UV) venv --quiet --clear --python /usr/bin/python3 $(KERNELS)
+	@$(UV) pip install --quiet --python $(KERNELS)/bin/python $(KERNEL_PACKAGES)
+	@$(KERNELS)/bin/python -m bash_kernel.install --sys-prefix >/dev/null
+	@touch $@
+
+# The accessibility checks for the tests of the console.
+AXE_VERSION := 4.14.0
+AXE := $(TOOLS)/axe/node_modules/axe-core/axe.min.js
+$(AXE):
+	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS)/axe axe-core@$(AXE_VERSION)
+
+# What the TypeScript client is built with.
+TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
+$(TYPESCRIPT): clients/typescript/package-lock.json
+	@npm ci --silent --no-fund --no-audit --prefix clients/typescript
+
 # What some tests and the sandboxes need from the system.
-DEBIAN_TOOLS := curl bubblewrap git openssl python3 zstd chromium
+DEBIAN_TOOLS := curl bubblewrap git openssl python3 python3-pip python3-venv zstd chromium prometheus
 debian-tools:
-	@for tool in curl bwrap git openssl /usr/bin/python3 zstd chromium; do command -v $$tool >/dev/null || missing=1; done; \
+	@for tool in curl bwrap git openssl /usr/bin/python3 /usr/bin/pip3 zstd chromium promtool; do command -v $$tool >/dev/null || missing=1; done; \
 	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq $(DEBIAN_TOOLS) >/dev/null)
 
 serve: export DATA_DIR := $(DATA_DIR)
@@ -68,16 +108,46 @@ format: dev ## Put the code in form
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-test: check debian-tools $(DYNOXIDE) ## Everything CI runs: the checks and all tests on the real engines
+test: check debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Everything CI runs: the checks and all tests on the real engines
 	$(RUN)/pytest --numprocesses 4 --dist loadfile
 
-torture: dev $(DYNOXIDE) ## Full matrices, and the randomised fault run on DynamoDB ten times as long (SANDYARD_TORTURE_SEED)
+test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once
+	$(RUN)/pytest tests/e2e/e2b_api tests/unit/e2b_api -m "torture or not torture"
+
+torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Full matrices, a soak (SANDYARD_SOAK_SEC), and the fault run on DynamoDB ten times as long (SANDYARD_TORTURE_SEED)
 	$(RUN)/pytest -m torture --numprocesses 2
 	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/broker/test_exactly_once.py
 
-bench: dev $(DYNOXIDE) ## Measure; prints one table of ratios (wrk is installed if it is missing)
-	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null) || true
+gameday: dev debian-tools $(DYNOXIDE) ## Hold every short game day on every engine that it applies to (SCENARIOS="task-killed …")
+	$(RUN)/python -m tests.gamedays $(SCENARIOS)
+
+bench: dev $(DYNOXIDE) ## Measure; prints one table of ratios (wrk and nginx are installed if they are missing)
+	@for tool in wrk /usr/sbin/nginx; do command -v $$tool >/dev/null || missing=1; done; \
+	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq wrk nginx-light >/dev/null) || true
 	$(RUN)/python -m benchmarks
+
+screenshots: dev ## Take pictures of every screen of the console (PICTURES=folder)
+	$(RUN)/python -m tests.screenshots $(or $(PICTURES),./screenshots)
+
+# An AWS on this machine that refuses types that it does not know; it needs Python 3.12 or newer.
+MINISTACK := $(TOOLS)/ministack
+MINISTACK_VERSION := 1.5.33
+MINISTACK_PYTHON ?= $(shell for each in python3.12 python3.13 python3.14 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python; do \
+	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$each" && break; done)
+$(MINISTACK)/installed: | $(UV)
+	@test -n "$(MINISTACK_PYTHON)" || { \
+	echo "make test-aws needs Python 3.12 or newer beside the one that runs Sandyard: install one (apt-get install" >&2; \
+	echo "python3.12, pyenv install 3.12), or name it by MINISTACK_PYTHON=/path/to/python3.12." >&2; exit 1; }
+	@$(UV) venv --quiet --clear --python "$(MINISTACK_PYTHON)" $(MINISTACK)
+	@$(UV) pip install --quiet --python $(MINISTACK)/bin/python ministack==$(MINISTACK_VERSION)
+	@touch $@
+
+test-aws: dev $(MINISTACK)/installed ## Deploy the templates of deploy/aws into ministack, read them back, and follow the CDK's types
+	$(RUN)/pytest -m aws tests/deploy/aws
+	$(RUN)/mypy --config-file deploy/aws/mypy.ini deploy/aws
+
+aws-snapshots: dev ## Write the templates of deploy/aws anew, after a change that is meant
+	$(RUN)/python -m tests.deploy.aws.templates
 
 clean: ## Remove what was installed and made (not DATA_DIR)
 	rm -rf $(VENV) $(TOOLS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,13 +12,18 @@ import click
 
 from benchmarks import (
     dynamo,
+    e2b,
     expiry,
+    gateway,
     http_ratio,
     open_loop,
     platform,
     postgres,
     previews,
+    replicas,
+    reservations,
     row_counts,
+    sessions,
     start,
     telemetry_http,
     telemetry_rows,
@@ -31,14 +36,21 @@ Benchmark = Callable[[Path, LargePool, Say], Measured]
 BENCHMARKS: Mapping[str, Benchmark] = {
     "http": lambda folder, _large, say: http_ratio.measure(folder, say),
     "open-loop": lambda folder, _large, say: open_loop.measure(folder, say),
+    "open-loop-dynamodb": lambda folder, _large, say: open_loop.measure_dynamodb(folder, say),
     "rows": row_counts.measure,
     "expiry": expiry.measure,
     "start": lambda folder, _large, say: start.measure(folder, say),
     "postgres": lambda folder, _large, say: postgres.measure(folder, say),
     "dynamodb": lambda folder, _large, say: dynamo.measure(folder, say),
+    "replicas": lambda _folder, _large, say: replicas.measure(say),
+    "reservations": lambda folder, _large, say: reservations.measure(folder, say),
     "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
     "readings-rows": lambda folder, _large, say: telemetry_rows.measure(folder, say),
     "sandboxes": lambda folder, _large, say: platform.measure(folder, say),
+    "sessions": lambda folder, _large, say: sessions.measure(folder, say),
+    "starts": lambda folder, _large, say: sessions.measure_starts(folder, say),
+    "gateway": lambda folder, _large, say: gateway.measure(folder, say),
+    "e2b": lambda folder, _large, say: e2b.measure(folder, say),
     "previews": lambda folder, _large, say: previews.measure(folder, say),
 }
 
@@ -49,16 +61,22 @@ def main(names: Sequence[str]) -> None:
     """Measure Sandyard on this machine and print one table; without a NAME, everything.
 
     \b
-    http           claims over HTTP beside /healthz and the bare frameworks (needs wrk)
-    open-loop      latency of claims at 1,000 per second
+    http           claims and /healthz over HTTP beside the bare frameworks (needs wrk)
+    open-loop      latency of claims at 1,000 per second; open-loop-dynamodb: at 500
     rows           a claim in a pool of a million rows beside one of a thousand
     expiry         the expiry job in a pool of a million rows beside one of ten thousand
-    start          from exec to ready
+    start          from exec to ready, and what a server takes that nobody calls
     postgres       claims on PostgreSQL beside the same as a bare statement
     dynamodb       claims on DynamoDB beside the bare transaction, and by number of rows (needs wrk)
+    replicas       how often replicas on DynamoDB reach for the same sandbox
+    reservations   claims beside a reservation and 1,000 tickets, and without, on every engine
     readings       readings over HTTP beside the bare drivers, on every engine (needs wrk)
     readings-rows  latest and an hour of readings among a million beside among ten thousand
     sandboxes      from the start call to a page, and a list among 100,000 beside among 1,000
+    sessions       commands in a sandbox, and files up and down, over HTTP
+    starts         warm and cold starts of sandboxes, and what 200 idle ones take
+    gateway        10 MB through the gateway beside nginx as a proxy (needs wrk and nginx)
+    e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a

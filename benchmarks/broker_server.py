@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from benchmarks.pools import make_sqlite_pool
-from tests.servers import ServerProcess, sandyard_serve
+from tests.servers import ServerProcess, csp_simulator, sandyard_serve
 
 ROWS = 200_000
 _FIRST_SYNC_SEC = 60
@@ -20,12 +20,15 @@ _FIRST_SYNC_SEC = 60
 def filled_server(folder: Path) -> Iterator[ServerProcess]:
     """A server with ROWS free sandboxes, once its first sync has read them.
 
-    Its simulated provider lists none of them; sync finds that suspicious and leaves them alone.
+    Its provider lists none of them; sync finds that suspicious and leaves them alone.
     """
     data_dir = folder / "data"
     data_dir.mkdir(parents=True)
     make_sqlite_pool(data_dir / "broker.db", ROWS)
-    with sandyard_serve(data_dir) as server:
+    with (
+        csp_simulator(folder) as provider,
+        sandyard_serve(data_dir, environment={"CSP_BASE_URL": provider}) as server,
+    ):
         deadline = time.monotonic() + _FIRST_SYNC_SEC
         while not _metric(server, "last_sync_timestamp_seconds"):
             if time.monotonic() > deadline:

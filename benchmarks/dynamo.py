@@ -1,42 +1,35 @@
 """Claims on DynamoDB: over HTTP beside the bare transaction, and in a large pool beside a small."""
 
 import asyncio
-import gzip
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
-import orjson
 from aiodynamo.credentials import Key, StaticCredentials
 
 from benchmarks.broker_server import port_of, require_only_new_leases
+from benchmarks.dynamo_engine import (
+    NAMES,
+    Export,
+    find_program,
+    free_rows,
+    open_pool,
+    pool_engine,
+    pool_server,
+)
 from benchmarks.load import CONNECTIONS, INSTALL_WRK, Slice, Target, has_wrk, measure_slice
 from benchmarks.loops import run
-from benchmarks.pools import LAB_HOURS, LAB_SECONDS
+from benchmarks.pools import LAB_SECONDS
 from benchmarks.report import Figure, Measured, Say
-from sandyard.broker.model import Claim, Lease, Listed, Sandbox, Status
-from sandyard.broker.stores.dynamo_items import lease_item, sandbox_item, sandbox_key
-from sandyard.broker.stores.dynamo_table import (
-    LAYOUT_KEY,
-    LAYOUT_VERSION,
-    PoolTable,
-    TableNames,
-    definition,
-)
+from sandyard.broker.model import Claim, Lease, Sandbox, Status
+from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
+from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.entrypoints.server import free_port
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo import Dynamo
-from sandyard.kit.dynamo_values import wire
-from sandyard.kit.jobs_dynamo import DynamoJobLeases
-from tests.engines import AWS_ENVIRONMENT
-from tests.servers import sandyard_serve
 
 _HTTP_ROWS = 15_000
 _ROUNDS = 5
@@ -51,9 +44,6 @@ _MOST = 1.2
 
 _READ_AHEAD = 15
 _CLAIMS_PER_CALLER = 5
-_START_SEC = 90
-_FIRST_SYNC_SEC = 60
-_NAMES = TableNames()
 
 _RATIO = f"claims over HTTP ÷ bare transactions, DynamoDB, {CONNECTIONS} connections"
 _CLAIMS = "  claims per second, and the server's CPU time for one"
@@ -61,7 +51,7 @@ _BARE = "  bare transactions, and the client's CPU time for one"
 
 
 def measure(folder: Path, say: Say) -> Measured:
-    program = _find_program()
+    program = find_program()
     if program is None:
         why = "no engine; `make test` installs it"
         return Measured([Figure.not_measured(_RATIO, why)])
@@ -77,14 +67,14 @@ def measure(folder: Path, say: Say) -> Measured:
 
 def _measure_http(program: Path, folder: Path, say: Say) -> list[Figure]:
     """Slices of both in turn, each on an engine of its own, because engines slow down with age."""
-    export = _Export.of(folder / "http-pool", _HTTP_ROWS)
+    export = Export.of(folder / "http-pool", _HTTP_ROWS)
     claims: list[Slice] = []
     bare: list[Slice] = []
     for number in range(1, _ROUNDS + 1):
         say(f"dynamodb: round {number} of {_ROUNDS}")
-        with _engine(program, export) as url:
+        with pool_engine(program, export) as url:
             bare.append(run(_bare_slice(url)))
-        with _engine(program, export) as url:
+        with pool_engine(program, export) as url:
             claims.append(_http_slice(url, folder / f"http-{number}"))
     ratios = [
         ours.per_second / theirs.per_second for ours, theirs in zip(claims, bare, strict=True)
@@ -97,13 +87,7 @@ def _measure_http(program: Path, folder: Path, say: Say) -> list[Figure]:
 
 
 def _http_slice(engine_url: str, folder: Path) -> Slice:
-    """A server on this engine, measured once its first sync has read the pool.
-
-    Its simulated provider lists none of the rows; sync finds that suspicious and leaves them alone.
-    """
-    environment = AWS_ENVIRONMENT | {"POOL_STORE": "dynamodb", "DDB_ENDPOINT_URL": engine_url}
-    with sandyard_serve(folder, environment=environment) as server:
-        run(_until_synced(engine_url))
+    with pool_server(engine_url, folder) as server:
         target = Target(
             port_of(server), server.process.pid, "POST", "/v1/allocate", server.track_token
         )
@@ -113,21 +97,10 @@ def _http_slice(engine_url: str, folder: Path) -> Slice:
     return measured
 
 
-async def _until_synced(engine_url: str) -> None:
-    pool = _open_pool(engine_url)
-    leases = DynamoJobLeases(pool.table)
-    try:
-        async with asyncio.timeout(_FIRST_SYNC_SEC):
-            while not await leases.finished(["sync"]):  # noqa: ASYNC110 - the event is in the engine
-                await asyncio.sleep(0.1)
-    finally:
-        await pool.table.engine.close()
-
-
 async def _bare_slice(engine_url: str) -> Slice:
     """As many transactions in flight as the server has connections, on rows known beforehand."""
-    pool = _open_pool(engine_url)
-    transactions = iter([_bare_claim(pool, row) for row in _free_rows(_HTTP_ROWS)])
+    pool = open_pool(engine_url)
+    transactions = iter([_bare_claim(pool, row) for row in free_rows(_HTTP_ROWS)])
     try:
         await _send_for(_WARM_UP_SEC, pool.table.engine, transactions)
         return await _send_for(_SLICE_SEC, pool.table.engine, transactions)
@@ -191,7 +164,7 @@ def _measure_rows(program: Path, folder: Path, say: Say) -> list[Figure]:
     say(f"dynamodb: filling pools of {_SMALL:,} and {_LARGE:,} rows")
     with ExitStack() as stack:
         urls = [
-            stack.enter_context(_engine(program, _Export.of(folder / f"pool-{rows}", rows)))
+            stack.enter_context(pool_engine(program, Export.of(folder / f"pool-{rows}", rows)))
             for rows in (_SMALL, _LARGE)
         ]
         say(f"dynamodb: {_SAMPLES} claims in each pool, in turn")
@@ -201,7 +174,7 @@ def _measure_rows(program: Path, folder: Path, say: Say) -> list[Figure]:
 async def _compare(small_url: str, large_url: str) -> list[Figure]:
     engines = [_CountingDynamo(url) for url in (small_url, large_url)]
     stores = [
-        DynamoPoolStore(PoolTable(engine, _NAMES), clock=SystemClock(), prefetch_size=_READ_AHEAD)
+        DynamoPoolStore(PoolTable(engine, NAMES), clock=SystemClock(), prefetch_size=_READ_AHEAD)
         for engine in engines
     ]
     try:
@@ -260,91 +233,6 @@ class _CountingDynamo(Dynamo):
     async def call(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         self.calls += 1
         return await super().call(action, payload)
-
-
-def _open_pool(engine_url: str) -> PoolTable:
-    credentials = StaticCredentials(Key("local", "local"))
-    engine = Dynamo(region="us-east-1", endpoint_url=engine_url, credentials=credentials)
-    return PoolTable(engine, _NAMES)
-
-
-async def _create_events(engine_url: str) -> None:
-    pool = _open_pool(engine_url)
-    try:
-        await pool.create_events()
-    finally:
-        await pool.table.engine.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Export:
-    """A pool of free rows as DynamoDB exports tables, which an engine loads faster than writes."""
-
-    folder: Path
-    schema: Path
-
-    @classmethod
-    def of(cls, folder: Path, rows: int) -> "_Export":
-        data = folder / _NAMES.table / "data"
-        data.mkdir(parents=True)
-        schema = folder / "schema.json"
-        schema.write_bytes(orjson.dumps({"Table": definition(_NAMES)}))
-        with gzip.open(data / "rows.json.gz", "wb", compresslevel=1) as file:
-            file.write(_line({**LAYOUT_KEY, "version": LAYOUT_VERSION}))
-            file.writelines(_line(sandbox_item(row)) for row in _free_rows(rows))
-        return cls(folder, schema)
-
-
-def _line(item: dict[str, Any]) -> bytes:
-    return orjson.dumps({"Item": wire(item)}) + b"\n"
-
-
-def _free_rows(rows: int) -> Iterator[Sandbox]:
-    now = int(time.time())
-    for number in range(1, rows + 1):
-        listed = Listed(external_id=f"ext-{number}", name=f"sandbox-{number:07d}")
-        yield Sandbox.discovered(listed, lab_duration_hours=LAB_HOURS, now=now)
-
-
-def _find_program() -> Path | None:
-    tools = Path(__file__).parents[1] / ".tools"
-    return next(tools.glob("node_modules/@dynoxide/*/dynoxide"), None)
-
-
-@contextmanager
-def _engine(program: Path, export: _Export) -> Iterator[str]:
-    """A DynamoDB-compatible engine in memory that begins with the export's rows; gives its URL."""
-    port = free_port()
-    source = ["--source", str(export.folder), "--schema", str(export.schema)]
-    process = subprocess.Popen(
-        [program, "import", *source, "--serve", "--port", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_until_it_answers(process, url)
-        run(_create_events(url))
-        yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + _START_SEC
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            httpx.get(url, timeout=2)
-        except httpx.TransportError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError("the engine did not start")
 
 
 def _describe(slices: Sequence[Slice]) -> str:

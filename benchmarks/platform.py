@@ -116,10 +116,13 @@ def _account(server: ServerProcess) -> httpx.Client:
 
 def _until_served(account: httpx.Client, path: str) -> float:
     """Seconds. Raises RuntimeError unless a page is served as soon as the start has answered."""
+    token = account.post(f"{path}/tokens", json={}).raise_for_status().json()["token"]
+    base = str(account.base_url).partition("/api")[0]
     with httpx.Client(timeout=10) as visitor:  # whose making is not what is measured
         started = time.perf_counter()
         url = account.post(f"{path}/start").raise_for_status().json()["preview_url"]
-        page = visitor.get(url)
+        host = url.partition("//")[2].rstrip("/")
+        page = visitor.get(base, headers={"Host": host, "X-Access-Token": token})
         seconds = time.perf_counter() - started
     if page.status_code != 200 or "<html" not in page.text.lower():
         raise RuntimeError(f"{url} answered {page.status_code}")

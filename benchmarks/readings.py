@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from sandyard.kit.clock import rfc3339
+from sandyard.kit.clock import rfc3339_from_ms
 from sandyard.telemetry.model import Reading, marker_expires_at
 
 BATCH = 100
@@ -66,8 +66,8 @@ class Batches:
 
     def rows(self, number: int) -> tuple[list[MarkerRow], list[ReadingRow]]:
         """What a store writes for a batch; the hash is as long as a real one."""
-        now = int(time.time())
-        received_at, expiration_time = rfc3339(now), marker_expires_at(now)
+        now_ms = int(time.time() * 1000)
+        received_at, expiration_time = rfc3339_from_ms(now_ms), marker_expires_at(now_ms) // 1000
         markers: list[MarkerRow] = []
         readings: list[ReadingRow] = []
         for place, reading in enumerate(self.readings(number)):

@@ -16,7 +16,7 @@ from benchmarks.loops import run
 from benchmarks.readings import BOOT_ID, EVERY_MS, FIRMWARE_VERSION, hardware_id
 from benchmarks.report import Figure, Measured, Say
 from sandyard.kit import ids
-from sandyard.kit.clock import SystemClock, rfc3339
+from sandyard.kit.clock import SystemClock, rfc3339_from_ms
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.transitions import Cause
 from sandyard.telemetry.metrics import TelemetryMetrics
@@ -202,9 +202,9 @@ async def _settle(url: str) -> None:
 async def _fill(database: Database, fleet: _Fleet) -> _Filled:
     """Devices by the store, readings and markers by bulk SQL."""
     await MIGRATIONS.upgrade(database)
-    retention = Retention(90 * _DAY_SEC)
+    retention = Retention(90 * _DAY_SEC * 1000)
     store = SqlTelemetryStore(database, retention=retention)
-    now = int(time.time())
+    now_ms = int(time.time() * 1000)
     for device in range(fleet.devices):
         registration = Registration(
             hardware_id=hardware_id(device),
@@ -217,8 +217,7 @@ async def _fill(database: Database, fleet: _Fleet) -> _Filled:
             None,
             registration,
             confirmation_id=ids.uuid4(),
-            now=rfc3339(now),
-            cause=Cause("key:bench", now * 1000),
+            cause=Cause("key:bench", now_ms),
         )
         assert transition is not None  # noqa: S101 - the device is new
         await store.apply(transition)
@@ -235,9 +234,9 @@ async def _fill(database: Database, fleet: _Fleet) -> _Filled:
         "sensor_status": _STATUS,
     }
     of_markers = {
-        "received_at": rfc3339(now),
+        "received_at": rfc3339_from_ms(now_ms),
         "content_hash": "0" * 32,
-        "expiration_time": marker_expires_at(now),
+        "expiration_time": marker_expires_at(now_ms) // 1000,
     }
     made = _MADE_SQLITE if database.name == "sqlite" else _MADE_POSTGRES
 

@@ -26,9 +26,11 @@ from tests.engines import (
     postgres_server,
 )
 
-# A run in the background of a shell ignores SIGINT, and so would the servers that tests start.
+# A run in the background ignores SIGINT and SIGHUP, and so would the processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile(

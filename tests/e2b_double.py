@@ -7,26 +7,21 @@ The real SDK talks to it. What goes wrong is switched on over HTTP too:
     DELETE /_double/sandboxes/ID  the sandbox ends, as if its time were over
     POST   /_double/reset-counts
 
-`python -m tests.e2b_double --port N [--api-key KEY]`
+`tests.e2b_double_process` runs it as a process of its own.
 """
 
-import argparse
 import asyncio
 import secrets
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
-from sandyard.entrypoints.server import free_port
 from tests.e2b_wire import (
     END_OF_STREAM,
     STATUSES,
@@ -37,13 +32,12 @@ from tests.e2b_wire import (
     cut,
     described,
     envelope,
-    file_name,
     name_of,
     refusal,
     take_fault,
+    uploaded,
     wanted,
 )
-from tests.servers import clean_environment, wait_until_ready
 
 API_KEY = "e2b_the_key_of_the_tests"
 SITE = "/home/user/preview"
@@ -263,10 +257,7 @@ class E2bDouble:
 
     async def _upload(self, request: web.Request) -> web.Response:
         box = self._named(request)
-        sent: dict[str, bytes] = {}
-        async for part in await request.multipart():
-            assert isinstance(part, BodyPartReader)
-            sent[request.query.get("path") or file_name(part)] = bytes(await part.read())
+        sent = await uploaded(request)
         for path in sent:
             if any(file.startswith(f"{path}/") for file in box.files):
                 return refusal(400, f"path is a directory: {path}")
@@ -365,44 +356,3 @@ async def e2b_double(api_key: str = API_KEY) -> AsyncIterator[E2bDouble]:
         yield double
     finally:
         await double.stop()
-
-
-@contextmanager
-def e2b_double_process(api_key: str = API_KEY) -> Iterator[str]:
-    """A double as a process of its own; gives its URL."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.e2b_double", "--port", str(port), "--api-key", api_key],
-        env=clean_environment(),
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_ready(url, process, "/_double")
-        yield url
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-async def _serve(port: int, api_key: str) -> None:
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    double = E2bDouble(api_key)
-    await double.start(port)
-    try:
-        await stopping.wait()
-    finally:
-        await double.stop()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.e2b_double", description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--api-key", default=API_KEY)
-    options = parser.parse_args()
-    asyncio.run(_serve(options.port, options.api_key))
-
-
-if __name__ == "__main__":
-    main()

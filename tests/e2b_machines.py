@@ -1,4 +1,4 @@
-"""A double of E2B whose sandboxes really run commands: each is a folder, a port and processes.
+"""A double of E2B whose sandboxes really run commands: each is a machine of its own.
 
 Its control API is that of `tests.e2b_double`, with snapshots and metrics besides. A paused
 sandbox's processes are stopped, those of one that is killed are killed.
@@ -6,67 +6,44 @@ sandbox's processes are stopped, those of one that is killed are killed.
 
 import asyncio
 import base64
+import errno
 import os
 import shutil
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
-from sandyard.entrypoints.server import free_port
 from tests.e2b_double import API_KEY, E2bDouble
+from tests.e2b_machine import HOME, Command, Machine, MachineOptions
 from tests.e2b_wire import (
     END_OF_STREAM,
     Box,
     answer,
     envelope,
-    file_name,
     name_of,
     refusal,
+    uploaded,
 )
+from tests.fakes.session_files import _changes as changes_between
 
 TEMPLATE = "base"
 LONGEST_SEC = 86400
-_MARK = "E2B_MACHINE"
-
-
-@dataclass(slots=True)
-class Machine:
-    """The inside of one sandbox."""
-
-    sandbox_id: str
-    home: Path
-    port: int
-    commands: list[Process] = field(default_factory=list)
-
-    def pids(self) -> Iterator[int]:
-        """All processes that were begun in it, whoever their parents are now."""
-        mark = f"{_MARK}={self.sandbox_id}".encode()
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    yield int(folder.name)
-
-    def signal(self, number: int) -> None:
-        for pid in self.pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    async def destroy(self) -> None:
-        while list(self.pids()):
-            self.signal(signal.SIGKILL)
-            await asyncio.sleep(0.01)
-        for command in self.commands:
-            await command.wait()
-        shutil.rmtree(self.home)
+_POLL_SEC = 0.02
+_EVENTS = {
+    "created": "EVENT_TYPE_CREATE",
+    "written": "EVENT_TYPE_WRITE",
+    "removed": "EVENT_TYPE_REMOVE",
+    "renamed": "EVENT_TYPE_RENAME",
+    "attributes": "EVENT_TYPE_CHMOD",
+}
+_STREAM = {"Content-Type": "application/connect+json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +55,13 @@ class Stored:
 
 
 class E2bMachines(E2bDouble):
-    def __init__(self, folder: Path, environment: Mapping[str, str], api_key: str) -> None:
+    def __init__(self, folder: Path, options: MachineOptions, api_key: str) -> None:
         super().__init__(api_key)
         self.machines: dict[str, Machine] = {}
         self.snapshots: dict[str, Stored] = {}
         self.is_measuring = True
         self._folder = folder
-        self._environment = environment
+        self._options = options
         self._ending: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
@@ -112,6 +89,10 @@ class E2bMachines(E2bDouble):
         app.add_routes(
             [
                 web.get("/files", self._download, name="download"),
+                web.post("/filesystem.Filesystem/WatchDir", self._watch, name="watch"),
+                web.post("/process.Process/SendInput", self._take_input, name="input"),
+                web.post("/process.Process/CloseStdin", self._close_input, name="close_input"),
+                web.post("/process.Process/SendSignal", self._kill, name="signal"),
                 web.get("/sandboxes/{id}/metrics", self._metrics, name="metrics"),
                 web.post("/sandboxes/{id}/snapshots", self._keep, name="snapshot"),
                 web.get("/snapshots", self._list_snapshots, name="list_snapshots"),
@@ -135,70 +116,114 @@ class E2bMachines(E2bDouble):
             shutil.copytree(self.snapshots[template].files, home, symlinks=True)
         else:
             home.mkdir()
-        self.machines[sandbox_id] = Machine(sandbox_id, home, free_port())
+        self.machines[sandbox_id] = machine = Machine(sandbox_id, self._options)
+        await machine.begin(home)
         return made
 
     async def _upload(self, request: web.Request) -> web.Response:
-        machine = self._machine(request)
-        written = []
-        async for part in await request.multipart():
-            assert isinstance(part, BodyPartReader)
-            path = request.query.get("path") or file_name(part)
-            file = machine.home / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(bytes(await part.read()))
-            written.append({"name": name_of(path), "path": path, "type": "file"})
+        machine, written = self._machine(request), []
+        try:
+            async for path, content in _sent(request):
+                file = machine.path(path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("wb") as opened:
+                    async for piece in content:
+                        opened.write(piece)
+                written.append({"name": name_of(path), "path": path, "type": "file"})
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            await request.content.read()
+            return refusal(507, "not enough disk space available")
         return answer(200, written)
 
-    async def _download(self, request: web.Request) -> web.Response:
-        path = request.query["path"]
-        try:
-            return web.Response(body=(self._machine(request).home / path).read_bytes())
-        except FileNotFoundError:
-            return refusal(404, f"path {path!r} does not exist")
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        file = self._machine(request).path(request.query["path"])
+        if not file.exists():
+            return refusal(404, f"path {request.query['path']!r} does not exist")
+        response = web.StreamResponse()
+        with file.open("rb") as opened:
+            await response.prepare(request)
+            while piece := opened.read(1 << 18):
+                await response.write(piece)
+        return response
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        path = orjson.loads(await request.read())["path"]
+        file = self._machine(request).path(path)
+        if not file.exists():
+            return _error("not_found", f"path not found: {path}")
+        file.unlink()
+        return answer(200, {})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        order = orjson.loads((await request.read())[5:])
+        machine, pattern = self._machine(request), "**/*" if order.get("recursive") else "*"
+        folder = machine.path(order["path"])
+        response = web.StreamResponse(headers=_STREAM)
+        await response.prepare(request)
+        if not folder.is_dir():
+            failure = {"code": "not_found", "message": f"path {order['path']} not found"}
+            await response.write(envelope({"error": failure}, END_OF_STREAM))
+            return response
+        before = _seen(folder, pattern)
+        await response.write(envelope({"start": {}}))
+        while machine.sandbox_id in self.machines:
+            await asyncio.sleep(_POLL_SEC)
+            after = _seen(folder, pattern)
+            for change in changes_between(before, after):
+                event = {"name": change.path, "type": _EVENTS[change.kind]}
+                await response.write(envelope({"filesystem": event}))
+            before = after
+        failure = {"code": "unavailable", "message": "the connection to the sandbox ended"}
+        await response.write(envelope({"error": failure}, END_OF_STREAM))
+        return response
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
+        order = orjson.loads((await request.read())[5:])
         machine = self._machine(request)
-        order = orjson.loads((await request.read())[5:])["process"]
-        command = await self._spawn(machine, order)
-        response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
+        command = await machine.spawn(order["process"], has_input=order.get("stdin", False))
+        response = web.StreamResponse(headers=_STREAM)
         await response.prepare(request)
-        await response.write(envelope({"event": {"start": {"pid": command.pid}}}))
-        assert command.stdout is not None
-        assert command.stderr is not None
-        said, trouble = await asyncio.gather(command.stdout.read(), command.stderr.read())
-        for name, content in (("stdout", said), ("stderr", trouble)):
+        await response.write(envelope({"event": {"start": {"pid": command.process.pid}}}))
+        async for name, content in command.output():
             data = {"data": {name: base64.b64encode(content).decode()}}
             await response.write(envelope({"event": data}))
-        code = await command.wait()
+        code = await command.ended()
         ended = {"exitCode": code, "exited": code >= 0, "status": f"exit status {code}"}
         await response.write(envelope({"event": {"end": ended}}))
         await response.write(envelope({}, END_OF_STREAM))
         return response
 
-    async def _spawn(self, machine: Machine, order: dict[str, Any]) -> Process:
-        """In the real one every sandbox has all ports to itself; here each has one."""
-        given = order.get("envs", {})
-        port = {"PORT": str(machine.port)} if "PORT" in given else {}
-        command = await asyncio.create_subprocess_exec(
-            order["cmd"],
-            *order["args"],
-            cwd=machine.home if order.get("cwd") == "~" else "/",
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(machine.home),
-                **self._environment,
-                **given,
-                **port,
-                _MARK: machine.sandbox_id,
-            },
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=True,
-        )
-        machine.commands.append(command)  # it goes on when its caller is gone
-        return command
+    async def _take_input(self, request: web.Request) -> web.Response:
+        order = orjson.loads(await request.read())
+        if (command := self._command(request, order)) is None:
+            return _error("not_found", "process not found")
+        stdin = command.process.stdin
+        if stdin is None or stdin.is_closing():
+            return _error("failed_precondition", "stdin not enabled or closed")
+        try:
+            stdin.write(base64.b64decode(order["input"]["stdin"]))
+            await stdin.drain()
+        except OSError as error:
+            return _error("internal", f"error writing to stdin: {error}")
+        return answer(200, {})
+
+    async def _close_input(self, request: web.Request) -> web.Response:
+        command = self._command(request, orjson.loads(await request.read()))
+        if command is None:
+            return _error("not_found", "process not found")
+        if command.process.stdin is None or command.process.stdin.is_closing():
+            return _error("failed_precondition", "stdin not enabled or closed")
+        command.process.stdin.close()
+        return answer(200, {})
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        command = self._command(request, orjson.loads(await request.read()))
+        if command is None or command.process.returncode is not None:
+            return _error("not_found", "process not found")
+        command.process.send_signal(signal.SIGKILL)
+        return answer(200, {})
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Half a processor's work from the start on."""
@@ -229,7 +254,7 @@ class E2bMachines(E2bDouble):
         files = self._folder / "snapshots" / name
         if files.exists():
             shutil.rmtree(files)
-        shutil.copytree(machine.home, files, symlinks=True)
+        shutil.copytree(machine.path(HOME), files, symlinks=True)
         self.snapshots[snapshot_id] = Stored(files, len(list(machine.pids())))
         return answer(201, _described(snapshot_id))
 
@@ -252,18 +277,45 @@ class E2bMachines(E2bDouble):
         name, is_site, _ = request.host.partition(".localhost")
         if not is_site:
             return None
-        box = self.find(name.partition("-")[2])
+        port, _, sandbox_id = name.partition("-")
+        box = self.find(sandbox_id)
         if box is None or box.is_paused:
             return refusal(502, "The sandbox was not found")
-        url = f"http://127.0.0.1:{self.machines[box.sandbox_id].port}{request.path_qs}"
+        machine, body = self.machines[sandbox_id], await request.read()
+        sent = (int(port), request.method, request.path_qs, body, request.headers)
         try:
-            async with aiohttp.ClientSession() as client, client.get(url) as page:
-                return web.Response(status=page.status, body=await page.read())
-        except aiohttp.ClientError:
+            status, page = await asyncio.to_thread(machine.request, *sent)
+        except OSError:
             return refusal(502, "port is not open")
+        return web.Response(status=status, body=page)
 
     def _machine(self, request: web.Request) -> Machine:
         return self.machines[self._named(request).sandbox_id]
+
+    def _command(self, request: web.Request, order: dict[str, Any]) -> Command | None:
+        return self._machine(request).commands.get(order["process"]["pid"])
+
+
+async def _sent(request: web.Request) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
+    """The files of an upload: one as it is, or several as parts."""
+    if request.content_type == "application/octet-stream":
+        yield request.query["path"], request.content.iter_any()
+        return
+    for path, content in (await uploaded(request)).items():
+        yield path, _one(content)
+
+
+async def _one(piece: bytes) -> AsyncIterator[bytes]:
+    yield piece
+
+
+def _seen(folder: Path, pattern: str) -> dict[str, os.stat_result]:
+    return {str(each.relative_to(folder)): each.lstat() for each in folder.glob(pattern)}
+
+
+def _error(code: str, message: str) -> web.Response:
+    status = {"not_found": 404, "failed_precondition": 400, "internal": 500}[code]
+    return answer(status, {"code": code, "message": message})
 
 
 def _described(snapshot_id: str) -> dict[str, Any]:
@@ -272,10 +324,10 @@ def _described(snapshot_id: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def e2b_machines(
-    folder: Path, environment: Mapping[str, str] | None = None, api_key: str = API_KEY
+    folder: Path, options: MachineOptions | None = None, api_key: str = API_KEY
 ) -> AsyncIterator[E2bMachines]:
     """Such a double in this process, on a port of its own."""
-    double = E2bMachines(folder, environment or {}, api_key)
+    double = E2bMachines(folder, options or MachineOptions(), api_key)
     await double.start()
     try:
         yield double

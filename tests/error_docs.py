@@ -14,6 +14,8 @@ _SECTIONS = {
     "sandyard.telemetry.": "Telemetry",
     "sandyard.platform.": "The Platform",
     "sandyard.previews.": "Previews",
+    "sandyard.gateway.": "The gateway",
+    "sandyard.e2b_api.": "E2B's API, where statuses and shapes are E2B's",
     "sandyard.runtime.": "The runtime",
 }
 _NOT_IMPORTED = ("__main__", ".migrations", ".supervisor", ".egress_proxy", ".launch", ".forward")
@@ -24,7 +26,8 @@ Every error has one shape:
 `{"error": {"code", "message", "request_id", "retry_after"?, "details"?}}`. Codes are stable,
 messages are for people and may change. With a `retry_after` there is a `Retry-After` header too.
 What a caller should do is said in [api.md](api.md), [devices.md](devices.md),
-[platform.md](platform.md) and [previews.md](previews.md); this is the whole list.
+[platform.md](platform.md), [gateway.md](gateway.md), [e2b.md](e2b.md) and
+[previews.md](previews.md); this is the whole list.
 """
 
 

@@ -47,3 +47,8 @@ def _finder(database: Database, kept: EntityTable[Any]) -> Any:
         return None if row is None else kept.entity_of(row)
 
     return find
+
+
+async def all_of(database: Database, kept: EntityTable[Any]) -> Sequence[Any]:
+    """Every entity of the table."""
+    return [each async for page in _all(database, kept) for each in page]

@@ -1,6 +1,7 @@
 """People at a terminal, who call a running server and read their mail."""
 
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ class Person:
     url: str
     headers: dict[str, str] = field(default_factory=dict)
     answers: list[tuple[str, str]] = field(default_factory=list)
+    verify: ssl.SSLContext | bool = True
 
     def call(
         self, method: str, path: str, body: Any = None, *, expect: int = 200, **headers: str
@@ -33,6 +35,7 @@ class Person:
             json=body,
             headers=headers or self.headers,
             timeout=20,
+            verify=self.verify,
         )
         self.answers.append((f"{method} {path}", answer.text + str(answer.headers)))
         assert answer.status_code == expect, (method, path, answer.text)
@@ -68,7 +71,7 @@ def create_admin(server: ServerProcess, *arguments: str, password: str = PASSWOR
 
 def signed_up(server: ServerProcess, username: str, *, mail: int) -> Person:
     """Somebody who has signed up, read the so-manieth mail and logged in."""
-    person = Person(server.url)
+    person = Person(server.url, verify=server.verify)
     body = {"email": f"{username}@example.com", "username": username, "password": PASSWORD}
     person.call("POST", "/auth/signup", body, expect=202)
     token = mailed_token(server, number=mail)

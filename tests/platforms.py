@@ -29,12 +29,13 @@ from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.transitions import Cause
 from sandyard.platform.accounts.model import create_account
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.accounts.service import Makers
+from sandyard.platform.accounts.service import IdMakers
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.principal import Role
 from sandyard.platform.projects.model import create_default_project
 from sandyard.platform.schema import MIGRATIONS as PLATFORM_MIGRATIONS
 from sandyard.previews.stores.sql import MIGRATIONS as PREVIEWS_MIGRATIONS
+from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings, load_settings
 from tests.clocks import ManualClock
 from tests.engines import create_database
@@ -180,8 +181,9 @@ async def platform_api(
     data_dir: Path,
     clock: ManualClock,
     *,
-    make: Makers | None = None,
+    make: IdMakers | None = None,
     passwords: Argon2Passwords | None = None,
+    runtime: Runtime | None = None,
     **settings: Any,
 ) -> AsyncIterator[PlatformApi]:
     part = build_platform(
@@ -190,6 +192,7 @@ async def platform_api(
         clock=clock,
         passwords=passwords or Argon2Passwords(**CHEAP_PASSWORDS),
         make=make,
+        runtime=runtime,
     )
     app = create_app(
         platform_settings(url), [part], registry=CollectorRegistry(), in_flight=InFlight()
@@ -225,15 +228,20 @@ def platform_settings(
 ) -> Settings:
     loaded = load_settings()
     unlimited = {
-        "attempts_per_account": "100000/minute",
-        "attempts_per_address": "100000/minute",
+        "auth_rate_limit_per_account": "100000/minute",
+        "auth_rate_limit_per_address": "100000/minute",
         "requests_per_account": "1000000/minute",
     }
-    secret = {"jwt_secret": SecretStr("j" * 40), "public_url": "http://test"}
+    secret = {
+        "jwt_secret": SecretStr("j" * 40),
+        "gateway_secret": SecretStr("g" * 40),
+        "secrets_key": SecretStr("s" * 40),
+        "public_url": "http://test",
+    }
     server = {
         "parts": "platform",
         "database_url": None if url is None else SecretStr(url),
-        "database_pool_size": 4,
+        "database_pool_size": 12,  # a crowd on a busy machine holds some for long
         "trusted_proxies": trusted_proxies,
     }
     return replace(

@@ -2,19 +2,12 @@
 
 from collections.abc import Sequence
 
-from sandyard.broker.model import (
-    Action,
-    Listed,
-    Sandbox,
-    Status,
-    Tombstone,
-    decide_action,
-    decide_deleted,
-    decide_discovery,
-)
+from sandyard.broker.deletion_model import decide_deleted
+from sandyard.broker.listing_model import decide_discovery
+from sandyard.broker.model import Action, Listed, Sandbox, Status, Tombstone, decide_action
 from sandyard.broker.ports import PoolStore
-from sandyard.kit.events import fold
-from sandyard.kit.transitions import Cause, Transition, changed, state_of
+from sandyard.kit.transitions import Cause, Transition, changed
+from sandyard.kit.verification import differences
 
 NOW = 1_800_000_000
 LAB_SEC = 4 * 3600
@@ -101,8 +94,7 @@ async def check_history(store: PoolStore) -> None:
         there = [each for each in entries if isinstance(each, Sandbox | Tombstone)]
         events = await store.events.state_events([each.sandbox_id for each in there])
         for each in there:
-            assert fold(events[each.sandbox_id]) == state_of(each)
-            assert events[each.sandbox_id][-1].sequence == each.sequence
+            assert differences(each, events[each.sandbox_id]) == []
 
 
 def count_states(rows: Sequence[Sandbox]) -> dict[Status, int]:

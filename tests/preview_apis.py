@@ -26,7 +26,7 @@ from tests.e2b_double import API_KEY, E2bDouble
 from tests.platforms import CHEAP_PASSWORDS, Caller, PlatformApi, platform_settings
 from tests.preview_providers import connect_to
 
-QUICK = E2bTimeouts(request_sec=1, create_sec=2, files_sec=2)
+QUICK = E2bTimeouts(request_sec=2, create_sec=6, files_sec=6)
 
 
 @dataclass(slots=True)

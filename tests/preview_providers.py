@@ -11,13 +11,17 @@ from urllib.parse import urlsplit
 import httpx
 
 from sandyard.kit.e2b_backoff import Backoff
+from sandyard.kit.errors import SandyardError
 from sandyard.previews.providers.e2b import E2bProvider, E2bTimeouts
 from sandyard.previews.providers.errors import SandboxGoneError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
-from sandyard.runtime.local.runtime import LocalRuntime
+from sandyard.runtime.model import Running
+from sandyard.runtime.ports import Runtime
 from tests.e2b_double import API_KEY, E2bDouble, e2b_double
+from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, end_all
+from tests.runtimes import page_through
 
 PROVIDERS = ("local", "e2b")
 PAGE = {"index.html": b"<h1>one</h1>"}
@@ -44,6 +48,28 @@ class ProviderHost(Protocol):
         ...
 
 
+def local_provider(
+    runtime: Runtime, *, node: str = "here", kind: type[LocalPreviewProvider] = LocalPreviewProvider
+) -> LocalPreviewProvider:
+    return kind(runtime, LIMITS, node=node, url_of=_url_of)
+
+
+def _url_of(running: Running) -> str:
+    return f"http://{running.port}-{running.run_id.id}.localhost"
+
+
+async def page_of_preview(
+    provider: LocalPreviewProvider, sandbox: PreviewSandbox, path: str = "/"
+) -> httpx.Response:
+    """As a browser gets it through the gateway. Raises httpx.TransportError."""
+    port = int(urlsplit(sandbox.preview_url).netloc.partition("-")[0])
+    try:
+        ports = await provider.ports(sandbox.sandbox_id)
+    except SandyardError as error:
+        raise httpx.ConnectError(str(error)) from error
+    return await page_through(ports, port, path)
+
+
 class LocalProviderHost:
     def __init__(self, folder: Path) -> None:
         self.runtime = LocalRuntime(folder / "runtime")
@@ -52,18 +78,17 @@ class LocalProviderHost:
         self._file.touch()
 
     def connect(self) -> LocalPreviewProvider:
-        return LocalPreviewProvider(LocalRuntime(self._folder / "runtime"), LIMITS, node="here")
+        return local_provider(LocalRuntime(self._folder / "runtime"))
 
     def connect_from_another_node(self) -> LocalPreviewProvider:
-        return LocalPreviewProvider(LocalRuntime(self._folder / "other"), LIMITS, node="there")
+        return local_provider(LocalRuntime(self._folder / "other"), node="there")
 
     @contextmanager
     def outage(self) -> Iterator[LocalPreviewProvider]:
-        yield LocalPreviewProvider(LocalRuntime(self._file / "runtime"), LIMITS, node="here")
+        yield local_provider(LocalRuntime(self._file / "runtime"))
 
     async def page(self, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
-        async with httpx.AsyncClient() as client:
-            return await client.get(sandbox.preview_url + path)
+        return await page_of_preview(self.connect(), sandbox, path)
 
 
 class E2bProviderHost:

@@ -7,20 +7,23 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import httpx
 import psutil
 
-from sandyard.runtime.e2b.runtime import E2bRuntime
+from sandyard.kit.errors import SandyardError
+from sandyard.runtime.archives import ArchiveFolder
+from sandyard.runtime.local.machines import LocalMachines
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import LocalRunFolder
-from sandyard.runtime.local.runtime import LocalRuntime
-from sandyard.runtime.local.specs import LocalPolicy
 from sandyard.runtime.model import Ended, Files, Program, RunId, Running, RunState
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.programs import ProgramPolicy, ProgramRunner
+from sandyard.runtime.records import RunFolders
+from sandyard.runtime.session_ports import Ports
 from tests.e2b_machines import E2bMachines, e2b_machines
 from tests.integration.runtime.programs import end_all
-from tests.integration.runtime_e2b.runtimes import connect_to, page_of
+from tests.integration.runtime_e2b.runtimes import connect_to, page_of, sandbox_id_of
 
 RUNTIMES = ("local", "e2b")
 SERVE = 'exec python3 -m http.server "$PORT" >/dev/null 2>&1'
@@ -60,27 +63,73 @@ class LocalHost:
         self._file = folder / "a file"
         self._file.touch()
 
-    def connect(self, *, listen_timeout_sec: float = 20) -> LocalRuntime:
-        return LocalRuntime(self._folder, LocalPolicy(listen_timeout_sec=listen_timeout_sec))
+    def connect(self, *, listen_timeout_sec: float = 20) -> ProgramRunner:
+        return local_runtime(self._folder, listen_timeout_sec=listen_timeout_sec)
 
     @contextmanager
-    def outage(self) -> Iterator[LocalRuntime]:
-        yield LocalRuntime(self._file / "runtime")
+    def outage(self) -> Iterator[ProgramRunner]:
+        yield local_runtime(self._file / "runtime")
 
     async def page(self, running: Running, path: str = "/") -> httpx.Response:
-        async with httpx.AsyncClient() as client:
-            return await client.get(running.url + path)
+        return await page_of_run(self.connect(), running, path)
 
     async def kill(self, running: Running) -> None:
-        workspace = self.connect().workspace_of(running.run_id)
-        pid = LocalRunFolder(workspace.parent).supervisor_pid()
+        folder = RunFolders(self._folder).path_of(running.run_id)
+        pid = LocalRunFolder(folder).supervisor_pid()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
     def count_machines(self) -> int:
-        commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+        """A supervisor leads a session; its agent, with the same words, does not."""
+        found = psutil.process_iter(["pid", "cmdline"])
+        leaders = [each.info["cmdline"] or [] for each in found if _leads(each.info["pid"])]
         supervised = f"{self._folder}/"
-        return sum(any(word.startswith(supervised) for word in words) for words in commands)
+        return sum(any(word.startswith(supervised) for word in words) for words in leaders)
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
+def local_runtime(
+    folder: Path, policy: LocalPolicy | None = None, *, listen_timeout_sec: float = 20
+) -> ProgramRunner:
+    machines = LocalMachines(folder, policy)
+    programs = ProgramPolicy(listen_timeout_sec=listen_timeout_sec)
+    return ProgramRunner(machines, machines.records, ArchiveFolder(folder / "archives"), programs)
+
+
+async def page_of_run(runtime: Runtime, running: Running, path: str = "/") -> httpx.Response:
+    """As a browser gets it through the gateway. Raises httpx.TransportError."""
+    try:
+        session = await runtime.session(running.run_id)
+        return await page_through(session.ports, running.port, path)
+    except SandyardError as error:
+        raise httpx.ConnectError(str(error)) from error
+
+
+async def page_through(ports: Ports, port: int, path: str = "/") -> httpx.Response:
+    """What a program answers on this port. Raises httpx.TransportError."""
+    try:
+        connection = await ports.connect(port)
+    except SandyardError as error:
+        raise httpx.ConnectError(str(error)) from error
+    target = httpx.URL("http://sandbox").join(path).raw_path.decode()
+    connection.writer.write(f"GET {target} HTTP/1.0\r\nHost: sandbox\r\n\r\n".encode())
+    try:
+        head, _, body = (await connection.reader.read()).partition(b"\r\n\r\n")
+    except OSError as error:
+        raise httpx.ReadError(str(error)) from error
+    finally:
+        connection.writer.close()
+    if not head:
+        raise httpx.ReadError("nothing was answered")
+    lines = head.decode("latin-1").split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines[1:])
+    return httpx.Response(int(lines[0].split()[1]), headers=headers, content=body)
 
 
 class E2bHost:
@@ -88,11 +137,11 @@ class E2bHost:
         self._folder = folder / "runtime"
         self._double = double
 
-    def connect(self, *, listen_timeout_sec: float = 20) -> E2bRuntime:
+    def connect(self, *, listen_timeout_sec: float = 20) -> ProgramRunner:
         return connect_to(self._double, self._folder, listen_timeout_sec=listen_timeout_sec)
 
     @contextmanager
-    def outage(self) -> Iterator[E2bRuntime]:
+    def outage(self) -> Iterator[ProgramRunner]:
         self._double.inject("unavailable")
         yield self.connect()
         self._double.calm()
@@ -104,8 +153,7 @@ class E2bHost:
         return answer
 
     async def kill(self, running: Running) -> None:
-        sandbox_id = urlsplit(running.url).netloc.partition(".")[0].partition("-")[2]
-        assert self._double.end(sandbox_id)
+        assert self._double.end(sandbox_id_of(self._double, running.run_id))
 
     def count_machines(self) -> int:
         return len(self._double.boxes)

@@ -62,6 +62,15 @@ async def look(api: PlatformApi, caller: Caller, sandbox: dict[str, Any]) -> dic
     return answer
 
 
+async def page_of(
+    api: PlatformApi, caller: Caller, running: dict[str, Any], path: str = "/"
+) -> httpx.Response:
+    """What its owner sees of it through the gateway."""
+    token = (await api.post(f"/sandboxes/{running['sandbox_id']}/tokens", caller, {}))["token"]
+    url = f"http://8080-{running['sandbox_id']}.localhost{path}"
+    return await api.client.get(url, headers={"X-Access-Token": token}, timeout=10)
+
+
 async def page_at(url: str, path: str = "/") -> httpx.Response:
     async with httpx.AsyncClient() as client:
         return await client.get(url + path, timeout=10)

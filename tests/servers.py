@@ -2,6 +2,7 @@
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from sandyard.entrypoints.server import free_port
+from tests.certificates import Certificate
 
 START_SEC = 120
 
@@ -27,6 +29,7 @@ class ServerProcess:
     log: Path
     track_token: str
     admin_token: str
+    verify: ssl.SSLContext | bool = True
 
     @property
     def track(self) -> dict[str, str]:
@@ -50,13 +53,19 @@ class ServerProcess:
         return self.process.wait(60)
 
 
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], path: str = "/readyz") -> None:
+def wait_until_ready(
+    url: str,
+    process: subprocess.Popen[bytes],
+    path: str = "/readyz",
+    *,
+    verify: ssl.SSLContext | bool = True,
+) -> None:
     deadline = time.monotonic() + START_SEC
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise AssertionError(f"the server ended with {process.returncode}")
         try:
-            if httpx.get(url + path, timeout=2).status_code == 200:
+            if httpx.get(url + path, timeout=2, verify=verify).status_code == 200:
                 return
         except httpx.TransportError:
             pass
@@ -91,8 +100,10 @@ def sandyard_serve(
     port: int | None = None,
     arguments: tuple[str, ...] = (),
     ready_path: str = "/readyz",
+    host: str = "127.0.0.1",
+    certificate: Certificate | None = None,
 ) -> Iterator[ServerProcess]:
-    """`sandyard serve`, from ready to stopped."""
+    """`sandyard serve`, from ready to stopped; over TLS with this certificate."""
     port = port or free_port()
     tokens = {
         "BROKER_API_TOKEN": "track-token",
@@ -100,18 +111,23 @@ def sandyard_serve(
         "TELEMETRY_ADMIN_TOKEN": "telemetry-token",
         "API_KEY_PEPPER": "pepper",
         "JWT_SECRET": "the-signing-key-of-the-tests-which-is-long",
+        "GATEWAY_SECRET": "the-other-signing-key-of-the-tests-is-long",
+        "SECRETS_KEY": "the-encryption-key-of-the-tests-which-is-long",
     }
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir.with_suffix(".log")
     process = run_sandyard(
-        *("serve", "--port", str(port), "--data-dir", str(data_dir), *arguments),
+        *("serve", "--host", host, "--port", str(port), "--data-dir", str(data_dir)),
+        *(_tls_arguments(certificate) if certificate else ()),
+        *arguments,
         environment=tokens | dict(environment or {}),
         log=log,
     )
-    url = f"http://127.0.0.1:{port}"
+    url = f"{'https' if certificate else 'http'}://{host}:{port}"
+    trusted: ssl.SSLContext | bool = certificate.trusting() if certificate else True
     try:
-        wait_until_ready(url, process, ready_path)
-        yield ServerProcess(process, url, data_dir, log, "track-token", "admin-token")
+        wait_until_ready(url, process, ready_path, verify=trusted)
+        yield ServerProcess(process, url, data_dir, log, "track-token", "admin-token", trusted)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -121,6 +137,10 @@ def sandyard_serve(
                 process.kill()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def _tls_arguments(certificate: Certificate) -> tuple[str, ...]:
+    return ("--tls-cert", str(certificate.file), "--tls-key", str(certificate.key))
 
 
 def verify(data_dir: Path, environment: Mapping[str, str] | None = None) -> tuple[int, str]:

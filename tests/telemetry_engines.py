@@ -57,7 +57,10 @@ from tests.engines import PATIENT, create_database
 NOW = 1_800_000_000
 NOW_MS = NOW * 1000
 DAY = 86400
-RETENTION = Retention(90 * DAY)
+RETENTION_SEC = 90 * DAY
+RETENTION = Retention(RETENTION_SEC * 1000)
+LONG_BEFORE_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z"""
 EVER = TimeRange(0, 9_999_999_999_999)
 
 DEVICE = "AA:BB:CC:DD:EE:01"
@@ -67,7 +70,7 @@ BOOT_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """One replica's stores, and its own door to the engine for looks from outside."""
+    """One replica's stores, and its own client of the engine for looks from outside."""
 
     telemetry: TelemetryStore
     keys: KeyStore
@@ -95,12 +98,12 @@ async def telemetry_replicas(
     async with AsyncExitStack() as stack:
         if engine == "dynamodb":
             prefix = table_prefix()
-            doors = [
+            clients = [
                 await stack.enter_async_context(telemetry_tables(dynamo_url, prefix=prefix))
                 for _ in range(count)
             ]
-            await doors[0].create()
-            yield [on_dynamodb(door, retention=retention) for door in doors]
+            await clients[0].create()
+            yield [on_dynamodb(client, retention=retention) for client in clients]
             return
         databases: list[Database]
         if engine == "sqlite":
@@ -149,7 +152,7 @@ async def emptied_postgres(url: str) -> AsyncIterator[Stores]:
 async def telemetry_tables(
     url: str, *, prefix: str, policy: DynamoPolicy | None = None
 ) -> AsyncIterator[TelemetryTables]:
-    """A door to the four tables, whether they are there or not."""
+    """The four tables, whether they are there or not."""
     engine = Dynamo(
         region="us-east-1",
         endpoint_url=url,
@@ -245,27 +248,27 @@ async def register(stores: Stores, *hardware_ids: str) -> dict[str, Device]:
             stores.telemetry,
             registration(each),
             confirmation_id=ids.uuid4(),
-            now="2026-01-01T00:00:00Z",
+            at_ms=LONG_BEFORE_MS,
         )
         for each in hardware_ids or (DEVICE,)
     }
 
 
 async def register_on(
-    store: TelemetryStore, said: Registration, *, confirmation_id: str, now: str
+    store: TelemetryStore, said: Registration, *, confirmation_id: str, at_ms: int
 ) -> Device:
     """A registration at this time, straight on the store."""
-    cause = Cause("key:test", NOW_MS)
+    cause = Cause("key:test", at_ms)
     device = await settle(
         partial(find_device, store, said.hardware_id),
         lambda found: decide_registration(
-            found, said, confirmation_id=confirmation_id, now=now, cause=cause
+            found, said, confirmation_id=confirmation_id, cause=cause
         ),
         store.apply,
-        turn=asyncio.Lock(),
+        lock=asyncio.Lock(),
         busy=DeviceBusyError,
     )
-    await store.mark_seen(said.hardware_id, now=now)
+    await store.mark_seen(said.hardware_id, seen_at=at_ms)
     found = await find_device(store, said.hardware_id)
     assert found is not None
     assert found.confirmation_id == device.confirmation_id
@@ -279,7 +282,7 @@ async def rename_on(store: TelemetryStore, hardware_id: str, name: str | None) -
             partial(find_device, store, hardware_id),
             lambda found: decide_rename(found, name, Cause("operator", NOW_MS)),
             store.apply,
-            turn=asyncio.Lock(),
+            lock=asyncio.Lock(),
             busy=DeviceBusyError,
         )
     except DeviceNotFoundError:
@@ -290,13 +293,13 @@ async def find_device(store: TelemetryStore, hardware_id: str) -> Device | None:
     return (await store.find_devices([hardware_id])).get(hardware_id)
 
 
-async def fill(stores: Stores, readings: Sequence[Reading], *, now: int = NOW) -> None:
+async def fill(stores: Stores, readings: Sequence[Reading], *, now_ms: int = NOW_MS) -> None:
     """Many new readings in little time; on DynamoDB they have no markers."""
     devices = await stores.telemetry.find_devices({each.hardware_id for each in readings})
     if stores.tables is None:
         for start in range(0, len(readings), 1000):
             portion = readings[start : start + 1000]
-            kept = await stores.telemetry.insert_readings(portion, devices=devices, now=now)
+            kept = await stores.telemetry.insert_readings(portion, devices=devices, now_ms=now_ms)
             assert all(each.is_new for each in kept.values())
         return
     tables = stores.tables
@@ -307,7 +310,7 @@ async def fill(stores: Stores, readings: Sequence[Reading], *, now: int = NOW) -
                     reading_item(
                         each,
                         devices[each.hardware_id],
-                        expiration_time=RETENTION.expires_at(each.timestamp_ms),
+                        expires_at=RETENTION.expires_at(each.timestamp_ms),
                     )
                 )
             }

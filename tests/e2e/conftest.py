@@ -27,6 +27,7 @@ def server(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "CSP_BASE_URL": provider,
         "CSP_MAX_ATTEMPTS": "1",
         "DELETION_RETRY_MAX_ATTEMPTS": "1",
+        "QUEUE_MAX_WAIT_SEC": "1",
     }
     folder = tmp_path_factory.mktemp("server")
     with sandyard_serve(folder / "data", environment=environment) as server:

@@ -16,6 +16,7 @@ import httpx
 
 from tests.e2e.telemetry.api import Api
 from tests.people import PASSWORD, Person, signed_up, until
+from tests.reaching import page_of
 from tests.servers import ServerProcess, run_sandyard, sandyard_serve
 
 # The pepper and the signing key are those of the data dir: without them nothing would open.
@@ -123,8 +124,9 @@ def logs(person: Person, path: str) -> str:
     return httpx.get(f"{person.url}/api/v1{path}/logs", headers=person.headers).text
 
 
-def sign_book(url: str, name: str) -> None:
-    assert httpx.post(url, data={"name": name}).status_code == 303
+def sign_book(person: Person, url: str, name: str) -> None:
+    signed = page_of(person, url, method="POST", data={"name": name})
+    assert signed.status_code == 303
 
 
 def test_every_part_is_backed_up_under_load_and_served_elsewhere(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_every_part_is_backed_up_under_load_and_served_elsewhere(tmp_path: Path)
         key = ann.call("POST", "/api-keys", {"name": "laptop"}, expect=201)["api_key"]
         project = ann.call("POST", "/projects", {"name": "site"}, expect=201)["project_id"]
         stopped, lasting = new_sandbox(ann, "stopped"), new_sandbox(ann, "lasting")
-        sign_book(stopped["preview_url"], "kilroy was here")
+        sign_book(ann, stopped["preview_url"], "kilroy was here")
         ann.call("POST", f"/sandboxes/{stopped['sandbox_id']}/stop")
         body = {"files": [{"path": "index.html", "content": "page 0"}]}
         ann.call("PUT", f"/projects/{project}/files", body)
@@ -170,7 +172,7 @@ def test_every_part_is_backed_up_under_load_and_served_elsewhere(tmp_path: Path)
             ann.log_in("ann", PASSWORD)
             ann.headers = {"X-API-Key": key}
             started = ann.call("POST", f"/sandboxes/{stopped['sandbox_id']}/start")
-            assert "kilroy was here" in httpx.get(started["preview_url"]).text
+            assert "kilroy was here" in page_of(ann, started["preview_url"]).text
             ann.call("POST", f"/sandboxes/{stopped['sandbox_id']}/stop")
             # What runs there is known here, and left alone.
             path = f"/sandboxes/{lasting['sandbox_id']}"
@@ -182,9 +184,9 @@ def test_every_part_is_backed_up_under_load_and_served_elsewhere(tmp_path: Path)
                 assert (server.data_dir / "node").read_text() in error["message"]
             threading.Event().wait(2)
             assert ann.call("GET", "/billing/month-to-date")["total"] == cost, "no bill grows"
-        for url in (lasting["preview_url"], preview_url):
-            assert httpx.get(url).status_code == 200
         ann.url = server.url
+        for url in (lasting["preview_url"], preview_url):
+            assert page_of(ann, url).status_code == 200
         assert ann.call("GET", path)["status"] == "running"
         ann.call("POST", f"{path}/stop")
         load.device.client.close()
@@ -198,7 +200,7 @@ def test_the_same_node_closes_what_ran_on_its_lost_machine(tmp_path: Path) -> No
         ann = signed_up(server, "ann", mail=1)
         sandbox = new_sandbox(ann, "lost")
         path = f"/sandboxes/{sandbox['sandbox_id']}"
-        httpx.get(f"{sandbox['preview_url']}/signed-by-nobody")
+        page_of(ann, sandbox["preview_url"], "/signed-by-nobody")
         until(lambda: "GET /signed-by-nobody" in logs(ann, path))
         run("backup", str(file), "--data-dir", str(server.data_dir), folder=tmp_path)
         backed_up_at = datetime.now(UTC)

@@ -6,38 +6,17 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import orjson
 import pytest
 
 from tests.people import signed_up
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve
 
-COMMANDS = [
-    [],
-    ["serve"],
-    ["jobs"],
-    ["jobs", "run"],
-    ["csp-sim"],
-    ["db"],
-    ["db", "upgrade"],
-    ["db", "downgrade"],
-    ["db", "current"],
-    ["tables"],
-    ["tables", "create"],
-    ["tables", "check"],
-    ["tables", "adopt"],
-    ["pool"],
-    ["pool", "set-provider"],
-    ["verify"],
-    ["backup"],
-    ["restore"],
-    ["users"],
-    ["users", "create-admin"],
-    ["devices"],
-    ["devices", "simulate"],
-    ["previews"],
-    ["previews", "migrate"],
-]
+COMMANDS = [[], ["jobs", "run"]]
+"""Of two as processes; tests/unit/entrypoints/test_cli_help.py has them all."""
+
+RECONCILED = ["adopted", "closed", "idle_stopped", "lost", "orphans_ended", "overdue", "recovered"]
 
 
 def run(
@@ -51,7 +30,7 @@ def run(
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_examples(command: list[str], tmp_path: Path) -> None:
+def test_help_has_examples(command: list[str], tmp_path: Path) -> None:
     code, output, _ = run(*command, "--help", tmp_path=tmp_path)
     assert code == 0
     assert "Examples:" in output
@@ -63,7 +42,11 @@ def test_every_command_has_help_with_examples(command: list[str], tmp_path: Path
     [
         (["nonsense"], 2, "No such command"),
         (["serve", "--port", "0"], 2, "--port"),
-        (["jobs", "run", "everything"], 2, "Jobs: sync, cleanup, expiry, events, retention"),
+        (
+            ["jobs", "run", "everything"],
+            2,
+            "Jobs: sync, cleanup, expiry, queue, reservations, holds, probe, pool, deliver",
+        ),
         (["jobs", "run", "cleanup", "--force"], 2, "cleanup takes no --force"),
         (["serve", "--workers", "2"], 1, "DATABASE_URL"),
     ],
@@ -100,6 +83,8 @@ def test_on_a_shared_engine_no_token_is_invented(tmp_path: Path) -> None:
         "sandyard: TELEMETRY_ADMIN_TOKEN: must be set",
         "sandyard: API_KEY_PEPPER: must be set",
         "sandyard: JWT_SECRET: must be set",
+        "sandyard: GATEWAY_SECRET: must be set",
+        "sandyard: SECRETS_KEY: must be set",
     ]
 
 
@@ -138,9 +123,7 @@ def test_every_part_has_its_jobs_run_and_those_of_a_node_by_their_plain_name(
         ("retention", {"readings_removed": 0, "markers_removed": 0}),
         (
             "reconcile",
-            dict.fromkeys(
-                ("adopted", "closed", "lost", "orphans_ended", "overdue", "recovered"), 0
-            ),
+            dict.fromkeys(RECONCILED, 0),
         ),
         ("end-previews", {"ended": 0, "removed": 0, "settled": 0, "failed": 0}),
         ("previews-events", {"events_removed": 0}),
@@ -175,6 +158,29 @@ def test_a_job_without_its_provider_fails_in_one_line(tmp_path: Path) -> None:
     assert code == 1
     assert errors.startswith("sandyard: The cloud provider does not answer")
     assert errors.count("\n") == 1
+
+
+def test_jobs_one_after_another_open_the_circuit_and_then_ask_nobody(tmp_path: Path) -> None:
+    with csp_simulator(tmp_path) as url:
+        httpx.patch(f"{url}/_sim", json={"outage": "error"}).raise_for_status()
+        told = [run_sync(url, tmp_path) for _ in range(3)]
+        asked = httpx.get(f"{url}/_sim").json()["calls"]["list"]
+    assert ["failed too often" in each for each in told] == [False, False, True]
+    assert asked == 2
+
+
+def run_sync(url: str, tmp_path: Path) -> str:
+    """What a run that fails says."""
+    environment = {
+        "CSP_BASE_URL": url,
+        "CSP_MAX_ATTEMPTS": "1",
+        "CIRCUIT_BREAKER_THRESHOLD": "2",
+        "LOG_LEVEL": "ERROR",
+    }
+    command = ("jobs", "run", "sync", "--data-dir", str(tmp_path / "data"))
+    code, _, errors = run(*command, environment=environment, tmp_path=tmp_path)
+    assert code == 1
+    return errors
 
 
 def test_a_job_on_a_data_dir_that_is_served_is_refused(tmp_path: Path) -> None:

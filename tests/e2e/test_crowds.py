@@ -3,7 +3,7 @@
 import asyncio
 import resource
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,9 +37,10 @@ async def crowd(server: ServerProcess, *sent: bytes, count: int) -> AsyncIterato
     clients: list[Client] = []
 
     async def join(number: int) -> None:
-        reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=1024)
-        writer.write(sent[number % len(sent)])
-        clients.append((reader, writer))
+        with suppress(OSError):  # broken off before it was connected on this side
+            reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=1024)
+            clients.append((reader, writer))
+            writer.write(sent[number % len(sent)])
 
     try:
         for first in range(0, count, 500):
@@ -77,7 +78,7 @@ async def test_those_beyond_the_limit_are_broken_off_the_longest_silent_first(
         async with crowd(server, SLOW, count=100) as clients:
             ends = {asyncio.create_task(reader.read()) for reader, _ in clients}
             ended: set[asyncio.Task[bytes]] = set()
-            while len(ended) < 50:
+            while len(ended) < len(clients) - 50:
                 done, _ = await asyncio.wait(ends - ended, return_when=asyncio.FIRST_COMPLETED)
                 ended |= done
             assert await claim(server, range(5)) == {200, 201}

@@ -63,7 +63,8 @@ def test_make_serve_takes_a_data_dir_with_a_space(tmp_path: Path) -> None:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """What make looks at, with an environment that has an extra."""
-    for name in ("Makefile", "pyproject.toml", "uv.lock"):
+    (tmp_path / "clients" / "python").mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "clients/python/pyproject.toml", "uv.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name in (".tools/bin/uv", ".venv/installed"):
         (tmp_path / name).parent.mkdir(parents=True)

@@ -1,5 +1,6 @@
 """An engine that takes no writes: what callers and operators are told."""
 
+import json
 import subprocess
 import sys
 import time
@@ -46,6 +47,33 @@ def test_a_full_disk_is_told_by_readyz_and_recovers_by_itself(tmp_path: Path) ->
         disk.free()
         wait_for_readyz(server.url, 200)
         assert httpx.post(f"{server.url}/v1/allocate", headers=headers).status_code == 201
+
+
+def test_a_log_on_the_full_disk_hurts_no_answer(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path, megabytes=16) as disk,
+        sandyard_serve(disk.path / "data", environment={"PARTS": "broker"}) as server,
+    ):
+        assert server.log.is_relative_to(disk.path)
+        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin).raise_for_status()
+        disk.fill()
+        wait_for_readyz(server.url, 503)
+        for _ in range(50):
+            for path, status in (("/readyz", 503), ("/v1/nothing", 404), ("/v1/admin/stats", 200)):
+                answer = httpx.get(f"{server.url}{path}", headers=server.admin)
+                assert answer.status_code == status
+        disk.free()
+        wait_for_readyz(server.url, 200)
+        assert server.stop() == 0
+        lines = [json.loads(each) for each in server.log.read_text().splitlines() if is_whole(each)]
+        told = [each for each in lines if each["message"] == "log lines could not be written"]
+        assert sum(each["lost"] for each in told) > 50
+        assert [each["status"] for each in lines if each.get("route") == "/readyz"][-1] == 200
+
+
+def is_whole(line: str) -> bool:
+    """The last line before the disk was full may have been cut."""
+    return line.startswith("{") and line.endswith("}")
 
 
 async def test_a_read_only_postgresql_is_told_by_readyz_and_recovers_by_itself(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.entrypoints.data_dir import locked
@@ -31,7 +32,7 @@ async def remember(database: Database, provider: str) -> None:
     """A pool with a sandbox of this provider, in a database of its own."""
     await MIGRATIONS.upgrade(database)
     store = SqlPoolStore(database)
-    assert await store.set_provider(provider, before=None)
+    await PoolProvider(store, clock=SystemClock(), configured=provider).require()
     await fill(store, 1)
     await database.close()
 
@@ -108,7 +109,9 @@ async def test_nor_is_a_real_ones_on_postgresql_by_one_process_or_several(
 async def test_nor_on_dynamodb(tmp_path: Path, dynamo_url: str) -> None:
     async with pool_table(dynamo_url) as pool:
         store = DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=1)
-        assert await store.set_provider("https://csp.example.com", before=None)
+        await PoolProvider(
+            store, clock=SystemClock(), configured="https://csp.example.com"
+        ).require()
         names = {"DDB_TABLE_NAME": pool.names.table, "DDB_ENDPOINT_URL": dynamo_url}
     environment = DEMO | TOKENS | AWS_ENVIRONMENT | names | {"POOL_STORE": "dynamodb"}
     serve = ("serve", "--port", "8099", "--data-dir", str(tmp_path / "data"))

@@ -19,6 +19,7 @@ from sandyard.entrypoints.server import free_port
 from tests.engines import create_database, postgres_folder, postgres_server
 from tests.servers import csp_simulator, run_sandyard, sandyard_serve, wait_until_ready
 
+OPERATIONS = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 METRICS = [
     "allocate_total",
     "deletion_marked_total",
@@ -121,6 +122,17 @@ def test_a_second_server_on_the_port_or_the_data_dir_is_refused_in_one_line(
             assert log.read_text().count("\n") == 1
 
 
+def typed(metrics: str) -> list[str]:
+    """The names of ours, without those of the process."""
+    names = [line.split(" ")[2] for line in metrics.splitlines() if line.startswith("# TYPE ")]
+    return [each for each in names if not each.startswith(("python_", "process_"))]
+
+
+def is_documented(metric: str) -> bool:
+    """Under its own name, or under the one that it has without `sandyard_`."""
+    return any(f"`{each}" in OPERATIONS for each in (metric, metric.removeprefix("sandyard_")))
+
+
 def test_metrics_have_every_name_and_logs_have_every_field(tmp_path: Path) -> None:
     with sandyard_serve(tmp_path / "data") as server:
         httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin)
@@ -130,6 +142,7 @@ def test_metrics_have_every_name_and_logs_have_every_field(tmp_path: Path) -> No
         metrics = httpx.get(f"{server.url}/metrics").text
         names = {line.split("{")[0].split(" ")[0] for line in metrics.splitlines()}
         assert set(METRICS) <= names
+        assert [each for each in typed(metrics) if not is_documented(each)] == []
         assert 'route="/v1/allocate"' in metrics
         assert lease.json()["sandbox_id"] not in metrics
     lines = [orjson.loads(line) for line in server.log.read_text().splitlines()]

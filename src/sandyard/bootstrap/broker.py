@@ -1,85 +1,96 @@
 """The Broker, wired."""
 
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
+from sandyard.bootstrap.broker_jobs import JobContext, broker_jobs, pool_provider
+from sandyard.bootstrap.clients import admin_guard, client_access, track_guard
+from sandyard.bootstrap.delivery import Delivery, build_delivery
 from sandyard.bootstrap.engines import (
-    embedded_database,
     job_runner,
-    open_dynamo,
-    open_part_database,
-    prune_job,
 )
-from sandyard.bootstrap.part import Gauges, WiredPart
-from sandyard.bootstrap.provider import ProviderAddress, simulated_sandbox_ids
+from sandyard.bootstrap.part import WiredPart
+from sandyard.bootstrap.pool import Pool, open_pool
+from sandyard.bootstrap.provider import (
+    ProviderAddress,
+    provider_policy,
+)
 from sandyard.bootstrap.spec import Counting, Verification
-from sandyard.bootstrap.specs import broker as specs
-from sandyard.broker.bulk import BulkDeletion
+from sandyard.bootstrap.specs.broker import BROKER
+from sandyard.broker.bulk import BulkChanges
+from sandyard.broker.client_access import ClientAccess
+from sandyard.broker.clients import Clients
+from sandyard.broker.history import History
 from sandyard.broker.http.admin import create_admin_router
+from sandyard.broker.http.clients import create_client_router
+from sandyard.broker.http.leases import create_lease_router
+from sandyard.broker.http.monitor import create_monitor_router
+from sandyard.broker.http.queue import create_queue_router
+from sandyard.broker.http.reservations import create_reservation_router
 from sandyard.broker.http.router import create_track_router
-from sandyard.broker.jobs import BrokerJobs, Cleanup, Expiry, Sync
+from sandyard.broker.http.webhooks import create_webhook_router
+from sandyard.broker.jobs import BrokerJobs
+from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics, pool_gauges
-from sandyard.broker.model import DeletionPolicy
+from sandyard.broker.model import lab_seconds
+from sandyard.broker.monitor import Monitor, ProviderFacts
 from sandyard.broker.pool_provider import PoolProvider
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.provider.client import HttpProvider, ProviderPolicy
-from sandyard.broker.provider_model import provider_name
+from sandyard.broker.ports import PoolStore, Prober
+from sandyard.broker.probing import ProbedClaims
+from sandyard.broker.provider.client import HttpProvider
+from sandyard.broker.provider.probes import prober_of
+from sandyard.broker.queue import Queue
+from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker, RateLimit
-from sandyard.broker.stores import tables
-from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.verification import verify
 from sandyard.kit.circuits import CircuitStore
-from sandyard.kit.circuits_sql import SqlCircuits
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.embedded import EmbeddedDatabase
-from sandyard.kit.events import EventLog
-from sandyard.kit.http import BearerGuard
-from sandyard.kit.jobs import JobLeases
-from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.settings import BrokerSettings, ProviderSettings, Settings, tokens
+from sandyard.kit.metrics import Gauges
+from sandyard.kit.transitions import Entity
+from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 
-if TYPE_CHECKING:  # imported where it is used: most installations don't need it
-    from sandyard.broker.stores.dynamo_table import PoolTable
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """The pool on its engine."""
-
-    engine: str
-    store: PoolStore
-    leases: JobLeases
-    circuits: CircuitStore
-    embedded: EmbeddedDatabase | None = None
+_PROBE_AT_CLAIM_SEC = 8.0
+"""Within the time that a claim may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPart(WiredPart):
     name: ClassVar[str] = "broker"
     broker: Broker
+    queue: Queue
     jobs: BrokerJobs
     pool: Pool
     provider: HttpProvider
+    prober: Prober | None
     provider_address: ProviderAddress
+    delivery: Delivery
+    access: ClientAccess
 
     async def start(self) -> None:
         await self.pool.store.start()
+        self.delivery.dispatcher.start()
+
+    def drain(self) -> None:
+        self.queue.stop()
 
     async def check(self) -> None:
         await self.pool.store.check()
 
-    async def gauges(self) -> Gauges:
+    async def own_gauges(self) -> Gauges:
         finished = await self.pool.leases.finished(["sync"])
         return {
             **pool_gauges((await self.pool.store.counts()).by_status),
+            "queue_waiting": (
+                "Tickets that wait for a sandbox",
+                await self.pool.store.count_waiting(),
+            ),
             "last_sync_timestamp_seconds": (
                 "When a sync last came to its end",
                 finished.get("sync", 0),
@@ -91,6 +102,10 @@ class BrokerPart(WiredPart):
         }
 
     async def close_engine(self) -> None:
+        await self.delivery.close()
+        await self.access.close()
+        if self.prober is not None:
+            await self.prober.close()
         await self.provider.close()
         await self.pool.store.close()
 
@@ -108,60 +123,79 @@ def build_broker(
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
     store = pool.store
     provider = _provider(settings.provider, provider_address, pool.circuits)
-    jobs = _jobs(settings, pool, provider, clock=clock, metrics=metrics)
-    service = Broker(store, clock=clock, metrics=metrics, rate_limit=_rate_limit(settings))
-    bulk = BulkDeletion(store, clock=clock)
+    queue = Queue(store, clock=clock, ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec)
+    runner = job_runner(settings, pool.leases, clock)
+    delivery = build_delivery(
+        settings,
+        pool=store,
+        store=pool.deliveries,
+        runner=runner,
+        data_dir=data_dir,
+        clock=clock,
+        metrics=metrics,
+    )
+    clients = Clients(store, pool.clients, clock=clock)
+    access = client_access(settings, store, pool.clients, clock)
+    reservations = Reservations(store, clock=clock, pool_max_total=settings.broker.pool_max_total)
+    prober = _prober(settings.broker, provider)
+    context = JobContext(settings, store, runner, clock, metrics)
+    history = History(store, pool.history, clock=clock)
+    jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
+    lease_max_sec = lab_seconds(settings.broker.lease_max_hours)
+    hold_sec = lab_seconds(settings.broker.hold_hours)
+    service = Broker(
+        store,
+        clock=clock,
+        metrics=metrics,
+        rate_limit=_rate_limit(settings),
+        lease_max_sec=lease_max_sec,
+        hold_sec=hold_sec,
+        queue=queue,
+    )
+    bulk = BulkChanges(store, clock=clock)
+    leases = Leases(
+        store,
+        clock=clock,
+        metrics=metrics,
+        lease_max_sec=lease_max_sec,
+        hold_sec=hold_sec,
+        claims=queue.claims,
+    )
+    if prober is not None and settings.broker.probe_at_claim:
+        service.check_new = ProbedClaims(
+            service, leases, prober, deadline_sec=_PROBE_AT_CLAIM_SEC
+        ).check
     return BrokerPart(
         engine=pool.engine,
-        routers=_routers(settings.broker, service, jobs, bulk, store.events),
+        routers=[
+            *_track_routers(settings, service, leases, access),
+            *_admin_routers(settings, service, jobs, bulk, pool, delivery, clients, access),
+            create_monitor_router(
+                _monitor(settings, store, jobs, provider, provider_address, clock),
+                history,
+                admin_guard(settings, access),
+                prefix=settings.broker.api_base_path,
+            ),
+            create_reservation_router(
+                reservations,
+                admin_guard(settings, access),
+                clock=clock,
+                prefix=settings.broker.api_base_path,
+            ),
+        ],
         runner=jobs.runner,
-        schedule=(jobs.sync_job, jobs.cleanup_job, jobs.expiry_job, jobs.events_job),
+        schedule=jobs.all,
+        events=store.events,
         embedded=pool.embedded,
         broker=service,
+        queue=queue,
         jobs=jobs,
         pool=pool,
         provider=provider,
+        prober=prober,
         provider_address=provider_address,
-    )
-
-
-def _jobs(
-    settings: Settings,
-    pool: Pool,
-    provider: HttpProvider,
-    *,
-    clock: Clock,
-    metrics: BrokerMetrics,
-) -> BrokerJobs:
-    broker, store = settings.broker, pool.store
-    hours, grace_sec = broker.lab_duration_hours, round(broker.grace_period_minutes * 60)
-    sync = Sync(store, provider, clock=clock, metrics=metrics, lab_duration_hours=hours)
-    cleanup = Cleanup(
-        store,
-        provider,
-        clock=clock,
-        metrics=metrics,
-        policy=_deletion_policy(broker),
-        parallel=broker.cleanup_parallel,
-        randomness=random.Random(),  # noqa: S311 - jitter, no secret
-    )
-    expiry = Expiry(store, clock=clock, metrics=metrics, grace_sec=grace_sec)
-    own = pool_provider(settings, store)
-    run, forced = own.before(sync.run), own.before(partial(sync.run, force=True))
-    return BrokerJobs(
-        job_runner(settings, pool.leases, clock),
-        specs.SYNC.job(broker.sync_interval_sec, run, at_start=True, run_forced=forced),
-        specs.CLEANUP.job(broker.cleanup_interval_sec, own.before(cleanup.run)),
-        specs.EXPIRY.job(broker.auto_expiry_interval_sec, expiry.run),
-        prune_job(settings, specs.EVENTS, store.events, clock),
-    )
-
-
-def pool_provider(settings: Settings, store: PoolStore) -> PoolProvider:
-    return PoolProvider(
-        store,
-        configured=provider_name(settings.provider.csp_base_url),
-        simulated=simulated_sandbox_ids(),
+        delivery=delivery,
+        access=access,
     )
 
 
@@ -170,78 +204,71 @@ async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterato
     pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
     try:
         await pool.store.check()
-        yield pool_provider(settings, pool.store)
+        yield pool_provider(settings, pool.store, SystemClock())
     finally:
         await pool.store.close()
 
 
-def _routers(
-    settings: BrokerSettings,
+def _track_routers(
+    settings: Settings, service: Broker, leases: Leases, access: ClientAccess
+) -> Sequence[APIRouter]:
+    guard, prefix = track_guard(settings, access), settings.broker.api_base_path
+    return (
+        create_track_router(
+            service, guard, prefix=prefix, longest_wait_sec=settings.broker.queue_max_wait_sec
+        ),
+        create_queue_router(
+            service, guard, prefix=prefix, ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec
+        ),
+        create_lease_router(leases, guard, prefix=prefix),
+    )
+
+
+def _admin_routers(
+    settings: Settings,
     service: Broker,
     jobs: BrokerJobs,
-    bulk: BulkDeletion,
-    log: EventLog,
+    bulk: BulkChanges,
+    pool: Pool,
+    delivery: Delivery,
+    clients: Clients,
+    access: ClientAccess,
 ) -> Sequence[APIRouter]:
-    tracks = BearerGuard(tokens(settings.broker_api_token))
-    admins = BearerGuard(tokens(settings.broker_admin_token))
+    guard, prefix = admin_guard(settings, access), settings.broker.api_base_path
     return (
-        create_track_router(service, tracks, prefix=settings.api_base_path),
-        create_admin_router(service, jobs, bulk, log, admins, prefix=settings.api_base_path),
+        create_admin_router(service, jobs, bulk, pool.store.events, guard, prefix=prefix),
+        create_webhook_router(delivery.webhooks, guard.require_admin, prefix=prefix),
+        create_client_router(clients, guard.require_admin, prefix=prefix),
     )
 
 
-def _deletion_policy(settings: BrokerSettings) -> DeletionPolicy:
-    return DeletionPolicy(
-        max_attempts=settings.deletion_retry_max_attempts,
-        backoff_base_sec=settings.deletion_backoff_base_sec,
-        backoff_max_sec=settings.deletion_backoff_max_sec,
-    )
-
-
-def open_pool(
-    settings: Settings, *, data_dir: Path, clock: Clock, metrics: BrokerMetrics | None = None
-) -> Pool:
-    if settings.broker.pool_store == "dynamodb":
-        return _open_dynamo_pool(settings, clock, metrics)
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    return Pool(
-        database.name,
-        SqlPoolStore(database),
-        SqlJobLeases(database, tables.jobs),
-        SqlCircuits(database, tables.circuits),
-        embedded_database(settings, database, MIGRATIONS, tables.jobs),
-    )
-
-
-def _open_dynamo_pool(settings: Settings, clock: Clock, metrics: BrokerMetrics | None) -> Pool:
-    from sandyard.broker.stores.dynamodb import DynamoPoolStore
-    from sandyard.kit.circuits_dynamo import DynamoCircuits
-    from sandyard.kit.jobs_dynamo import DynamoJobLeases
-
-    table = open_pool_table(settings)
-    store = DynamoPoolStore(
-        table,
+def _monitor(
+    settings: Settings,
+    store: PoolStore,
+    jobs: BrokerJobs,
+    provider: HttpProvider,
+    address: ProviderAddress,
+    clock: Clock,
+) -> Monitor:
+    return Monitor(
+        store,
         clock=clock,
-        prefetch_size=settings.broker.k_candidates,
-        on_conflict=metrics.conflicts.inc if metrics else lambda: None,
-        event_retention=settings.server.event_retention,
+        runner=jobs.runner,
+        jobs={job.name: job for job in jobs.all},
+        does={spec.name: spec.does for spec in BROKER.jobs},
+        provider=provider,
+        facts=ProviderFacts(
+            address=settings.provider.csp_base_url or address.description,
+            dialect=settings.provider.csp_dialect,
+            circuit_timeout_sec=settings.provider.circuit_breaker_timeout_sec,
+        ),
     )
-    return Pool("dynamodb", store, DynamoJobLeases(table.table), DynamoCircuits(table.table))
 
 
-def open_pool_table(settings: Settings) -> "PoolTable":
-    """The DynamoDB table that the settings name, whether it exists or not."""
-    from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
-
-    dynamo = settings.dynamo
-    names = TableNames(
-        table=dynamo.ddb_table_name,
-        status_index=dynamo.ddb_gsi1_name,
-        track_index=dynamo.ddb_gsi2_name,
-        idempotency_index=dynamo.ddb_gsi3_name,
-        own_events=dynamo.ddb_events_table_name,
-    )
-    return PoolTable(open_dynamo(settings), names)
+def _prober(settings: BrokerSettings, provider: HttpProvider) -> Prober | None:
+    if settings.probe is None:
+        return None
+    return prober_of(settings.probe, provider, timeout_sec=settings.probe_timeout_sec)
 
 
 async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
@@ -250,13 +277,17 @@ async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) 
         await pool.store.check()
         total = (await pool.store.counts()).total
         with counting("verify", total) as progress:
-            report = await verify(pool.store, progress=progress)
+            report = await verify(pool.store, progress=progress, others=partial(_others, pool))
     finally:
         await pool.store.close()
     return Verification(
         f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones",
         [f"{problem.subject} {problem.message}" for problem in report.problems],
     )
+
+
+async def _others(pool: Pool) -> Sequence[Entity]:
+    return [*await pool.deliveries.webhooks(), *await pool.clients.clients()]
 
 
 def _rate_limit(settings: Settings) -> RateLimit | None:
@@ -275,47 +306,6 @@ def _provider(
         base_url=address.url,
         token=address.token,
         dialect=settings.csp_dialect,
-        policy=_provider_policy(settings),
+        policy=provider_policy(settings),
         circuits=circuits,
     )
-
-
-def _provider_policy(provider: ProviderSettings) -> ProviderPolicy:
-    return ProviderPolicy(
-        connect_timeout_sec=provider.csp_timeout_connect_sec,
-        read_timeout_sec=provider.csp_timeout_read_sec,
-        attempts=provider.csp_max_attempts,
-        backoff_base_sec=provider.backoff_base_ms / 1000,
-        backoff_max_sec=provider.backoff_max_ms / 1000,
-        circuit_threshold=provider.circuit_breaker_threshold,
-        circuit_timeout_sec=provider.circuit_breaker_timeout_sec,
-    )
-
-
-async def adopt_pool(settings: Settings) -> Sequence[str]:
-    from sandyard.broker.stores.dynamo_adoption import adopt
-
-    pool = open_pool_table(settings)
-    try:
-        report = await adopt(pool, clock=SystemClock())
-    finally:
-        await pool.close()
-    leases = f"{report.leases_added} leases added, {report.already_there} were there"
-    return [
-        f"{pool.names.table}: {report.allocations} allocations, {leases}",
-        f"{pool.names.events}: {report.baselines_added} baseline events added",
-        *(
-            f"  {each}: its track and key have a newer sandbox; it keeps its owner until it expires"
-            for each in report.duplicates
-        ),
-    ]
-
-
-@asynccontextmanager
-async def open_broker_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
-    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
-    try:
-        await pool.store.check()
-        yield pool.store.events
-    finally:
-        await pool.store.close()

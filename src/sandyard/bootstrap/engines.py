@@ -15,6 +15,7 @@ from sandyard.kit.events import EventLog
 from sandyard.kit.events_job import PruneEvents, PruneReport
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.migrations import Migrations
+from sandyard.kit.postgres_login import PostgresLogin
 from sandyard.kit.sql import Database, open_database
 from sandyard.kit.verification import HistoryReport
 from sandyard.settings import E2bSettings, Settings, SettingsError
@@ -30,11 +31,17 @@ def is_embedded(settings: Settings, part: str) -> bool:
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
     return open_database(
-        secret(settings.server.database_url),
+        _login(settings),
         data_dir=data_dir,
         part=part,
         pool_size=settings.server.database_pool_size,
     )
+
+
+def _login(settings: Settings) -> PostgresLogin | None:
+    if settings.server.database_url is None:
+        return None
+    return PostgresLogin(settings.secret("database_url"), settings.secret("database_password"))
 
 
 def embedded_database(

@@ -1,17 +1,17 @@
 """What every part looks like to the process that runs it."""
 
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from fastapi import APIRouter
 
 from sandyard.kit.embedded import EmbeddedDatabase
+from sandyard.kit.events import EventListing
 from sandyard.kit.jobs import Job, JobRunner
-
-Gauges = Mapping[str, tuple[str, float]]
-"""What a gauge is called, and what it means and shows."""
+from sandyard.kit.metrics import Gauges, Labelled
 
 
 class Part(Protocol):
@@ -36,6 +36,11 @@ class Part(Protocol):
         ...
 
     @property
+    def events(self) -> EventListing | None:
+        """What has happened to the part's things; None if another part lists that."""
+        ...
+
+    @property
     def routers(self) -> Sequence[APIRouter]:
         """The part's endpoints, the busiest first."""
         ...
@@ -47,6 +52,10 @@ class Part(Protocol):
 
     async def start(self) -> None:
         """Begin what only a process that serves has to do; works without the engine."""
+        ...
+
+    def drain(self) -> None:
+        """The process is stopping: let calls that wait for something be answered now."""
         ...
 
     async def check(self) -> None:
@@ -73,6 +82,7 @@ class WiredPart(ABC):
     routers: Sequence[APIRouter]
     runner: JobRunner | None = None
     schedule: Sequence[Job[Any]] = ()
+    events: EventListing | None = None
     embedded: EmbeddedDatabase | None = None
     """The SQLite file, if this process has the engine to itself."""
 
@@ -84,6 +94,9 @@ class WiredPart(ABC):
     async def start(self) -> None:  # noqa: B027 - most parts have nothing of the kind
         pass
 
+    def drain(self) -> None:  # noqa: B027 - most parts have no such calls
+        pass
+
     @abstractmethod
     async def check(self) -> None: ...
 
@@ -92,7 +105,41 @@ class WiredPart(ABC):
             await self.runner.check_writes()
 
     async def gauges(self) -> Gauges:
+        return {**await self.own_gauges(), **await self._job_gauges(), **self._disk_gauges()}
+
+    async def own_gauges(self) -> Gauges:
         return {}
+
+    async def _job_gauges(self) -> Gauges:
+        if self.runner is None:
+            return {}
+        jobs = {job.name: (self.name, job.plain_name) for job in self.schedule}
+        finished = await self.runner.finished(list(jobs))
+        every: dict[tuple[str, ...], float] = {
+            jobs[job.name]: job.interval_sec for job in self.schedule
+        }
+        labels = ("part", "job")
+        return {
+            "sandyard_job_last_success_timestamp_seconds": (
+                "When a job last came to its end",
+                Labelled(labels, {jobs[name]: at for name, at in finished.items()}),
+            ),
+            "sandyard_job_interval_seconds": (
+                "How often a job runs",
+                Labelled(labels, every),
+            ),
+        }
+
+    def _disk_gauges(self) -> Gauges:
+        """Of the embedded engine's disk."""
+        folder = None if self.embedded is None else self.embedded.database.folder
+        if folder is None:
+            return {}
+        disk = shutil.disk_usage(folder)
+        return {
+            "sandyard_disk_free_bytes": ("Free space where the databases are", disk.free),
+            "sandyard_disk_size_bytes": ("Size of the disk where the databases are", disk.total),
+        }
 
     async def close(self) -> None:
         if self.runner is not None:

@@ -1,7 +1,6 @@
 """The Platform, wired."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -9,51 +8,65 @@ from typing import Any, ClassVar
 
 from fastapi import APIRouter
 
+from sandyard.bootstrap.addresses import sandbox_domain
 from sandyard.bootstrap.engines import (
     embedded_database,
     job_runner,
     open_part_database,
     prune_job,
     secret,
-    verification_of,
 )
+from sandyard.bootstrap.identity import identity_provider
+from sandyard.bootstrap.local_runtime import NodeEnvironments
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes
-from sandyard.bootstrap.spec import Counting, Verification
+from sandyard.bootstrap.sessions import TerminalAccess
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids
 from sandyard.kit.background import Background
 from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import EventLog
 from sandyard.kit.events_merged import MergedEvents
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.metrics import Gauges
 from sandyard.kit.rates import Rate
 from sandyard.kit.sql import Database
 from sandyard.kit.sql_transitions import SqlTransitions
 from sandyard.platform import tables
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.access_sql import SqlCredentialLookup
+from sandyard.platform.account_data.export import AccountExport
+from sandyard.platform.account_data.http import create_account_data_router
+from sandyard.platform.account_data.jobs import EraseDeletedAccounts
+from sandyard.platform.account_data.sql import SqlAccountDataStore
 from sandyard.platform.accounts.admin import Administration
-from sandyard.platform.accounts.admin_http import create_users_router
+from sandyard.platform.accounts.admin_http import create_invitations_router, create_users_router
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.http import create_auth_router, create_me_router
+from sandyard.platform.accounts.identity_logins import IdentityLogins
+from sandyard.platform.accounts.invitations import Invitations
 from sandyard.platform.accounts.jobs import PruneLoginAttempts, RemoveExpiredSignups
 from sandyard.platform.accounts.login_limiter import LoginLimiter
 from sandyard.platform.accounts.login_model import LoginLimits
+from sandyard.platform.accounts.oidc_http import create_oidc_router
 from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.accounts.rate_limiter import LimitsRateLimiter
-from sandyard.platform.accounts.service import Accounts, Makers
+from sandyard.platform.accounts.service import Accounts, IdMakers
 from sandyard.platform.accounts.sql import SqlAccountStore
 from sandyard.platform.accounts.sql_logins import SqlLoginAttempts
 from sandyard.platform.accounts.sql_signups import SqlSignupStore
 from sandyard.platform.api_keys.http import create_keys_router
 from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.api_keys.sql import SqlKeyStore
-from sandyard.platform.budgets import Noun
-from sandyard.platform.budgets_sql import BudgetUse
+from sandyard.platform.count_quotas import ResourceKind
+from sandyard.platform.count_quotas_sql import CountQuotas
 from sandyard.platform.entities import platform_events, platform_transitions
+from sandyard.platform.environment.cipher import Cipher
+from sandyard.platform.environment.holders import ProjectHolders
+from sandyard.platform.environment.http import create_project_env_router
+from sandyard.platform.environment.service import Environments
+from sandyard.platform.environment.sql import SqlVariableStore
 from sandyard.platform.events_http import create_all_events_router, create_events_router
 from sandyard.platform.logins import Logins
 from sandyard.platform.mail import FileOutbox, Mailer, SmtpMailer
@@ -73,13 +86,14 @@ from sandyard.platform.schema import MIGRATIONS
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
-from sandyard.platform.verification import verify_platform
-from sandyard.settings import PlatformSettings, Settings, tokens
+from sandyard.runtime.ports import Runtime
+from sandyard.settings import PlatformSettings, Settings
 
 PREFIX = "/api/v1"
 OUTBOX = "outbox"
 _SIGNUPS_INTERVAL_SEC = 3600
 _LOGINS_INTERVAL_SEC = 900
+_ERASURE_INTERVAL_SEC = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,9 @@ class PlatformPart(WiredPart):
     background: Background
     wired: SandboxesWired
     quotas: Quotas
+    export: AccountExport
+    variables: Environments
+    clock: Clock
 
     async def prepare(self) -> None:
         await WiredPart.prepare(self)
@@ -108,11 +125,15 @@ class PlatformPart(WiredPart):
         if self.embedded is not None:
             await self.wired.recorder.cap_elsewhere(self.wired.node)
 
+    async def own_gauges(self) -> Gauges:
+        return await self.wired.gauges()
+
     async def check(self) -> None:
         await self.database.check()
         await MIGRATIONS.require_head(self.database)
 
     async def close_engine(self) -> None:
+        await self.wired.activity.close()
         await self.wired.sandboxes.close()
         await self.background.finish()
         self.passwords.close()
@@ -139,6 +160,7 @@ class _AccountsWired:
     passwords: Argon2Passwords
     background: Background
     jobs: Sequence[Job[Any]]
+    identity_logins: IdentityLogins
 
 
 def build_platform(
@@ -147,8 +169,10 @@ def build_platform(
     data_dir: Path,
     clock: Clock | None = None,
     passwords: Argon2Passwords | None = None,
-    make: Makers | None = None,
+    make: IdMakers | None = None,
+    runtime: Runtime | None = None,
 ) -> PlatformPart:
+    """`runtime` runs the sandboxes instead of the one that the settings name."""
     shared = _shared(settings, data_dir, clock or SystemClock())
     mailer = _mailer(settings, data_dir, shared.clock)
     people = _accounts(shared, mailer, passwords or Argon2Passwords(), make)
@@ -159,20 +183,35 @@ def build_platform(
     )
     templates = Templates(
         SqlTemplateStore(shared.database, shared.transitions),
+        NodeEnvironments(settings.sandboxes, data_dir),
         clock=shared.clock,
         per_account=settings.platform.templates_per_account,
     )
-    wired = _sandboxes(shared, data_dir)
+    variables = _environments(shared)
+    wired = _sandboxes(shared, data_dir, variables, runtime)
     database = shared.database
-    quotas = Quotas(wired.quotas.of_account, _budget_use(database, settings).of_account)
+    data = SqlAccountDataStore(database, shared.transitions, clock=shared.clock)
+    erasure = EraseDeletedAccounts(data, wired.sandboxes, clock=shared.clock)
+    export = AccountExport(data)
+    quotas = Quotas(wired.quotas.of_account, _count_quotas(database, settings).of_account)
     log = platform_events(database)
     events = MergedEvents(log)
     return PlatformPart(
         engine=database.name,
         routers=(
             *_account_routers(shared, people),
+            create_account_data_router(
+                export,
+                people.accounts,
+                shared.guard,
+                ClientAddress(settings.server.proxy_networks).of,
+                prefix=PREFIX,
+            ),
             create_quotas_router(quotas, shared.guard, prefix=PREFIX),
             *_noun_routers(shared, projects, templates),
+            create_project_env_router(
+                variables, ProjectHolders(projects), shared.guard, prefix=PREFIX
+            ),
             create_events_router(log, events, shared.guard, prefix=PREFIX),
             create_all_events_router(events, shared.guard, prefix=PREFIX),
             *wired.routers,
@@ -180,6 +219,7 @@ def build_platform(
         runner=shared.runner,
         schedule=(
             *people.jobs,
+            specs.DELETED_ACCOUNTS.job(_ERASURE_INTERVAL_SEC, erasure.run),
             prune_job(settings, specs.EVENTS, log, shared.clock),
             *wired.schedule,
         ),
@@ -196,22 +236,26 @@ def build_platform(
         background=people.background,
         wired=wired,
         quotas=quotas,
+        export=export,
+        variables=variables,
+        clock=shared.clock,
     )
 
 
-def _budget_use(database: Database, settings: Settings) -> BudgetUse:
+def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
     limits = {
-        Noun.PROJECTS: settings.platform.projects_per_account,
-        Noun.TEMPLATES: settings.platform.templates_per_account,
-        Noun.SANDBOXES: settings.sandboxes.sandboxes_per_account,
+        ResourceKind.PROJECTS: settings.platform.projects_per_account,
+        ResourceKind.TEMPLATES: settings.platform.templates_per_account,
+        ResourceKind.VARIABLES: settings.platform.variables_per_account,
+        ResourceKind.SANDBOXES: settings.sandboxes.sandboxes_per_account,
     }
-    return BudgetUse(database, limits)
+    return CountQuotas(database, limits)
 
 
 def _shared(settings: Settings, data_dir: Path, clock: Clock) -> _Shared:
     chosen = settings.platform
     database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    logins = Logins(tokens(chosen.jwt_secret), lifetime=timedelta(hours=chosen.login_hours))
+    logins = Logins(settings.secret("jwt_secret"), lifetime=timedelta(hours=chosen.login_hours))
     requests = RequestRate(chosen.requests_per_account, settings.broker.rate_limit_storage_url)
     guard = AccessGuard(SqlCredentialLookup(database), logins, requests, clock=clock)
     runner = job_runner(settings, SqlJobLeases(database, tables.jobs), clock)
@@ -220,24 +264,41 @@ def _shared(settings: Settings, data_dir: Path, clock: Clock) -> _Shared:
 
 
 def _accounts(
-    shared: _Shared, mailer: Mailer, passwords: Argon2Passwords, make: Makers | None
+    shared: _Shared, mailer: Mailer, passwords: Argon2Passwords, make: IdMakers | None
 ) -> _AccountsWired:
     database, clock = shared.database, shared.clock
     store = SqlAccountStore(database, shared.transitions)
     signups = SqlSignupStore(database, shared.transitions)
     attempts = SqlLoginAttempts(database)
-    public_url = (shared.settings.platform.public_url or "").rstrip("/")
+    chosen = shared.settings.platform
+    public_url = (chosen.public_url or "").rstrip("/")
     background = Background()
+    rate_limiter = _rate_limiter(shared.settings)
+    login_limiter = LoginLimiter(attempts, _login_limits(chosen), clock=clock)
+    invitations = Invitations(shared.settings.secret("jwt_secret"), chosen.signup)
     accounts = Accounts(
         store,
         signups,
         passwords=passwords,
         logins=shared.logins,
-        rate_limiter=_rate_limiter(shared.settings),
-        login_limiter=LoginLimiter(attempts, _login_limits(shared.settings.platform), clock=clock),
+        rate_limiter=rate_limiter,
+        login_limiter=login_limiter,
         mailer=mailer,
         email_templates=EmailTemplates(public_url, PREFIX),
+        invitations=invitations,
         background=background,
+        clock=clock,
+        make=make,
+    )
+    identity_logins = IdentityLogins(
+        identity_provider(shared.settings, clock),
+        store,
+        signups,
+        passwords=passwords,
+        logins=shared.logins,
+        rate_limiter=rate_limiter,
+        login_limiter=login_limiter,
+        invitations=invitations,
         clock=clock,
         make=make,
     )
@@ -246,21 +307,21 @@ def _accounts(
         specs.SIGNUPS.job(_SIGNUPS_INTERVAL_SEC, RemoveExpiredSignups(signups, clock=clock).run),
         specs.LOGINS.job(_LOGINS_INTERVAL_SEC, PruneLoginAttempts(attempts, clock=clock).run),
     )
-    return _AccountsWired(accounts, administration, passwords, background, jobs)
+    return _AccountsWired(accounts, administration, passwords, background, jobs, identity_logins)
 
 
 def _login_limits(chosen: PlatformSettings) -> LoginLimits:
     return LoginLimits(
-        per_pair=Rate.parse(chosen.attempts_per_account),
-        per_network=Rate.parse(chosen.attempts_per_address),
+        per_pair=Rate.parse(chosen.auth_rate_limit_per_account),
+        per_network=Rate.parse(chosen.auth_rate_limit_per_address),
         per_login=Rate.parse(chosen.failed_logins_per_account),
     )
 
 
 def _rate_limiter(settings: Settings) -> LimitsRateLimiter:
     return LimitsRateLimiter(
-        per_account=settings.platform.attempts_per_account,
-        per_address=settings.platform.attempts_per_address,
+        per_account=settings.platform.auth_rate_limit_per_account,
+        per_address=settings.platform.auth_rate_limit_per_address,
         storage_url=settings.broker.rate_limit_storage_url,
     )
 
@@ -272,8 +333,10 @@ def _account_routers(shared: _Shared, people: _AccountsWired) -> Sequence[APIRou
     return (
         create_me_router(people.accounts, guard, prefix=PREFIX),
         create_auth_router(people.accounts, guard, client_address.of, prefix=PREFIX),
+        create_oidc_router(people.identity_logins, client_address.of, prefix=PREFIX),
         create_keys_router(keys, guard, prefix=PREFIX),
         create_users_router(people.administration, guard, prefix=PREFIX),
+        create_invitations_router(people.accounts, guard, prefix=PREFIX),
     )
 
 
@@ -289,16 +352,34 @@ def _noun_routers(shared: _Shared, projects: Projects, templates: Templates) -> 
     )
 
 
-def _sandboxes(shared: _Shared, data_dir: Path) -> SandboxesWired:
+def _environments(shared: _Shared) -> Environments:
+    chosen = shared.settings.platform
+    return Environments(
+        SqlVariableStore(shared.database, shared.transitions),
+        Cipher(shared.settings.secret("secrets_key")),
+        clock=shared.clock,
+        per_account=chosen.variables_per_account,
+    )
+
+
+def _sandboxes(
+    shared: _Shared, data_dir: Path, variables: Environments, runtime: Runtime | None
+) -> SandboxesWired:
     return build_sandboxes(
         shared.settings.sandboxes,
         shared.database,
         shared.guard,
         shared.runner,
+        variables,
         e2b=shared.settings.e2b,
         clock=shared.clock,
         data_dir=data_dir,
         prefix=PREFIX,
+        domain=sandbox_domain(shared.settings),
+        terminal_access=TerminalAccess(
+            shared.settings.server.allowed_origins, shared.settings.secret("jwt_secret")
+        ),
+        given_runtime=runtime,
     )
 
 
@@ -308,29 +389,3 @@ def _mailer(settings: Settings, data_dir: Path, clock: Clock) -> Mailer:
     if url is not None:
         return SmtpMailer(url, sender=sender, clock=clock)
     return FileOutbox(data_dir / OUTBOX, sender=sender, clock=clock, make_id=ids.holder_id)
-
-
-@asynccontextmanager
-async def _opened(settings: Settings, data_dir: Path) -> AsyncIterator[Database]:
-    """The Platform's database, for a command that reads it."""
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    try:
-        await MIGRATIONS.require_head(database)
-        yield database
-    finally:
-        await database.close()
-
-
-@asynccontextmanager
-async def open_platform_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
-    async with _opened(settings, data_dir) as database:
-        yield platform_events(database)
-
-
-async def verify_platform_data(
-    settings: Settings, data_dir: Path, counting: Counting
-) -> Verification:
-    async with _opened(settings, data_dir) as database:
-        with counting("verify platform", None) as progress:
-            report = await verify_platform(database, progress=progress)
-    return verification_of("things of accounts", report)

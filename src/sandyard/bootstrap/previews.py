@@ -1,6 +1,7 @@
 """Previews, wired to the Platform's projects and runtime."""
 
-from collections.abc import AsyncIterator, Sequence
+import base64
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,6 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sandyard.bootstrap.addresses import (
+    PROGRAM_PORT,
+    access_tokens,
+    preview_urls,
+    sandbox_domain,
+)
 from sandyard.bootstrap.engines import (
     e2b_key,
     embedded_database,
@@ -19,6 +26,8 @@ from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.platform import PREFIX, PlatformPart
 from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import previews as specs
+from sandyard.gateway.model import PageScope
+from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.events import EventLog
 from sandyard.kit.events_sql import SqlEventLog
@@ -26,10 +35,12 @@ from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.jobs_sql import SqlJobLeases
 from sandyard.kit.sql import Database
 from sandyard.platform.access import ACCOUNT_SECURITY
+from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits
-from sandyard.previews.http.router import create_previews_router
+from sandyard.previews.gateway_targets import PreviewTargets
+from sandyard.previews.http.router import PreviewChecks, create_previews_router
 from sandyard.previews.http.web import create_web_router
 from sandyard.previews.jobs import EndPreviews, SweepPreviews
 from sandyard.previews.providers.local import LocalPreviewProvider
@@ -56,6 +67,8 @@ class PreviewsPart(WiredPart):
     database: Database
     previews: Previews
     log: EventLog
+    targets: PreviewTargets
+    """For the gateway."""
 
     async def check(self) -> None:
         await self.database.check()
@@ -90,10 +103,11 @@ def build_previews(
     platform.quotas.add(partial(_preview_quotas, previews, store, file_bytes))
     log = open_log(database)
     platform.events.add(log)
+    platform.export.add(("project_files", partial(_files_of, store)))
     api = create_previews_router(
         previews,
         log,
-        platform.guard.account,
+        _checks(settings, platform, clock),
         security=ACCOUNT_SECURITY,
         clock=clock,
         prefix=PREFIX,
@@ -110,6 +124,25 @@ def build_previews(
         database=database,
         previews=previews,
         log=log,
+        targets=_targets(store, platform, provider, clock),
+    )
+
+
+def _targets(
+    store: SqlPreviewStore, platform: PlatformPart, provider: PreviewProvider, clock: Clock
+) -> PreviewTargets:
+    reachable = provider if isinstance(provider, LocalPreviewProvider) else None
+    return PreviewTargets(
+        store, platform.projects, reachable, clock=clock, program_port=PROGRAM_PORT
+    )
+
+
+def _checks(settings: Settings, platform: PlatformPart, clock: Clock) -> PreviewChecks:
+    account = platform.guard.account
+    accounts = SqlCredentialLookup(platform.database)
+    pages = PageAccess(account, access_tokens(settings), accounts, clock=clock)
+    return PreviewChecks(
+        account, status=pages.check_for(PageScope.STATUS), sync=pages.check_for(PageScope.SYNC)
     )
 
 
@@ -206,10 +239,26 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         storage_bytes=4 * chosen.preview_max_bytes + 64 * 2**20,
         max_running_sec=chosen.preview_ttl_minutes * 60,
     )
-    return LocalPreviewProvider(platform.wired.local_runtime, limits, node=platform.wired.node)
+    runtime = platform.wired.local_runtime
+    return LocalPreviewProvider(
+        runtime,
+        limits,
+        node=platform.wired.node,
+        url_of=preview_urls(sandbox_domain(settings)),
+    )
 
 
 def open_old_columns(settings: Settings, data_dir: Path) -> tuple[OldColumns, Any]:
     """The migration of the old columns, and the database to close."""
     database = open_part_database(settings, data_dir, MIGRATIONS.part)
     return OldColumns(database, clock=SystemClock()), database
+
+
+async def _files_of(
+    store: SqlPreviewStore, account_id: str
+) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+    """The files of each of the account's projects, for its export."""
+    for preview in await store.with_files(account_id):
+        for each in await store.files(preview.project_id):
+            record = {"project_id": preview.project_id, "path": each.path, "version": each.version}
+            yield [record | {"content_base64": base64.b64encode(each.content).decode()}]

@@ -3,13 +3,19 @@
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandyard.bootstrap.engines import secret
 from sandyard.bootstrap.spec import Listen
 from sandyard.kit import ids
-from sandyard.settings import ProviderSettings
+from sandyard.kit.rotation import Secret
+from sandyard.settings import ProviderSettings, Settings
+
+if TYPE_CHECKING:
+    from sandyard.broker.provider.check import Target
+    from sandyard.broker.provider.client import ProviderPolicy
 
 SIMULATED_SANDBOXES = 25
 
@@ -24,18 +30,18 @@ def simulated_sandbox_ids() -> list[str]:
 @dataclass(frozen=True, slots=True)
 class ProviderAddress:
     url: str
-    token: str
+    token: str | Secret
     description: str
     """For people."""
 
 
 @asynccontextmanager
 async def open_provider(
-    settings: ProviderSettings, data_dir: Path, listen: Listen
+    settings: Settings, data_dir: Path, listen: Listen
 ) -> AsyncIterator[ProviderAddress]:
-    url = settings.csp_base_url
+    url = settings.provider.csp_base_url
     if url is not None:
-        yield ProviderAddress(url, secret(settings.csp_api_token) or "", url)
+        yield ProviderAddress(url, settings.secret("csp_api_token"), url)
         return
     from sandyard.broker.provider.simulator import Simulator, create_simulator_app
 
@@ -45,3 +51,29 @@ async def open_provider(
     async with listen(create_simulator_app(simulator)) as url:
         about = f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults at {url}/_sim"
         yield ProviderAddress(url, token, about)
+
+
+def provider_policy(provider: ProviderSettings) -> "ProviderPolicy":
+    from sandyard.broker.provider.client import ProviderPolicy
+
+    return ProviderPolicy(
+        connect_timeout_sec=provider.csp_timeout_connect_sec,
+        read_timeout_sec=provider.csp_timeout_read_sec,
+        attempts=provider.csp_max_attempts,
+        backoff_base_sec=provider.backoff_base_ms / 1000,
+        backoff_max_sec=provider.backoff_max_ms / 1000,
+        circuit_threshold=provider.circuit_breaker_threshold,
+        circuit_timeout_sec=provider.circuit_breaker_timeout_sec,
+    )
+
+
+def provider_target(settings: ProviderSettings) -> "Target":
+    """The configured provider, for a check of it."""
+    from sandyard.broker.provider.check import Target
+
+    return Target(
+        base_url=settings.csp_base_url or "",
+        token=secret(settings.csp_api_token) or "",
+        dialect=settings.csp_dialect,
+        policy=replace(provider_policy(settings), attempts=1),
+    )

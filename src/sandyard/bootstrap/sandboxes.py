@@ -1,6 +1,6 @@
 """Sandboxes, their usage and their bills, wired to the runtime and the Platform's database."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -9,12 +9,18 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from sandyard.bootstrap.addresses import PROGRAM_PORT, preview_urls
 from sandyard.bootstrap.engines import e2b_key
+from sandyard.bootstrap.local_runtime import local_policy, runtime_folder
+from sandyard.bootstrap.sandbox_gauges import sandbox_gauges
+from sandyard.bootstrap.sessions import TerminalAccess, session_routers
 from sandyard.bootstrap.specs import platform as specs
+from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.clock import Clock
 from sandyard.kit.e2b_backoff import Backoff
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.metrics import Gauges
 from sandyard.kit.node import node_name
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.kit.sql import Database
@@ -25,10 +31,17 @@ from sandyard.platform.billing.jobs import MakeBills
 from sandyard.platform.billing.service import Statements
 from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.entities import platform_transitions
+from sandyard.platform.environment.holders import SandboxHolders
+from sandyard.platform.environment.http import create_sandbox_env_router
+from sandyard.platform.environment.service import Environments
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
+from sandyard.platform.sandboxes.activity import Activity
 from sandyard.platform.sandboxes.admin_http import create_admin_sandboxes_router
+from sandyard.platform.sandboxes.archives import SandboxArchives
+from sandyard.platform.sandboxes.deadlines import Deadlines
+from sandyard.platform.sandboxes.gateway_targets import SandboxTargets
 from sandyard.platform.sandboxes.http import create_sandboxes_router
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.jobs import ExpireSnapshots, Reconcile
@@ -37,17 +50,26 @@ from sandyard.platform.sandboxes.quota import SandboxQuotas
 from sandyard.platform.sandboxes.runs import RunPolicy, RunRecorder
 from sandyard.platform.sandboxes.service import Sandboxes, SandboxPolicy
 from sandyard.platform.sandboxes.sql import SqlSandboxStore
+from sandyard.platform.sandboxes.warm import WarmSandboxes
+from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
-from sandyard.runtime.local.runtime import LocalRuntime
-from sandyard.runtime.local.specs import LocalPolicy
+from sandyard.runtime.archives import ArchiveFolder
+from sandyard.runtime.local.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.programs import ProgramPolicy, ProgramRunner
+from sandyard.runtime.records import RunFolders
+from sandyard.runtime.warm import WarmRuns
 from sandyard.settings import E2bSettings, SandboxSettings
 
 _SILENT_AFTER = 5
 """A node that misses so many runs of its job `ends` is silent."""
+
+
+_LOCAL = "runtime"
+"""The folder of what runs on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +85,17 @@ class SandboxesWired:
     quotas: SandboxQuotas
     e2b_backoff: Backoff
     """Shared by all that call E2B with the one key."""
+    targets: SandboxTargets
+    """For the gateway."""
+    gauges: Callable[[], Awaitable[Gauges]]
+    activity: Activity
+    store: SqlSandboxStore
+    sessions: Sessions
+    deadlines: Deadlines
+    measurements: SqlMeasurementStore
+    archives: SandboxArchives
+    uploads: ArchiveFolder
+    """Files that builds of templates wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +112,7 @@ class _Shared:
     ids: SandboxIds
     prices: PriceList
     storage_bytes: int
+    domain: SandboxDomain
 
 
 def build_sandboxes(
@@ -86,15 +120,19 @@ def build_sandboxes(
     database: Database,
     guard: AccessGuard,
     runner: JobRunner,
+    variables: Environments,
     *,
     e2b: E2bSettings,
     clock: Clock,
     data_dir: Path,
     prefix: str,
+    domain: SandboxDomain,
+    terminal_access: TerminalAccess,
+    given_runtime: Runtime | None = None,
 ) -> SandboxesWired:
     node = node_name(data_dir)
     e2b_backoff = Backoff()
-    runtime = local_runtime = open_local_runtime(settings, data_dir)
+    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
         runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, backoff=e2b_backoff)
     transitions = platform_transitions(database, clock)
@@ -109,15 +147,26 @@ def build_sandboxes(
         SandboxIds(),
         _prices(settings),
         int(settings.sandbox_storage_gb * GIGABYTE),
+        domain,
     )
-    recorder = _recorder(shared)
-    sandboxes = _sandboxes(shared, recorder)
+    recorder, activity = _recorder(shared), Activity(shared.store, clock=clock)
+    sessions = Sessions(shared.store, runtime, activity, node=node)
+    warm = _warm(shared, data_dir) if settings.sandbox_runtime == "local" else None
+    sandboxes = _sandboxes(shared, recorder, variables, warm)
     measurements = SqlMeasurementStore(database, make_metric_id=partial(resource_id, "mtr"))
     billing_store = SqlBillingStore(database, transitions)
     billing_job = _billing_job(shared, billing_store)
     routers = (
         create_sandboxes_router(sandboxes, guard, prefix=prefix),
         create_admin_sandboxes_router(sandboxes, guard, prefix=prefix),
+        create_sandbox_env_router(variables, SandboxHolders(shared.store), guard, prefix=prefix),
+        *session_routers(
+            sessions,
+            variables,
+            guard,
+            access=terminal_access,
+            prefix=prefix,
+        ),
         create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),
         create_usage_router(SqlUsageStore(database), guard, clock=clock, prefix=prefix),
         create_billing_router(
@@ -128,10 +177,31 @@ def build_sandboxes(
             prefix=prefix,
         ),
     )
-    schedule = (*_node_jobs(shared, sandboxes, recorder, measurements), billing_job)
+    schedule = (*_node_jobs(shared, sandboxes, recorder, measurements, warm), billing_job)
     quotas = SandboxQuotas(shared.store, _quota(settings))
+    program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
+    targets = SandboxTargets(
+        shared.store, sandboxes, runtime, node=node, program_port=program_port, activity=activity
+    )
     return SandboxesWired(
-        node, sandboxes, recorder, runtime, local_runtime, schedule, routers, quotas, e2b_backoff
+        node,
+        sandboxes,
+        recorder,
+        runtime,
+        local_runtime,
+        schedule,
+        routers,
+        quotas,
+        e2b_backoff,
+        targets,
+        partial(sandbox_gauges, shared.store, clock, _silent_for(settings)),
+        activity,
+        shared.store,
+        sessions,
+        Deadlines(shared.store, runtime, recorder, node=node),
+        measurements,
+        SandboxArchives(shared.store, runtime, node=node),
+        ArchiveFolder(data_dir / "uploads"),
     )
 
 
@@ -157,17 +227,33 @@ def _recorder(shared: _Shared) -> RunRecorder:
         shared.runtime,
         clock=shared.clock,
         ids=shared.ids,
-        policy=RunPolicy(shared.prices, timedelta(days=shared.settings.snapshot_days)),
+        policy=RunPolicy(
+            shared.prices,
+            timedelta(days=shared.settings.snapshot_days),
+            preview_urls(shared.domain),
+        ),
     )
 
 
-def _sandboxes(shared: _Shared, recorder: RunRecorder) -> Sandboxes:
+def _warm(shared: _Shared, data_dir: Path) -> WarmSandboxes:
+    return WarmSandboxes(
+        SqlTemplateStore(shared.database, shared.transitions),
+        WarmRuns(shared.runtime, RunFolders(data_dir / _LOCAL)),
+        processes=shared.settings.sandbox_processes,
+        storage_bytes=shared.storage_bytes,
+    )
+
+
+def _sandboxes(
+    shared: _Shared, recorder: RunRecorder, variables: Environments, warm: WarmSandboxes | None
+) -> Sandboxes:
     chosen = shared.settings
     return Sandboxes(
         shared.store,
         SqlTemplateStore(shared.database, shared.transitions),
         shared.runtime,
         recorder,
+        variables,
         clock=shared.clock,
         ids=shared.ids,
         policy=SandboxPolicy(
@@ -179,11 +265,16 @@ def _sandboxes(shared: _Shared, recorder: RunRecorder) -> Sandboxes:
             storage_bytes=shared.storage_bytes,
             silent_for=_silent_for(chosen),
         ),
+        warm=warm,
     )
 
 
 def _node_jobs(
-    shared: _Shared, sandboxes: Sandboxes, recorder: RunRecorder, measurements: SqlMeasurementStore
+    shared: _Shared,
+    sandboxes: Sandboxes,
+    recorder: RunRecorder,
+    measurements: SqlMeasurementStore,
+    warm: WarmSandboxes | None,
 ) -> Sequence[Job[Any]]:
     """What runs on a node is looked after by that node, whoever does the rest."""
     chosen, node = shared.settings, shared.node
@@ -197,7 +288,13 @@ def _node_jobs(
         silent_for=_silent_for(chosen),
     )
     measure, snapshots = _measure(shared, measurements), _snapshots(shared)
+    keeps = (
+        ()
+        if warm is None
+        else (specs.WARM.job(chosen.warm_interval_sec, warm.keep, node=node, at_start=True),)
+    )
     return (
+        *keeps,
         specs.RECONCILE.job(chosen.reconcile_interval_sec, reconcile.run, node=node, at_start=True),
         specs.ENDS.job(chosen.ends_interval_sec, reconcile.collect_ends, node=node),
         specs.MEASURE.job(chosen.metrics_interval_sec, measure.run, node=node),
@@ -213,7 +310,7 @@ def _measure(shared: _Shared, measurements: SqlMeasurementStore) -> Measure:
         clock=shared.clock,
         node=shared.node,
         storage_bytes=shared.storage_bytes,
-        kept_for=timedelta(days=shared.settings.metrics_days),
+        retention=timedelta(days=shared.settings.metrics_days),
     )
 
 
@@ -225,7 +322,7 @@ def _snapshots(shared: _Shared) -> ExpireSnapshots:
         ids=shared.ids,
         prices=shared.prices,
         warn_before=timedelta(hours=shared.settings.snapshot_warning_hours),
-        kept_for=timedelta(days=shared.settings.snapshot_days),
+        retention=timedelta(days=shared.settings.snapshot_days),
     )
 
 
@@ -242,15 +339,16 @@ def _billing_job(shared: _Shared, store: SqlBillingStore) -> Job[Any]:
 
 
 def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
-    return LocalRuntime(
-        data_dir / "runtime",
-        LocalPolicy(
-            isolation=settings.sandbox_isolation,
-            allowed_networks=tuple(filter(None, settings.sandbox_git_networks.split(","))),
-            git_ca_file=Path(ca_file) if (ca_file := settings.sandbox_git_ca_file) else None,
-            prepare_timeout_sec=settings.sandbox_git_timeout_sec,
-            listen_timeout_sec=settings.sandbox_listen_timeout_sec,
-        ),
+    folder = runtime_folder(data_dir)
+    machines = LocalMachines(folder, local_policy(settings))
+    archives = ArchiveFolder(folder / "archives")
+    return ProgramRunner(machines, machines.records, archives, _program_policy(settings))
+
+
+def _program_policy(settings: SandboxSettings) -> ProgramPolicy:
+    return ProgramPolicy(
+        prepare_timeout_sec=settings.sandbox_git_timeout_sec,
+        listen_timeout_sec=settings.sandbox_listen_timeout_sec,
     )
 
 
@@ -258,20 +356,17 @@ def open_e2b_runtime(
     settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, backoff: Backoff
 ) -> Runtime:
     from sandyard.runtime.e2b.control import E2bControl
-    from sandyard.runtime.e2b.runtime import E2bRuntime
-    from sandyard.runtime.e2b.starts import E2bPolicy
+    from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
 
+    folder = data_dir / "runtime-e2b"
     control = E2bControl(
         e2b_key(e2b, needed_for="SANDBOX_RUNTIME=e2b"),
         api_url=e2b.e2b_api_url,
         sandbox_url=e2b.e2b_sandbox_url,
-        port=e2b.e2b_port,
         backoff=backoff,
     )
-    policy = E2bPolicy(
-        node,
-        template=e2b.e2b_template,
-        prepare_timeout_sec=settings.sandbox_git_timeout_sec,
-        listen_timeout_sec=settings.sandbox_listen_timeout_sec,
+    machines = E2bMachines(
+        folder, control, E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port)
     )
-    return E2bRuntime(data_dir / "runtime-e2b", control, policy)
+    archives = ArchiveFolder(folder / "archives")
+    return ProgramRunner(machines, RunFolders(folder), archives, _program_policy(settings))

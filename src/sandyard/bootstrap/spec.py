@@ -171,9 +171,11 @@ class PartSpec:
     name: str
     """Also its name in PARTS and of its database file."""
     build: Callable[[BuildContext], Awaitable["Part"]]
-    """The part itself has its routers and its jobs."""
+    """The part itself, with the routers and jobs that are named here."""
     settings: tuple[str, ...]
     """The sections of the settings that are read for it beside `server`, its own one first."""
+    routers: tuple[str, ...]
+    """The modules of its endpoints, in the order of its routers: the busiest first."""
     needs: tuple[str, ...] = ()
     """The parts that it is built on."""
     jobs: tuple[JobSpec, ...] = ()

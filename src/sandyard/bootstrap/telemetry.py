@@ -15,7 +15,6 @@ from sandyard.bootstrap.engines import (
     open_dynamo,
     open_part_database,
     prune_job,
-    secret,
     verification_of,
 )
 from sandyard.bootstrap.part import WiredPart
@@ -29,7 +28,7 @@ from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.http import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
 from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.settings import Settings, TelemetrySettings, tokens
+from sandyard.settings import Settings
 from sandyard.telemetry.http.devices import create_device_router
 from sandyard.telemetry.http.events import create_events_router
 from sandyard.telemetry.http.operators import create_operators_router
@@ -97,7 +96,7 @@ def build_telemetry(
         metrics=metrics,
         retention=retention,
     )
-    keys = _api_keys(settings.telemetry, stores.keys, clock)
+    keys = _api_keys(settings, stores.keys, clock)
     schedule: list[Job[Any]] = [prune_job(settings, specs.EVENTS, stores.log, clock)]
     if stores.removal is not None:
         removal = RemoveExpired(stores.removal, clock=clock, metrics=metrics, retention=retention)
@@ -105,9 +104,10 @@ def build_telemetry(
         schedule.append(specs.RETENTION.job(every, removal.run, at_start=True))
     return TelemetryPart(
         engine=stores.engine,
-        routers=_routers(settings.telemetry, telemetry, keys, stores.log, clock),
+        routers=_routers(settings, telemetry, keys, stores.log, clock),
         runner=job_runner(settings, stores.leases, clock),
         schedule=schedule,
+        events=stores.log,
         embedded=stores.embedded,
         telemetry=telemetry,
         keys=keys,
@@ -122,7 +122,7 @@ def open_stores(settings: Settings, data_dir: Path, *, clock: Clock) -> Telemetr
 
 
 def _retention(settings: Settings) -> Retention:
-    return Retention(round(settings.telemetry.readings_retention_days * 86400))
+    return Retention(round(settings.telemetry.readings_retention_days * 86400) * 1000)
 
 
 def _open_on_dynamodb(settings: Settings, clock: Clock) -> TelemetryStores:
@@ -179,10 +179,10 @@ async def open_telemetry_log(settings: Settings, data_dir: Path) -> AsyncIterato
         await stores.store.close()
 
 
-def _api_keys(settings: TelemetrySettings, store: KeyStore, clock: Clock) -> ApiKeys:
+def _api_keys(settings: Settings, store: KeyStore, clock: Clock) -> ApiKeys:
     return ApiKeys(
         store,
-        pepper=secret(settings.api_key_pepper) or "",
+        peppers=settings.secret("api_key_pepper"),
         clock=clock,
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,
@@ -190,9 +190,9 @@ def _api_keys(settings: TelemetrySettings, store: KeyStore, clock: Clock) -> Api
 
 
 def _routers(
-    settings: TelemetrySettings, telemetry: Telemetry, keys: ApiKeys, log: EventLog, clock: Clock
+    settings: Settings, telemetry: Telemetry, keys: ApiKeys, log: EventLog, clock: Clock
 ) -> Sequence[APIRouter]:
-    admins = BearerGuard(tokens(settings.telemetry_admin_token))
+    admins = BearerGuard(settings.secret("telemetry_admin_token"))
     return (
         create_device_router(telemetry, keys, prefix=PREFIX),
         create_readings_router(telemetry, admins, clock=clock, prefix=PREFIX),

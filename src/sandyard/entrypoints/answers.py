@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.entrypoints.errors import respond
 from sandyard.kit.errors import BodyBrokenOffError, BodyTooLargeError, SandyardError
+from sandyard.kit.routes import StreamedRoute
 
 logger = logging.getLogger("sandyard.access")
 
@@ -15,22 +19,34 @@ BROKEN_OFF = "BROKEN_OFF"
 """The outcome of a request whose answer did not get to its end."""
 
 
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """What a body may take: bytes, and seconds for all of it. One that is streamed has its seconds
+    for each piece."""
+
+    max_bytes: int
+    timeout_sec: float
+    max_streamed_bytes: int
+    streamed_timeout_sec: float
+
+
 class AnswerErrors:
     """Holds bodies to their size and time, and answers every error in the one shape."""
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, body_timeout_sec: float) -> None:
+    def __init__(
+        self, app: ASGIApp, *, limits: BodyLimits, streamed: Sequence[StreamedRoute] = ()
+    ) -> None:
+        """`streamed` are the routes that read their bodies as they come."""
         self._app = app
-        self._max_body_bytes = max_body_bytes
-        self._body_timeout_sec = body_timeout_sec
+        self._limits = limits
+        self._streamed = streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         try:
-            timed = _timed(receive, self._body_timeout_sec)
-            body = await _limited(scope, timed, self._max_body_bytes)
-            await self._app(scope, body, send)
+            await self._app(scope, await self._limited(scope, receive), send)
         except SandyardError as error:
             await _answer(error, scope, receive, send)
         except ClientDisconnect:
@@ -42,6 +58,14 @@ class AnswerErrors:
                 state["outcome"] = BROKEN_OFF
                 raise  # the answer has begun; the connection is all that can still be broken off
             await _answer(SandyardError(), scope, receive, send)
+
+    async def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        limits = self._limits
+        if any(route.matches(scope)[0] is Match.FULL for route in self._streamed):
+            _require_length(scope, limits.max_streamed_bytes)
+            return _streamed(receive, limits.max_streamed_bytes, limits.streamed_timeout_sec)
+        timed = _timed(receive, limits.timeout_sec)
+        return await _limited(scope, timed, limits.max_bytes)
 
 
 async def _answer(error: SandyardError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,17 +96,41 @@ def _timed(receive: Receive, seconds: float) -> Receive:
     return timed
 
 
+def _streamed(receive: Receive, max_bytes: int, timeout_sec: float) -> Receive:
+    """`receive`, or BodyTooLargeError once there are more bytes, BodyBrokenOffError once a piece
+    has taken longer than this."""
+    size = 0
+    is_complete = False
+
+    async def streamed() -> Message:
+        nonlocal size, is_complete
+        if is_complete:
+            return await receive()
+        message = await _timed(receive, timeout_sec)()
+        size += len(message.get("body", b""))
+        if size > max_bytes:
+            raise BodyTooLargeError
+        is_complete = not message.get("more_body")
+        return message
+
+    return streamed
+
+
+def _require_length(scope: Scope, max_bytes: int) -> None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
+            raise BodyTooLargeError
+
+
 async def _limited(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
     """`receive`, or BodyTooLargeError.
 
     A declared length is checked at once. A body without one is read ahead as far as it may go,
     because a call that needs no body would never look at it.
     """
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
-            raise BodyTooLargeError
-        if name == b"transfer-encoding":
-            return _replay(await _read(receive, max_bytes), receive)
+    _require_length(scope, max_bytes)
+    if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+        return _replay(await _read(receive, max_bytes), receive)
     return receive
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,20 +15,36 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard import __version__
-from sandyard.bootstrap.part import Gauges, Part
-from sandyard.entrypoints.answers import AnswerErrors
+from sandyard.bootstrap.console import build_console
+from sandyard.bootstrap.e2b_api import build_e2b_api
+from sandyard.bootstrap.gateway import build_gateway
+from sandyard.bootstrap.part import Part
+from sandyard.entrypoints.answers import AnswerErrors, BodyLimits
 from sandyard.entrypoints.docs_page import create_bare_app
 from sandyard.entrypoints.errors import install_error_handlers
+from sandyard.entrypoints.gateway import GatewayErrors
 from sandyard.entrypoints.literal_paths import with_closed_paths
-from sandyard.entrypoints.middleware import InFlight, RequestMetrics, RequestMiddleware
+from sandyard.entrypoints.middleware import (
+    CONSOLE,
+    E2B,
+    GATEWAY,
+    Applications,
+    HostedApp,
+    InFlight,
+    RequestMetrics,
+    RequestMiddleware,
+)
 from sandyard.entrypoints.openapi import openapi_document
 from sandyard.entrypoints.queries import refuse_unknown_parameters, require_known_parameters
+from sandyard.entrypoints.websockets import WebSocketErrors
+from sandyard.gateway.app import Gateway
 from sandyard.kit import ids
 from sandyard.kit.direct import DirectRoute, DirectRoutes, Endpoint, JsonResponse
 from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
 from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
-from sandyard.kit.metrics import CONTENT_TYPE, render
-from sandyard.settings import Settings, tokens
+from sandyard.kit.metrics import CONTENT_TYPE, Gauges, merged, render
+from sandyard.kit.routes import StreamedRoute
+from sandyard.settings import ServerSettings, Settings
 
 _CHECK_SEC = 2
 _METRICS_TOKEN = SecurityScheme(
@@ -62,12 +79,19 @@ def create_app(
         version=__version__,
         summary="One control plane for short-lived environments.",
     )
-    with_limits = partial(
-        AnswerErrors,
-        max_body_bytes=settings.server.max_body_bytes,
-        body_timeout_sec=settings.server.body_timeout_sec,
-    )
-    app.add_middleware(with_limits)
+    metrics = MetricsAccess(settings.secret("metrics_token"), is_open=not is_exposed)
+    gateway = build_gateway(settings, parts)
+    routers = [
+        *(part.routers[0] for part in parts),
+        create_operations_router(parts, registry, in_flight, metrics),
+        *(router for part in parts for router in part.routers[1:]),
+        *([] if gateway is None else [gateway.router]),
+    ]
+    # One flat list, the busiest first: an included router is matched again for every request.
+    routes = [_document_route(app), *(route for router in routers for route in router.routes)]
+    with_limits = partial(AnswerErrors, limits=_body_limits(settings.server))
+    streamed = [route for route in routes if isinstance(route, StreamedRoute)]
+    app.add_middleware(with_limits, streamed=streamed)
     if settings.server.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -77,24 +101,21 @@ def create_app(
             expose_headers=["Date", "Retry-After", "X-Request-ID"],
         )
     install_error_handlers(app)
-    metrics = MetricsAccess(tokens(settings.server.metrics_token), is_open=not is_exposed)
-    routers = [
-        *(part.routers[0] for part in parts),
-        create_operations_router(parts, registry, in_flight, metrics),
-        *(router for part in parts for router in part.routers[1:]),
-    ]
-    # One flat list, the busiest first: an included router is matched again for every request.
-    routes = [_document_route(app), *(route for router in routers for route in router.routes)]
     for route in routes:
         if isinstance(route, APIRoute) and route.include_in_schema:
             refuse_unknown_parameters(route)
     app.router.routes[:0] = with_closed_paths(routes)
     # A browser on another site needs headers that only the ordinary way adds.
     direct = DirectRoutes(routes, with_origin=not settings.server.allowed_origins)
+    api = app.build_middleware_stack()
+    apps = Applications(api, direct, with_limits(direct), WebSocketErrors(api))
+    if gateway is not None:
+        apps = replace(apps, hosted=_hosted(settings, parts, gateway.app))
+    console = build_console(settings, parts, apps.call_api)
+    pages = HostedApp(console.takes, GatewayErrors(console), CONSOLE)
+    apps = replace(apps, console=pages)
     app.middleware_stack = RequestMiddleware(
-        app.build_middleware_stack(),
-        direct=direct,
-        direct_app=with_limits(direct),
+        apps,
         metrics=RequestMetrics(registry),
         in_flight=in_flight,
         make_request_id=ids.request_id,
@@ -102,6 +123,22 @@ def create_app(
     )
     app.openapi = lambda: openapi_document(app)  # type: ignore[method-assign]
     return app
+
+
+def _hosted(settings: Settings, parts: Sequence[Part], gateway: Gateway) -> Sequence[HostedApp]:
+    """E2B's API has a port of each sandbox to itself, so it is asked first."""
+    hosted = [HostedApp(gateway.takes, GatewayErrors(gateway), GATEWAY)]
+    e2b = build_e2b_api(settings, parts, ports=gateway)
+    return hosted if e2b is None else [HostedApp(e2b.takes, e2b, E2B), *hosted]
+
+
+def _body_limits(settings: ServerSettings) -> BodyLimits:
+    return BodyLimits(
+        settings.max_body_bytes,
+        settings.body_timeout_sec,
+        settings.max_upload_bytes,
+        settings.upload_timeout_sec,
+    )
 
 
 def _document_route(app: FastAPI) -> BaseRoute:
@@ -137,10 +174,10 @@ class MetricsAccess:
         self._guard = BearerGuard(accepted)
         self._is_open = is_open and not accepted
 
-    def check(self, request: Request) -> None:
+    async def require(self, request: Request) -> None:
         try:
             if not self._is_open:
-                self._guard.check(request)
+                await self._guard.require(request)
         except UnauthorizedError as error:
             raise MetricsTokenError from error
 
@@ -164,7 +201,7 @@ def create_operations_router(
         return JsonResponse(b'{"status":"ready"}')
 
     async def get_metrics(request: Request) -> Response:
-        metrics.check(request)
+        await metrics.require(request)
         return await metrics_response(parts, registry)
 
     for path, call, summary, answers, extra in (
@@ -223,8 +260,7 @@ def _without_query(call: Endpoint) -> Endpoint:
 
 async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -> Response:
     readings = await asyncio.gather(*(_gauges(part) for part in parts))
-    gauges = {name: gauge for each in readings for name, gauge in each.items()}
-    return Response(render(registry, gauges), media_type=CONTENT_TYPE)
+    return Response(render(registry, merged(readings)), media_type=CONTENT_TYPE)
 
 
 async def _require_ready(part: Part) -> None:

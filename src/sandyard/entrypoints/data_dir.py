@@ -80,7 +80,7 @@ def require_writable(data_dir: Path) -> None:
 
 
 def with_secrets(settings: Settings, data_dir: Path) -> Settings:
-    """The settings with every secret there: given, kept from an earlier start, or made now.
+    """The settings with every secret there: given, stored at an earlier start, or made now.
 
     On a shared engine none is made: replicas that disagree on a token would each refuse the
     other's callers.
@@ -89,7 +89,7 @@ def with_secrets(settings: Settings, data_dir: Path) -> Settings:
     for part in selected_parts(settings):
         missing = [secret for secret in part.secrets if not _tokens(settings, part, secret)]
         if part.is_embedded(settings):
-            settings = _with_kept(settings, part, missing, data_dir)
+            settings = _with_stored_secrets(settings, part, missing, data_dir)
         else:
             mistakes += [f"{secret.variable}: {secret.missing}" for secret in missing]
     mistakes += _shared_tokens(settings)
@@ -98,15 +98,17 @@ def with_secrets(settings: Settings, data_dir: Path) -> Settings:
     return settings
 
 
-def _with_kept(
+def _with_stored_secrets(
     settings: Settings, part: PartSpec, missing: Sequence[SecretSpec], data_dir: Path
 ) -> Settings:
-    kept = {
-        secret.setting: SecretStr(_kept_secret(secret_file(data_dir, secret.setting), secret.make))
+    stored = {
+        secret.setting: SecretStr(
+            _stored_secret(secret_file(data_dir, secret.setting), secret.make)
+        )
         for secret in missing
     }
     section = part.own_settings(settings)
-    changed: dict[str, Any] = {part.settings[0]: section.model_copy(update=kept)}
+    changed: dict[str, Any] = {part.settings[0]: section.model_copy(update=stored)}
     return replace(settings, **changed)
 
 
@@ -140,7 +142,7 @@ def secret_file(data_dir: Path, name: str) -> Path:
     return data_dir / "secrets" / name
 
 
-def _kept_secret(path: Path, make: Callable[[], str]) -> str:
+def _stored_secret(path: Path, make: Callable[[], str]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         draft = path.with_suffix(".new")

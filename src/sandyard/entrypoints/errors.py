@@ -7,17 +7,21 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.routing import Match, Route
 
 from sandyard.entrypoints.literal_paths import RefusedMethods
 from sandyard.kit.errors import (
+    BadGatewayError,
     BodyTooLargeError,
     ConflictError,
     ExhaustedError,
     ForbiddenError,
+    GatewayTimeoutError,
     InvalidError,
     MethodNotAllowedError,
     NotFoundError,
+    RangeNotSatisfiableError,
     RateLimitedError,
     SandyardError,
     UnauthorizedError,
@@ -36,9 +40,12 @@ STATUS: dict[type[SandyardError], int] = {
     ConflictError: 409,
     ExhaustedError: 409,
     BodyTooLargeError: 413,
+    RangeNotSatisfiableError: 416,
     RateLimitedError: 429,
     SandyardError: 500,
+    BadGatewayError: 502,
     UnavailableError: 503,
+    GatewayTimeoutError: 504,
 }
 
 
@@ -78,13 +85,28 @@ def install_error_handlers(app: FastAPI) -> None:
 async def respond(request: Request, error: Exception) -> Response:
     """The answer to one of our errors, which the request's log line then names."""
     assert isinstance(error, SandyardError)  # noqa: S101 - registered for this class only
+    log_error(request, error)
+    return error_response(error, _id(request))
+
+
+def known_error(request: HTTPConnection, error: Exception) -> SandyardError:
+    """The error as callers are told of it; one that nobody foresaw is logged with its traceback."""
+    if isinstance(error, SandyardError):
+        log_error(request, error)
+        return error
+    logger.error("unexpected error", exc_info=error, extra={"request_id": _id(request)})
+    request.state.outcome = SandyardError.code
+    return SandyardError()
+
+
+def log_error(request: HTTPConnection, error: SandyardError) -> None:
+    """Name it in the request's log line; an outage has a line of its own with its reason."""
     if isinstance(error, UnavailableError):
         logger.warning(
             error.message,
             extra={"outcome": error.code, "reason": error.reason, "request_id": _id(request)},
         )
     request.state.outcome = error.code
-    return error_response(error, _id(request))
 
 
 async def _malformed(request: Request, error: Exception) -> Response:
@@ -144,5 +166,5 @@ def _length(request: Request) -> str:
     return sent if sent.isdigit() else "0"
 
 
-def _id(request: Request) -> str:
+def _id(request: HTTPConnection) -> str:
     return str(request.state.request_id)

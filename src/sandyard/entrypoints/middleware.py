@@ -1,9 +1,10 @@
-"""What happens around every request: its id, its log line and its timing."""
+"""What happens around every request and WebSocket: its id, its log line and its timing."""
 
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandyard.entrypoints.answers import BROKEN_OFF
 from sandyard.entrypoints.security_headers import with_security_headers
 from sandyard.kit.direct import DirectRoutes
+from sandyard.kit.log import log_info
 
 logger = logging.getLogger("sandyard.access")
 
@@ -47,61 +49,126 @@ class InFlight:
         self.draining = False
 
 
+@dataclass(frozen=True, slots=True)
+class HostedApp:
+    """An application for the requests that `takes` names, whose answers are passed on as they
+    are."""
+
+    takes: Callable[[Scope], bool]
+    app: ASGIApp
+    route: "_Template"
+    """By which its requests are measured and logged; their paths are its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """What a request may be for."""
+
+    api: ASGIApp
+    direct: DirectRoutes
+    direct_api: ASGIApp
+    """For the requests that `direct` takes."""
+    websockets: ASGIApp
+    hosted: Sequence[HostedApp] = ()
+    """The first that takes a request gets it; their answers are passed on as they are."""
+    console: HostedApp | None = None
+    """Pages; what else is asked for is the API's."""
+
+    def of(self, scope: Scope) -> ASGIApp:
+        """What answers a request to the API itself."""
+        if scope["type"] == "websocket":
+            return self.websockets
+        return self.direct_api if self.direct.takes(scope) else self.api
+
+    async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.of(scope)(scope, receive, send)
+
+    def find_hosted(self, scope: Scope) -> HostedApp | None:
+        return next((each for each in self.hosted if each.takes(scope)), None)
+
+
 class RequestMiddleware:
     """Around all others: gives each request its id, runs direct routes, and tells how it went."""
 
     def __init__(
         self,
-        app: ASGIApp,
+        apps: Applications,
         *,
-        direct: DirectRoutes,
-        direct_app: ASGIApp,
         metrics: RequestMetrics,
         in_flight: InFlight,
         make_request_id: Callable[[], str],
         send_request_id: bool,
     ) -> None:
-        """`direct_app` is what the requests go to that `direct` takes; all others go to `app`."""
-        self._app = app
-        self._direct = direct
-        self._direct_app = direct_app
+        self._apps = apps
         self._metrics = metrics
         self._in_flight = in_flight
         self._make_request_id = make_request_id
         self._send_request_id = send_request_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] == "websocket":  # not in flight: it has no end to wait for
+            await self._connect(scope, receive, send)
             return
-        self._in_flight.count += 1
-        try:
-            await self._answer(scope, receive, send)
-        finally:
-            self._in_flight.count -= 1
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._apps.api(scope, receive, send)
+            return
         started = time.perf_counter()
-        request_id = self._request_id(scope)
-        state = scope.setdefault("state", {})
-        state["request_id"] = request_id
-        state["in_flight"] = self._in_flight
-        state["status"] = 0
+        state = self._begin(scope)
+        hosted = self._apps.find_hosted(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 state["status"] = message["status"]
-                headers = with_security_headers(message["headers"])
+                headers = message["headers"]
+                headers = [*headers] if hosted else with_security_headers(headers)
                 if self._send_request_id:
-                    headers.append((b"x-request-id", request_id.encode()))
+                    headers.append((b"x-request-id", state["request_id"].encode()))
                 message["headers"] = headers
             await send(message)
 
-        app = self._direct_app if self._direct.takes(scope) else self._app
+        self._in_flight.count += 1
         try:
-            await app(scope, receive, send_with_id)
+            await self._app_of(scope, hosted)(scope, receive, send_with_id)
         finally:
-            self._record(scope, state, time.perf_counter() - started)
+            self._in_flight.count -= 1
+            seconds = time.perf_counter() - started
+            self._measure(scope, state["status"], seconds)
+            self._log(scope, state, seconds)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        state = self._begin(scope)
+
+        async def send_noting(message: Message) -> None:
+            if message["type"] == "websocket.accept":
+                state["status"] = 101
+            elif message["type"] == "websocket.http.response.start":
+                state["status"] = message["status"]
+                identified = (b"x-request-id", state["request_id"].encode())
+                message["headers"] = [*message["headers"], identified]
+            await send(message)
+
+        hosted = self._apps.find_hosted(scope)
+        try:
+            await self._app_of(scope, hosted)(scope, receive, send_noting)
+        finally:
+            self._log(scope, state, time.perf_counter() - started)
+
+    def _begin(self, scope: Scope) -> dict[str, Any]:
+        state: dict[str, Any] = scope.setdefault("state", {})
+        state["request_id"] = self._request_id(scope)
+        state["in_flight"] = self._in_flight
+        state["status"] = 0
+        return state
+
+    def _app_of(self, scope: Scope, hosted: HostedApp | None) -> ASGIApp:
+        console = self._apps.console
+        if hosted is None and console is not None and console.takes(scope):
+            hosted = console
+        if hosted is None:
+            return self._apps.of(scope)
+        scope["route"] = hosted.route
+        return hosted.app
 
     def _request_id(self, scope: Scope) -> str:
         for name, value in scope["headers"]:
@@ -109,23 +176,35 @@ class RequestMiddleware:
                 return str(value.decode())
         return self._make_request_id()
 
-    def _record(self, scope: Scope, state: Mapping[str, Any], seconds: float) -> None:
-        status = state["status"]
-        route = scope.get("route")
-        template = getattr(route, "path", "unmatched")
-        outcome = state.get("outcome", "ok" if status else BROKEN_OFF)
+    def _measure(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._metrics.observe(method, template, status, seconds)
-        if logger.isEnabledFor(logging.INFO):
-            logger.info(
-                "request",
-                extra={
-                    "request_id": state["request_id"],
-                    "method": scope["method"],
-                    "route": template,
-                    "status": status,
-                    "outcome": outcome,
-                    "latency_ms": round(seconds * 1000, 3),
-                    **state.get("log", {}),
-                },
-            )
+        self._metrics.observe(method, _template(scope), status, seconds)
+
+    def _log(self, scope: Scope, state: Mapping[str, Any], seconds: float) -> None:
+        status = state["status"]
+        fields = {
+            "request_id": state["request_id"],
+            "method": scope.get("method", "WEBSOCKET"),
+            "route": _template(scope),
+            "status": status,
+            "outcome": state.get("outcome", "ok" if status else BROKEN_OFF),
+            "latency_ms": round(seconds * 1000, 3),
+            **state.get("log", {}),
+        }
+        log_info(logger, "request", fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    path: str
+
+
+GATEWAY = _Template("gateway")
+"""The route of all that goes to sandboxes, whose paths are theirs."""
+E2B = _Template("e2b")
+CONSOLE = _Template("console")
+"""The route of all pages of the console."""
+
+
+def _template(scope: Scope) -> str:
+    return getattr(scope.get("route"), "path", "unmatched")

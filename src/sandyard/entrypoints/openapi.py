@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from fastapi import FastAPI
+from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from sandyard.kit.http import SCHEMES
+from sandyard.kit.http import SCHEMES, ErrorAnswer
 from sandyard.kit.schemas import EXAMPLE
 
 _REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
@@ -28,6 +29,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         for operation in _operations(document):
             operation["responses"].pop("422", None)
         document["components"]["securitySchemes"] = _security_schemes(document)
+        document["components"]["schemas"] |= _error_schemas()
         _drop_unused_schemas(document)
         for schema in document["components"]["schemas"].values():
             if EXAMPLE in schema:
@@ -42,6 +44,13 @@ def _security_schemes(document: Mapping[str, Any]) -> dict[str, Any]:
     for operation in _operations(document):
         found |= operation.pop(SCHEMES, {})
     return dict(sorted(found.items()))
+
+
+def _error_schemas() -> dict[str, Any]:
+    """What `errors` of the routes refers to."""
+    schema = ErrorAnswer.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas = {**schema.pop("$defs"), ErrorAnswer.__name__: schema}
+    return cast("dict[str, Any]", jsonable_encoder(schemas, exclude_none=True))
 
 
 def _drop_unused_schemas(document: Mapping[str, Any]) -> None:

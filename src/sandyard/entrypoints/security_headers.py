@@ -1,5 +1,7 @@
 """Headers that every answer has, so that browsers neither guess, frame, leak nor keep it."""
 
+from functools import lru_cache
+
 from sandyard.kit.http import RawHeaders
 
 _UNLESS_SET = {
@@ -13,5 +15,9 @@ _UNLESS_SET = {
 
 
 def with_security_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    own = {name for name, _ in headers}
-    return [*headers, *(each for each in _UNLESS_SET.items() if each[0] not in own)]
+    return [*headers, *_missing(tuple([name for name, _ in headers]))]
+
+
+@lru_cache
+def _missing(own: tuple[bytes, ...]) -> list[tuple[bytes, bytes]]:
+    return [each for each in _UNLESS_SET.items() if each[0] not in own]

@@ -5,11 +5,12 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sandyard.bootstrap.addresses import check_domain
 from sandyard.bootstrap.engines import is_embedded
 from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.registry import embedded_parts, get_spec, selected_parts
@@ -25,7 +27,8 @@ from sandyard.entrypoints.connections import ConnectionLimits, ConnectionPolicy
 from sandyard.entrypoints.data_dir import locked, require_writable, with_secrets
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.parts import running_parts
-from sandyard.entrypoints.server import Listener, is_loopback, require_free_port
+from sandyard.entrypoints.renewal import Renewal
+from sandyard.entrypoints.server import Listener, Tls, is_loopback, require_free_port
 from sandyard.entrypoints.welcome import local_url, welcome
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.errors import UnavailableError
@@ -46,6 +49,11 @@ class ServeOptions:
     data_dir: Path
     worker_of: int | None = None
     """The process id of the parent that has probed the port and speaks for all its workers."""
+    tls: Tls | None = None
+
+    @property
+    def url(self) -> str:
+        return local_url(self.host, self.port, scheme="http" if self.tls is None else "https")
 
 
 def run(settings: Settings, options: ServeOptions) -> None:
@@ -54,7 +62,7 @@ def run(settings: Settings, options: ServeOptions) -> None:
 
     require_writable(options.data_dir)
     with locked(options.data_dir) if embedded_parts(settings) else nullcontext():
-        settings = _with_public_url(with_secrets(settings, options.data_dir), options)
+        settings = with_addresses(with_secrets(settings, options.data_dir), options)
         if options.worker_of is None:
             require_free_port(options.host, options.port)
             tell_missing(settings)
@@ -69,11 +77,19 @@ def tell_missing(settings: Settings) -> None:
             logger.warning("%s", line, extra={"action": "start", "part": spec.name})
 
 
-def _with_public_url(settings: Settings, options: ServeOptions) -> Settings:
-    if settings.platform.public_url is not None:
-        return settings
-    url = local_url(options.host, options.port)
-    return replace(settings, platform=settings.platform.model_copy(update={"public_url": url}))
+def with_addresses(settings: Settings, options: ServeOptions) -> Settings:
+    """The settings with the addresses that follow from where it listens. Raises SettingsError if
+    sandboxes are not apart from the API."""
+    url = urlsplit(options.url)
+    public_url = settings.platform.public_url or options.url
+    domain = settings.sandboxes.sandbox_domain or f"{url.scheme}://localhost:{url.port}"
+    settings = replace(
+        settings,
+        platform=settings.platform.model_copy(update={"public_url": public_url}),
+        sandboxes=settings.sandboxes.model_copy(update={"sandbox_domain": domain}),
+    )
+    check_domain(settings)
+    return settings
 
 
 async def _serve(settings: Settings, options: ServeOptions) -> None:
@@ -92,14 +108,17 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
             in_flight=in_flight,
             is_exposed=not is_loopback(options.host),
         )
-        await _listen(
+        listener = await _listen(
             stack,
             entry_of(app),
             options.host,
             options.port,
             keep_alive_sec=settings.server.keep_alive_sec,
+            tls=options.tls,
         )
         _limit_connections(stack, settings.server, options.port)
+        reload = None if options.tls is None else listener.reload_certificate
+        _start_renewal(stack, settings, registry, stopping.set, reload)
         if settings.server.metrics_port is not None and options.worker_of is None:
             metrics = _metrics_app(parts, registry)
             await _listen(stack, metrics, options.host, settings.server.metrics_port)
@@ -111,6 +130,8 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
             stack.callback(watch.cancel)
         _settle_heap()
         await stopping.wait()
+        for part in parts:
+            part.drain()
         await _drain(in_flight, settings.server.drain_sec)
 
 
@@ -129,7 +150,7 @@ async def _welcome(
     """Greet the person once the first jobs have run, or have taken too long."""
     with suppress(TimeoutError):
         await asyncio.wait_for(schedule.started.wait(), _FIRST_JOBS_SEC)
-    text = welcome(settings, parts, host=options.host, port=options.port, data_dir=options.data_dir)
+    text = welcome(settings, parts, url=options.url, host=options.host, data_dir=options.data_dir)
     print(text, flush=True)  # noqa: T201 - for the person
 
 
@@ -152,10 +173,31 @@ def _limit_connections(stack: AsyncExitStack, server: ServerSettings, port: int)
     stack.push_async_callback(limits.stop)
 
 
-async def _listen(stack: AsyncExitStack, app: Any, host: str, port: int, **options: float) -> None:
+async def _listen(
+    stack: AsyncExitStack, app: Any, host: str, port: int, **options: Any
+) -> Listener:
     listener = Listener(app, host=host, port=port, **options)
     await listener.start()
     stack.push_async_callback(listener.stop)
+    return listener
+
+
+def _start_renewal(
+    stack: AsyncExitStack,
+    settings: Settings,
+    registry: CollectorRegistry,
+    stop_serving: Callable[[], None],
+    reload_certificate: Callable[[], Awaitable[None]] | None,
+) -> None:
+    renewal = Renewal(
+        settings.secrets,
+        every_sec=settings.server.secrets_refresh_sec,
+        registry=registry,
+        stop_serving=stop_serving,
+        reload_certificate=reload_certificate,
+    )
+    renewal.start()
+    stack.push_async_callback(renewal.stop)
 
 
 async def _prepare(settings: Settings, part: Part, options: ServeOptions) -> None:

@@ -6,15 +6,19 @@ import ipaddress
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from granian.constants import HTTPModes, Interfaces
+from granian.constants import HTTPModes, Interfaces, SSLProtocols
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
+from starlette.types import Message, Receive, Scope, Send
 
 from sandyard.kit.errors import SandyardError
 
 _STOP_SEC = 5
+_TAKE_OVER_SEC, _LEAVE_SEC = 1.0, 4.0
 _BACKLOG = 4096
 _UNLIMITED = 1_000_000
 """Granian counts idle connections too, and once there are so many accepts no other until one ends.
@@ -27,44 +31,111 @@ class PortInUseError(SandyardError):
     code = "PORT_IN_USE"
 
 
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """A certificate with those that it rests on, and its key: files in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Leaving:
+    """An application whose answers end their connections once it is to leave: a client that is
+    told so does not send its next request into a connection that closes."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.is_leaving = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, _closing(send) if self.is_leaving else send)
+
+
+def _closing(send: Send) -> Send:
+    async def send_closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"connection", b"close")]
+        await send(message)
+
+    return send_closing
+
+
 class Listener:
     """One application on one port, from `start` to `stop`."""
 
-    def __init__(self, app: Any, *, host: str, port: int, keep_alive_sec: float = 75) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        host: str,
+        port: int,
+        keep_alive_sec: float = 75,
+        tls: Tls | None = None,
+    ) -> None:
         self.host = host
         self.port = port
-        self._server = Server(
-            app,
-            address=host,
-            port=port,
-            interface=Interfaces.ASGINL,
-            http=HTTPModes.http1,
-            # The time for headers is also the time that an idle connection has.
-            http1_settings=HTTP1Settings(header_read_timeout=int(keep_alive_sec * 1000)),
-            websockets=False,
-            backlog=_BACKLOG,
-            backpressure=_UNLIMITED,
-            log_enabled=False,
-        )
-        self._task: asyncio.Task[None] | None = None
+        self._app = app
+        self._keep_alive_sec = keep_alive_sec
+        self._tls = tls
+        self._served, self._server = self._new_server()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listen; returns when connections are accepted."""
-        self._task = asyncio.create_task(self._server.serve())
+        task = self._serve()
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-        while not self._task.done():
+        while not task.done():
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(host, self.port)
                 writer.close()
                 return
             await asyncio.sleep(0.01)
-        await self._task
+        await task
+
+    async def reload_certificate(self) -> None:
+        """New connections get the certificate that its files hold now; those that are open end
+        with their next answer. Raises OSError, and changes nothing, if it can't be used."""
+        served, server = self._served, self._server
+        self._served, self._server = self._new_server()
+        self._serve()
+        await asyncio.sleep(_TAKE_OVER_SEC)  # both share the port, so nothing tells when it listens
+        served.is_leaving = True
+        await asyncio.sleep(_LEAVE_SEC)
+        server.stop()  # type: ignore[no-untyped-call]
+        await asyncio.wait(self._tasks[:-1], timeout=_STOP_SEC)
+        self._tasks = [task for task in self._tasks if not task.done()]
 
     async def stop(self) -> None:
-        if self._task is None:
+        if not self._tasks:
             return
         self._server.stop()  # type: ignore[no-untyped-call]
-        await asyncio.wait([self._task], timeout=_STOP_SEC)
+        await asyncio.wait(self._tasks, timeout=_STOP_SEC)
+
+    def _serve(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._server.serve())
+        self._tasks.append(task)
+        return task
+
+    def _new_server(self) -> tuple[Leaving, Server]:
+        tls = self._tls
+        served = Leaving(self._app)
+        server = Server(
+            self._app if tls is None else served,
+            address=self.host,
+            port=self.port,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1,
+            # The time for headers is also the time that an idle connection has.
+            http1_settings=HTTP1Settings(header_read_timeout=int(self._keep_alive_sec * 1000)),
+            websockets=True,
+            backlog=_BACKLOG,
+            backpressure=_UNLIMITED,
+            log_enabled=False,
+            ssl_cert=None if tls is None else tls.certificate,
+            ssl_key=None if tls is None else tls.key,
+            ssl_protocol_min=SSLProtocols.tls12,
+        )
+        return served, server
 
 
 @asynccontextmanager

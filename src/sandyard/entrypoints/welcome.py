@@ -14,10 +14,9 @@ from sandyard.settings import Settings, tokens
 
 
 def welcome(
-    settings: Settings, parts: Sequence[Part], *, host: str, port: int, data_dir: Path
+    settings: Settings, parts: Sequence[Part], *, url: str, host: str, data_dir: Path
 ) -> str:
     """Lines that never show a token: they read it from its file or variable when pasted."""
-    url = local_url(host, port)
     context = WelcomeContext(settings, data_dir, url, parts, partial(_bearer, settings, data_dir))
     lines = [
         "",
@@ -26,21 +25,21 @@ def welcome(
         "",
         *(line for spec in selected_parts(settings) for line in spec.examples(context)),
         "See the metrics:",
-        f"  {_metrics(settings, host, port)}",
+        f"  {_metrics(settings, url, host)}",
         "",
     ]
     return "\n".join(lines)
 
 
-def local_url(host: str, port: int) -> str:
+def local_url(host: str, port: int, *, scheme: str = "http") -> str:
     """The server's URL as somebody on this machine types it."""
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _metrics(settings: Settings, host: str, port: int) -> str:
+def _metrics(settings: Settings, server_url: str, host: str) -> str:
     """A line that works as it is, or what has to be set before one does."""
-    url = f"{local_url(host, port)}/metrics"
+    url = f"{server_url}/metrics"
     if in_force := tokens(settings.server.metrics_token):
         return f'curl -H "Authorization: Bearer {_variable("METRICS_TOKEN", in_force)}" {url}'
     if is_loopback(host):

@@ -15,7 +15,8 @@ from types import FrameType
 
 from sandyard.bootstrap.registry import embedded_parts, selected_parts
 from sandyard.entrypoints.data_dir import require_writable, with_secrets
-from sandyard.entrypoints.serve import ServeOptions, tell_missing
+from sandyard.entrypoints.renewal import Terminal
+from sandyard.entrypoints.serve import ServeOptions, tell_missing, with_addresses
 from sandyard.entrypoints.server import require_free_port
 from sandyard.kit.errors import UnavailableError
 from sandyard.settings import Settings, SettingsError
@@ -34,10 +35,14 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
     if any(reasons):
         raise SettingsError("\n".join(filter(None, reasons)))
     require_writable(options.data_dir)
-    with_secrets(settings, options.data_dir)
+    with_addresses(with_secrets(settings, options.data_dir), options)
     asyncio.run(_check_settings(settings, options.data_dir))
     require_free_port(options.host, options.port)
     tell_missing(settings)
+    _keep_workers(options, count)
+
+
+def _keep_workers(options: ServeOptions, count: int) -> None:
     stopping = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -45,8 +50,18 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    workers: list[subprocess.Popen[bytes]] = []
+    terminal = Terminal()
+
+    def hang_up(_number: int, _frame: FrameType | None) -> None:
+        if terminal.is_closed():
+            stopping.set()
+        for worker in workers:  # each reads its secrets and the certificate again
+            worker.send_signal(signal.SIGHUP)
+
+    signal.signal(signal.SIGHUP, hang_up)
     with tempfile.TemporaryDirectory(prefix="sandyard-metrics-") as metrics_dir:
-        workers = [_start(options, Path(metrics_dir)) for _ in range(count)]
+        workers += [_start(options, Path(metrics_dir)) for _ in range(count)]
         while not stopping.wait(0.2):
             for index, worker in enumerate(workers):
                 if worker.poll() is not None:
@@ -68,6 +83,8 @@ def _start(options: ServeOptions, metrics_dir: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "sandyard", "serve", "--worker-of", str(os.getpid())]
     command += ["--host", options.host, "--port", str(options.port)]
     command += ["--data-dir", str(options.data_dir)]
+    if options.tls is not None:
+        command += ["--tls-cert", str(options.tls.certificate), "--tls-key", str(options.tls.key)]
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_dir)}
     return subprocess.Popen(command, env=environment)  # noqa: S603 - our own command
 

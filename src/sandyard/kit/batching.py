@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import suppress
 from math import ceil
 from typing import Generic, TypeVar
 
@@ -12,8 +13,9 @@ Result = TypeVar("Result")
 class Batcher(Generic[Item, Result]):
     """Collects what is submitted while earlier batches are under way, and runs it together.
 
-    A lone caller never waits for company. When a batch had several, more are on their way, and
-    the next one waits `pause_sec` for them: few full batches cost less than many small ones.
+    A lone caller never waits for company. When a batch had several, their callers come back, and
+    the next one waits until as many are there, at most `pause_sec` for each: few full batches cost
+    less than many small ones.
     Items with the same key are never in two batches at once; within one batch they stand in
     order of arrival. A caller that goes away leaves its item in the batch, and `run` gives each
     item a result or an exception of its own, so no caller's trouble is another's.
@@ -40,11 +42,15 @@ class Batcher(Generic[Item, Result]):
         self._keys_under_way: set[Hashable] = set()
         self._under_way = 0
         self._at_work = 0
+        self._expected = 0
+        self._are_back = asyncio.Event()
         self._workers: set[asyncio.Task[None]] = set()
 
     async def submit(self, item: Item) -> Result:
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
+        if self._expected and len(self._waiting) >= self._expected:
+            self._are_back.set()
         if self._at_work < self._parallel:
             self._at_work += 1
             worker = asyncio.create_task(self._work())
@@ -71,8 +77,18 @@ class Batcher(Generic[Item, Result]):
             for (_, future), result in zip(batch, results, strict=True):
                 _settle(future, result)
             if len(batch) > 1 and self._pause_sec:
-                await asyncio.sleep(self._pause_sec)
+                await self._wait_for_callers(len(batch))
         self._at_work -= 1  # in the same step in which nothing was left: no item is overlooked
+
+    async def _wait_for_callers(self, number: int) -> None:
+        if len(self._waiting) >= number:
+            return
+        self._expected = number
+        self._are_back.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause_sec * number):
+                await self._are_back.wait()
+        self._expected = 0
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         most = self._max_size

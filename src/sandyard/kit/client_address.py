@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from sandyard.kit.http import values_of
 
@@ -20,7 +20,7 @@ class ClientAddress:
     def __init__(self, trusted_proxies: Sequence[Network] = ()) -> None:
         self._trusted = trusted_proxies
 
-    def of(self, request: Request) -> str:
+    def of(self, request: HTTPConnection) -> str:
         """The connection's other end. If that is a trusted proxy: the last address in
         `X-Forwarded-For` that is none, because what is left of it anybody may have written."""
         peer = request.client.host if request.client else ""

@@ -21,6 +21,20 @@ def rfc3339(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
+def now_ms(clock: Clock) -> int:
+    """Unix time in whole milliseconds."""
+    return int(clock.now() * 1000)
+
+
+def rfc3339_from_ms(at_ms: int) -> str:
+    """As `rfc3339`, which is exact to the second."""
+    return rfc3339(at_ms // 1000)
+
+
+def ms_from_rfc3339(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
 def utc_time(at: float) -> datetime:
     """The same instant as a `datetime` that knows its zone."""
     return datetime.fromtimestamp(at, UTC)

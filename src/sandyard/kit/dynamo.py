@@ -24,16 +24,16 @@ from sandyard.kit.errors import UnavailableError
 logger = logging.getLogger(__name__)
 
 
-class _PlacesOfCredentials(logging.Filter):
-    """A place without credentials is no error: the next is asked, and if none has any our own
-    error says so. Of a file that makes no sense a line is enough."""
+class _QuietCredentialProviders(logging.Filter):
+    """A credential provider that has none is no error: the next is asked, and our own error says
+    so if none has any. Of a file that makes no sense a line is enough."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = None
         return not str(record.msg).startswith("Candidate %r failed")
 
 
-logging.getLogger("aiodynamo").addFilter(_PlacesOfCredentials())
+logging.getLogger("aiodynamo").addFilter(_QuietCredentialProviders())
 
 _CIRCUIT = "dynamodb"
 _CONNECTIONS = 256
@@ -52,6 +52,19 @@ _PASSING = frozenset(
 _PASSING_REASONS = frozenset(
     {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
 )
+_TROUBLE = {
+    "ThrottlingException": "throttles us",
+    "ProvisionedThroughputExceededException": "throttles us",
+    "RequestLimitExceeded": "throttles us",
+    "LimitExceededException": "throttles us",
+    "ThrottlingError": "throttles us",
+    "ProvisionedThroughputExceeded": "throttles us",
+    "TransactionConflictException": "is busy with others' transactions",
+    "TransactionInProgressException": "is busy with others' transactions",
+    "TransactionConflict": "is busy with others' transactions",
+}
+"""What callers are told of what it says; of anything else, that it answers with an error."""
+_NO_ANSWER = "does not answer in time"
 _STALE_CREDENTIALS = frozenset({"ExpiredTokenException", "ExpiredToken"})
 
 
@@ -65,6 +78,7 @@ class DynamoPolicy:
     backoff_max_sec: float = 0.8
     circuit_threshold: int = 5
     circuit_timeout_sec: float = 5.0
+    probe_sec: float = 1.5
 
 
 class ConditionFailedError(Exception):
@@ -102,7 +116,16 @@ class TableMissingError(UnavailableError):
 
 
 class _PassingError(Exception):
-    """A fault that may be over at the next try."""
+    """A fault that may be over at the next try; `trouble` is what callers are told of it."""
+
+    def __init__(self, said: str, trouble: str) -> None:
+        super().__init__(said)
+        self.trouble = trouble
+
+    @classmethod
+    def of(cls, *codes: str) -> "_PassingError":
+        trouble = next((_TROUBLE[each] for each in codes if each in _TROUBLE), None)
+        return cls(", ".join(codes), trouble or "answers with an error of its own")
 
 
 class Dynamo:
@@ -127,6 +150,7 @@ class Dynamo:
         self._policy = policy or DynamoPolicy()
         self._credentials = credentials or Credentials.auto()
         self._http: AIOHTTP | None = None
+        self._last_trouble = _NO_ANSWER
         self._breakers = AsyncCircuitBreakerFactory(
             default_threshold=self._policy.circuit_threshold,
             default_ttl=self._policy.circuit_timeout_sec,
@@ -145,27 +169,38 @@ class Dynamo:
         breaker = await self._breakers.get_breaker(_CIRCUIT)
         try:
             async with breaker, asyncio.timeout(policy.deadline_sec):
-                return await self._try_until_answered(action, payload)
+                return await self._try_until_answered(action, payload, policy.deadline_sec)
         except OpenedState as error:
             raise UnavailableError(
-                "DynamoDB failed too often and is left alone for a moment. Try again shortly.",
+                f"DynamoDB failed too often (it {self._last_trouble}) and is left alone for a "
+                "moment. Try again shortly.",
                 retry_after=max(1, round(policy.circuit_timeout_sec)),
             ) from error
         except (_PassingError, TimeoutError) as error:
-            raise UnavailableError(
-                "DynamoDB does not answer in time. Try again shortly.",
-                reason=f"{action}: {error or 'deadline passed'}",
-            ) from error
+            self._last_trouble = _trouble(error)
+            raise _unavailable(action, error) from error
+
+    async def probe(self, action: str, payload: Mapping[str, Any]) -> None:
+        """One call, tried for a moment, to learn whether the engine takes it; UnavailableError
+        names the call and why not. The circuit neither stops it nor hears of it."""
+        probe_sec = self._policy.probe_sec
+        try:
+            async with asyncio.timeout(probe_sec):
+                await self._try_until_answered(action, payload, probe_sec)
+        except (_PassingError, TimeoutError) as error:
+            raise _unavailable(action, error) from error
 
     async def close(self) -> None:
         if self._http is not None:
             await self._http.session.close()
 
-    async def _try_until_answered(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    async def _try_until_answered(
+        self, action: str, payload: Mapping[str, Any], deadline_sec: float
+    ) -> dict[str, Any]:
         policy = self._policy
         wait = policy.backoff_base_sec
         loop = asyncio.get_running_loop()
-        last_start = loop.time() + policy.deadline_sec - policy.backoff_max_sec
+        last_start = loop.time() + deadline_sec - policy.backoff_max_sec
         while True:
             try:
                 return await self._send(action, payload)
@@ -194,7 +229,8 @@ class Dynamo:
             response = await http(Request("POST", str(signed.url), signed.headers, signed.body))
         except (RequestFailed, TimeoutError, OSError) as error:
             inner = error.inner if isinstance(error, RequestFailed) else error
-            raise _PassingError(f"{type(inner).__name__}: {inner}") from error
+            said = f"{type(inner).__name__}: {inner}"
+            raise _PassingError(said, _NO_ANSWER) from error
         answer = _json(response.body)
         if response.status == 200 and isinstance(answer, dict):
             return answer
@@ -205,9 +241,9 @@ class Dynamo:
         kind = answer.get("__type", "").split("#")[-1] if isinstance(answer, dict) else ""
         message = answer.get("message") or answer.get("Message") or "" if kind else ""
         if kind in _STALE_CREDENTIALS and self._credentials.invalidate():
-            raise _PassingError(kind)
+            raise _PassingError.of(kind)
         if kind in _PASSING or status >= 500:
-            raise _PassingError(kind or f"status {status}")
+            raise _PassingError.of(kind or f"status {status}")
         match kind:
             case "ConditionalCheckFailedException":
                 raise ConditionFailedError(plain_or_none(answer.get("Item")))
@@ -240,6 +276,17 @@ class Dynamo:
         return self._http
 
 
+def _unavailable(action: str, error: _PassingError | TimeoutError) -> UnavailableError:
+    return UnavailableError(
+        f"DynamoDB {_trouble(error)} ({action}). Try again shortly.",
+        reason=f"{action}: {str(error) or 'deadline passed'}",
+    )
+
+
+def _trouble(error: _PassingError | TimeoutError) -> str:
+    return error.trouble if isinstance(error, _PassingError) else _NO_ANSWER
+
+
 def _raise_refused(answer: Mapping[str, Any]) -> None:
     reasons = [
         Reason(reason.get("Code", "None"), plain_or_none(reason.get("Item")))
@@ -249,7 +296,7 @@ def _raise_refused(answer: Mapping[str, Any]) -> None:
         raise TransactionRefusedError(reasons)
     codes = {reason.code for reason in reasons}
     if codes & _PASSING_REASONS:
-        raise _PassingError(", ".join(sorted(codes - {"None"})))
+        raise _PassingError.of(*sorted(codes - {"None"}))
     raise ValueError(f"DynamoDB does not take our transaction: {sorted(codes)}")
 
 
@@ -267,4 +314,4 @@ async def within(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise UnavailableError("DynamoDB does not answer in time. Try again shortly.") from error
+        raise UnavailableError(f"DynamoDB {_NO_ANSWER}. Try again shortly.") from error

@@ -25,6 +25,12 @@ class Table:
         )
         return plain_or_none(answer.get("Item"))
 
+    async def probe_get(self, key: Item) -> None:
+        """Read, to learn whether the engine answers; UnavailableError says why not."""
+        await self.engine.probe(
+            "GetItem", {"TableName": self.name, "Key": wire(key), "ConsistentRead": True}
+        )
+
     async def get_many(self, keys: Sequence[Item]) -> list[Item]:
         """Those of the items that exist, as last written."""
         found: list[Item] = []
@@ -46,6 +52,11 @@ class Table:
         action = self.update_action(key, expression, values, condition=condition)["Update"]
         answer = await self.engine.call("UpdateItem", {**action, "ReturnValues": "ALL_NEW"})
         return plain(answer.get("Attributes", {}))
+
+    async def probe_update(self, key: Item, expression: str, values: Item) -> None:
+        """Write, to learn whether the engine takes writes; UnavailableError says why not."""
+        action = self.update_action(key, expression, values)["Update"]
+        await self.engine.probe("UpdateItem", action)
 
     async def put(
         self, item: Item, *, condition: str | None = None, values: Item | None = None

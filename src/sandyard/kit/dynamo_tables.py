@@ -28,6 +28,19 @@ class TableUnfitError(UnavailableError):
     code = "TABLE_UNFIT"
 
 
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table, and the attribute that says when DynamoDB may remove an item, if it has one."""
+
+    definition: Definition
+    ttl: str | None = None
+
+    @property
+    def name(self) -> str:
+        name: str = self.definition["TableName"]
+        return name
+
+
 def table_definition(
     name: str, key: Key, indexes: Mapping[str, Key], *, numbers: Sequence[str] = ()
 ) -> Definition:

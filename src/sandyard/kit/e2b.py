@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import httpx
 
-from sandyard.kit.e2b_backoff import BackingOffError, Backoff
+from sandyard.kit.e2b_backoff import BackingOffError, Backoff, Refusal
 from sandyard.kit.errors import SandyardError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ _PLAIN_PATH = re.compile(r"[^\"%\\\x00-\x1f\x7f]+")
 _FILES_AT_ONCE = 50
 _BYTES_AT_ONCE = 16 << 20
 _RETRY_AFTER_SEC = 5
+_PATIENCE_SEC = 10.0
+"""How long a call waits at most until it may be sent, however long it may take itself."""
 
 
 def open_sandboxes(
@@ -59,19 +61,19 @@ def public_url(info: "SandboxInfo", *, port: int, scheme: str) -> str:
 
 @asynccontextmanager
 async def translated(
-    within_sec: float,
+    within_sec: float | None,
     translation: Callable[[Exception], SandyardError],
     *but: type[Exception],
     backoff: Backoff | None = None,
 ) -> AsyncIterator[None]:
-    """What the SDK raises, as an error of ours; `but` what the caller sees to himself. With
-    `backoff`, the call is sent when it says so."""
+    """What the SDK raises, as an error of ours; `but` what the caller sees to himself. With None
+    it may take as long as it likes. With `backoff`, the call is sent when it says so."""
     try:
         async with asyncio.timeout(within_sec):
             if backoff is None:
                 yield
             else:
-                async with _backing_off(backoff, within_sec):
+                async with _backing_off(backoff, min(within_sec or _PATIENCE_SEC, _PATIENCE_SEC)):
                     yield
     except Exception as error:
         if isinstance(error, (SandyardError, *but)):
@@ -86,10 +88,9 @@ async def _backing_off(backoff: Backoff, within_sec: float) -> AsyncIterator[Non
     try:
         yield
     except Exception as error:
-        trouble = trouble_of(error)
-        if trouble == "rate_limited" or trouble == "failed":
+        if (refusal := refusal_of(error)) is not None:
             wait_sec = named_retry_after(error)
-            backoff.refused(trouble, retry_after=wait_sec, sent_at=sent_at)
+            backoff.refused(refusal, retry_after=wait_sec, sent_at=sent_at)
         raise
     backoff.answered()
 
@@ -123,6 +124,17 @@ def trouble_of(error: Exception) -> Trouble:
             return "failed"
         case _:
             return "other"
+
+
+def refusal_of(error: Exception) -> Refusal | None:
+    """Whether it is a reason to back off: a 429 or 5xx. The proxy before a sandbox answers 5xx too
+    while it can't reach the sandbox; that none is there is no refusal."""
+    import e2b
+
+    trouble = trouble_of(error)
+    if trouble == "rate_limited" or trouble == "failed":
+        return trouble
+    return "failed" if isinstance(error, e2b.SandboxUnreachableException) else None
 
 
 def reason_of(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""When E2B is asked again after it refused a call or failed."""
+"""When E2B, or one sandbox at E2B, is asked again after it refused a call or failed."""
 
 import asyncio
 import random
@@ -12,6 +12,8 @@ Refusal = Literal["rate_limited", "failed"]
 _FIRST_SEC = 0.25
 _LONGEST_SEC = 8.0
 _LONGEST_RETRY_AFTER_SEC = 60.0
+_MANY = 1000
+"""Sandboxes whose refusals are remembered, before those that are long over are forgotten."""
 
 
 class BackingOffError(Exception):
@@ -24,9 +26,10 @@ class BackingOffError(Exception):
 
 
 class Backoff:
-    """Shared by all calls of E2B's control API with one key. After a 429 or 5xx none is sent before
-    the time that E2B named, at most a minute; where it named none, before a pause that doubles with
-    each refusal and is partly chance, so that servers do not come back at once together."""
+    """Shared by all calls of E2B's control API with one key, or by all calls into one sandbox.
+    After a 429 or 5xx none is sent before the time that E2B named, at most a minute; where it named
+    none, before a pause that doubles with each refusal and is partly chance, so that servers do not
+    come back at once together."""
 
     def __init__(
         self,
@@ -48,6 +51,20 @@ class Backoff:
     def left_sec(self) -> float:
         """How long nothing is to be sent."""
         return max(0.0, self._not_before - self._now())
+
+    @property
+    def is_long_over(self) -> bool:
+        """Nothing was refused in the last minute, so that the next refusal is a first one."""
+        return self._now() - self._not_before > _LONGEST_RETRY_AFTER_SEC
+
+    def another(self) -> "Backoff":
+        """One with the same pauses, for what refuses independently of this."""
+        return Backoff(
+            first_sec=self._first_sec,
+            longest_sec=self._longest_sec,
+            now=self._now,
+            chance=self._chance,
+        )
 
     async def wait(self, *, within_sec: float) -> None:
         """Return when a call may be sent; BackingOffError at once if that is not within the
@@ -74,3 +91,23 @@ class Backoff:
     def _pause(self) -> float:
         doubled: float = self._first_sec * 2 ** min(max(self._refusals, 1) - 1, 20)
         return min(doubled, self._longest_sec) * (1 + self._chance()) / 2
+
+
+class SandboxBackoffs:
+    """One for each sandbox: what its own server refuses says nothing about the others."""
+
+    def __init__(self, like: Backoff) -> None:
+        self._like = like
+        self._by_sandbox: dict[str, Backoff] = {}
+
+    def of(self, sandbox_id: str) -> Backoff:
+        found = self._by_sandbox.get(sandbox_id)
+        if found is None:
+            self._forget_old()
+            found = self._by_sandbox[sandbox_id] = self._like.another()
+        return found
+
+    def _forget_old(self) -> None:
+        if len(self._by_sandbox) >= _MANY:
+            kept = {key: each for key, each in self._by_sandbox.items() if not each.is_long_over}
+            self._by_sandbox = kept

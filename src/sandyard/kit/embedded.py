@@ -22,6 +22,7 @@ class EmbeddedDatabase:
         await SqlJobLeases(self.database, self.jobs).forget_holders()
 
     async def upgrade(self) -> None:
-        """Bring it to the newest schema."""
-        if await self.migrations.current(self.database) != self.migrations.head:
+        """Bring it to the newest schema; one that is newer is left alone."""
+        current = await self.migrations.current(self.database)
+        if current is None or current < self.migrations.head:
             await self.migrations.upgrade(self.database)

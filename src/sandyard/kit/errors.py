@@ -70,6 +70,12 @@ class ExhaustedError(SandyardError):
     code = "EXHAUSTED"
 
 
+class RangeNotSatisfiableError(SandyardError):
+    """The range has no byte of the file. Ask for one within its size."""
+
+    code = "RANGE_NOT_SATISFIABLE"
+
+
 class RateLimitedError(SandyardError):
     """Too many requests. Wait `retry_after` seconds."""
 
@@ -92,6 +98,18 @@ class UnavailableError(SandyardError):
         """`reason` is what the engine said; it goes to the log, never to a caller."""
         super().__init__(message, retry_after=retry_after, details=details)
         self.reason = reason
+
+
+class BadGatewayError(SandyardError):
+    """What runs behind this address gives no usable answer."""
+
+    code = "BAD_GATEWAY"
+
+
+class GatewayTimeoutError(SandyardError):
+    """What runs behind this address does not answer in time."""
+
+    code = "GATEWAY_TIMEOUT"
 
 
 class BodyTooLargeError(SandyardError):

@@ -106,6 +106,10 @@ class EventLog(EventListing, Protocol):
         event that is written later is not of a time that is a minute ago."""
         ...
 
+    async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
+        """How many events of this kind were written in that time, as far as is to be seen."""
+        ...
+
     async def read_after(
         self, position: str | None, *, limit: int
     ) -> tuple[Sequence[LoggedEvent], str | None]:
@@ -114,6 +118,11 @@ class EventLog(EventListing, Protocol):
         Positions follow commits, not ids: whoever goes on from the last one misses no event of a
         transaction that began earlier and committed later. A subject's events come in order.
         """
+        ...
+
+    async def position_before(self, at_ms: int) -> str | None:
+        """A position for `read_after` that no event which is written from then on is before. Some
+        older ones may come after it too."""
         ...
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:

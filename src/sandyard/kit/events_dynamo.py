@@ -170,6 +170,32 @@ class DynamoEventLog:
                     break
                 after = items[-1]["event_id"]
 
+    async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
+        first, end = first_event_id(from_ms), first_event_id(to_ms)
+        buckets = [
+            f"{day}#{shard}"
+            for day in _days(day_of(from_ms), day_of(to_ms - 1))
+            for shard in range(SHARDS)
+        ]
+        counts = [self._count_of_shard(each, kind, first, end) for each in buckets]
+        return sum(await asyncio.gather(*counts))
+
+    async def _count_of_shard(self, bucket: str, kind: str, first: str, end: str) -> int:
+        """Counted by the engine: what is read is what was written in that time."""
+        total, start = 0, None
+        while True:
+            _, start, count = await self._table.query(
+                index=TIME_INDEX,
+                condition="#bucket = :bucket AND event_id BETWEEN :first AND :end",
+                values={"bucket": bucket, "first": first, "end": end, "kind": kind},
+                where="#kind = :kind",
+                count_only=True,
+                start=start,
+            )
+            total += count
+            if start is None:
+                return total
+
     async def read_after(
         self, position: str | None, *, limit: int
     ) -> tuple[Sequence[LoggedEvent], str | None]:
@@ -186,6 +212,9 @@ class DynamoEventLog:
         if len(found) < limit:
             return found, max(after, first_event_id(settled))
         return found[:limit], found[limit - 1].event_id
+
+    async def position_before(self, at_ms: int) -> str | None:
+        return first_event_id(at_ms - SETTLED_MS)
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
         """One day at a time, beginning where the last run ended."""

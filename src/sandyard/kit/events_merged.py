@@ -22,19 +22,22 @@ class MergedEvents:
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
         listing = f"events {[log.part for log in self._logs]} {query}"
-        places = [None] * len(self._logs) if cursor is None else self._places(listing, cursor)
+        positions = [None] * len(self._logs) if cursor is None else self._positions(listing, cursor)
         found = [
-            [(index, key, event) for key, event in await log.newest(query, limit + 1, before=place)]
-            for index, (log, place) in enumerate(zip(self._logs, places, strict=True))
+            [
+                (index, key, event)
+                for key, event in await log.newest(query, limit + 1, before=position)
+            ]
+            for index, (log, position) in enumerate(zip(self._logs, positions, strict=True))
         ]
         merged = list(heapq.merge(*found, key=lambda each: each[2].event_id, reverse=True))
         for index, key, _ in merged[:limit]:
-            places[index] = key
-        next_cursor = encode_cursor(listing, places) if len(merged) > limit else None
+            positions[index] = key
+        next_cursor = encode_cursor(listing, positions) if len(merged) > limit else None
         return Page([event for _, _, event in merged[:limit]], next_cursor)
 
-    def _places(self, listing: str, cursor: str) -> list[Any]:
-        places: Sequence[Any] = decode_cursor(listing, cursor)
-        if len(places) != len(self._logs):
+    def _positions(self, listing: str, cursor: str) -> list[Any]:
+        positions: Sequence[Any] = decode_cursor(listing, cursor)
+        if len(positions) != len(self._logs):
             raise InvalidCursorError
-        return list(places)
+        return list(positions)

@@ -14,7 +14,7 @@ import orjson
 import sqlalchemy as sa
 
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import Effect, Event, EventQuery, LoggedEvent, Pruned
+from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.ids import EventIds, first_event_id, subject_key
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql import Database
@@ -63,15 +63,18 @@ class EventWriter:
     def __init__(self, table: sa.Table, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._make_id = EventIds()
-        self._insert = BatchInsert(table, _COLUMNS)
+        self.insert = BatchInsert(table, _COLUMNS)
+        """Of `rows`, for who writes them together with something else."""
 
     def write(self, connection: sa.Connection, events: Sequence[Event]) -> None:
         """The last statements of a transaction: soon after it the events are committed."""
-        now_ms = int(self._clock.now() * 1000)
         for start in range(0, len(events), _BATCH):
-            self._insert.execute(
-                connection, [self._row(each, now_ms) for each in events[start : start + _BATCH]]
-            )
+            self.insert.execute(connection, self.rows(events[start : start + _BATCH]))
+
+    def rows(self, events: Sequence[Event]) -> list[tuple[Any, ...]]:
+        """Made just before they are inserted: their ids have the time."""
+        now_ms = int(self._clock.now() * 1000)
+        return [self._row(each, now_ms) for each in events]
 
     def _row(self, event: Event, now_ms: int) -> tuple[Any, ...]:
         return (
@@ -181,6 +184,11 @@ class SqlEventLog:
             last = rows[-1].event_id
             yield [self._logged(row) for row in rows]
 
+    async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
+        query = EventQuery(kind=kind, from_ms=from_ms, to_ms=to_ms)
+        statement = sa.select(sa.func.count()).where(*self._matching(query))
+        return int((await self._rows(statement))[0][0])
+
     async def read_after(
         self, position: str | None, *, limit: int
     ) -> tuple[Sequence[LoggedEvent], str | None]:
@@ -191,6 +199,19 @@ class SqlEventLog:
         if not rows:
             return [], position
         return [self._logged(row) for row in rows], f"{rows[-1].xid or 0}.{rows[-1].position}"
+
+    async def position_before(self, at_ms: int) -> str | None:
+        """That of the last event which had settled by then: the transactions of later ones began
+        after it."""
+        column = self._table.c
+        statement = (
+            sa.select(column.xid, column.position)
+            .where(column.event_id < first_event_id(at_ms - SETTLED_MS))
+            .order_by(column.event_id.desc())
+            .limit(1)
+        )
+        rows = await self._rows(statement)
+        return f"{rows[0].xid or 0}.{rows[0].position}" if rows else None
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
         column = self._table.c

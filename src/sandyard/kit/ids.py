@@ -87,6 +87,16 @@ def account_api_key() -> str:
     return f"sbk-{_random(40)}"
 
 
+def e2b_api_key() -> str:
+    """In the form of E2B's own: their SDKs may look at it."""
+    return f"e2b_{secrets.token_hex(20)}"
+
+
+def token_id() -> str:
+    """Names a token; nothing secret."""
+    return _random(12)
+
+
 def mail_token() -> str:
     """What a mail carries to show that its reader has the address."""
     return secrets.token_urlsafe(32)

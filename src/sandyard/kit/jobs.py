@@ -19,6 +19,24 @@ _WRITE_CHECK_SEC = 2.0
 """How long an engine that took a write is trusted to take the next."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """When a job last ran, as far as it did."""
+
+    started_at: float | None = None
+    finished_at: float | None = None
+    """When it last came to its end."""
+    held_until: float | None = None
+    """None while nobody runs it."""
+
+    def is_running(self, now: float) -> bool:
+        return self.held_until is not None and now < self.held_until
+
+    def next_at(self, *, interval_sec: float, now: float) -> float:
+        """When it is due; now, if it should have run already."""
+        return now if self.started_at is None else max(now, self.started_at + interval_sec)
+
+
 class JobLeases(Protocol):
     """Who runs which job, kept in the engine that the replicas share.
 
@@ -35,7 +53,8 @@ class JobLeases(Protocol):
         held_until: float,
         unless_started_after: float | None = None,
     ) -> bool:
-        """Take the job if nobody holds it at `now`, and it was not started after the given time."""
+        """Take the job if nobody holds it at `now`, and it was not started after that time. One
+        whose holder died is taken whenever that was."""
         ...
 
     async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
@@ -48,6 +67,10 @@ class JobLeases(Protocol):
 
     async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
         """When each of the jobs last came to its end."""
+        ...
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
+        """Of each of the jobs that was ever taken, as last committed."""
         ...
 
     async def touch(self, *, now: float) -> None:
@@ -92,15 +115,23 @@ class JobRunner:
         self._holder = holder
         self._lease_sec = lease_sec
         self._written_at = float("-inf")
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
+
+    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
+        """When each of the jobs last came to its end; those that never did are not there."""
+        return await self._leases.finished(jobs)
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
+        """When each of the jobs last ran; those that never did are not there."""
+        return await self._leases.runs(jobs)
 
     async def run(self, job: Job[Report]) -> Report:
         """Run the job to its end, after any run of it that is under way anywhere.
 
         A caller that goes away does not stop it.
         """
-        task = asyncio.create_task(self._run_in_turn(job))
+        task = asyncio.create_task(self._run_locked(job))
         self._under_way.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
@@ -110,7 +141,7 @@ class JobRunner:
     ) -> Report | None:
         """Run the job unless somebody runs it now or started it within the interval."""
         interval = job.interval_sec if interval_sec is None else interval_sec
-        lock = self._turns.setdefault(job.name, asyncio.Lock())
+        lock = self._locks.setdefault(job.name, asyncio.Lock())
         if lock.locked():
             return None
         async with lock:
@@ -137,8 +168,8 @@ class JobRunner:
         if not task.cancelled():
             task.exception()  # its caller has been told of it, or has gone away
 
-    async def _run_in_turn(self, job: Job[Report]) -> Report:
-        async with self._turns.setdefault(job.name, asyncio.Lock()):
+    async def _run_locked(self, job: Job[Report]) -> Report:
+        async with self._locks.setdefault(job.name, asyncio.Lock()):
             asked_at = self._clock.now()
             while not await self._acquire(job, asked_at):
                 await asyncio.sleep(self._POLL_SEC)

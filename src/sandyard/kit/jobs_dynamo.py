@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sandyard.kit.dynamo import ConditionFailedError
 from sandyard.kit.dynamo_items import Table
 from sandyard.kit.dynamo_values import Item
+from sandyard.kit.jobs import JobRun
 
 _NO_JOB = "write-check"
 
@@ -26,7 +27,8 @@ class DynamoJobLeases:
         unless_started_after: float | None = None,
     ) -> bool:
         is_free = "(attribute_not_exists(holder) OR held_until <= :now)"
-        is_due = "(attribute_not_exists(started_at) OR started_at <= :since)"
+        has_died = "(attribute_exists(holder) AND held_until <= :now)"
+        is_due = f"(attribute_not_exists(started_at) OR started_at <= :since OR {has_died})"
         try:
             await self._table.update(
                 self._key(job),
@@ -70,17 +72,23 @@ class DynamoJobLeases:
             return
 
     async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
+        items = await self._items(jobs)
+        return {job: item["finished_at"] for job, item in items.items() if "finished_at" in item}
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
+        names = ("started_at", "finished_at", "held_until")
+        items = await self._items(jobs)
+        return {job: JobRun(*(item.get(name) for name in names)) for job, item in items.items()}
+
+    async def _items(self, jobs: Sequence[str]) -> Mapping[str, Item]:
         keys = {job: self._key(job) for job in jobs}
-        items = await self._table.get_many(list(keys.values()))
+        found = await self._table.get_many(list(keys.values()))
         return {
-            job: item["finished_at"]
-            for job, key in keys.items()
-            for item in items
-            if key.items() <= item.items() and "finished_at" in item
+            job: item for job, key in keys.items() for item in found if key.items() <= item.items()
         }
 
     async def touch(self, *, now: float) -> None:
-        await self._table.update(self._key(_NO_JOB), "SET finished_at = :now", {"now": now})
+        await self._table.probe_update(self._key(_NO_JOB), "SET finished_at = :now", {"now": now})
 
 
 def _key(job: str) -> Item:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
+from sandyard.kit.jobs import JobRun
 from sandyard.kit.sql import Database, insert_or_ignore, upsert
 
 _NO_JOB = "write-check"
@@ -39,8 +40,11 @@ class SqlJobLeases:
         is_free = sa.or_(table.c.holder.is_(None), table.c.held_until <= now)
         is_due: sa.ColumnElement[bool] = sa.true()
         if unless_started_after is not None:
+            has_died = sa.and_(table.c.holder.is_not(None), table.c.held_until <= now)
             is_due = sa.or_(
-                table.c.started_at.is_(None), table.c.started_at <= unless_started_after
+                table.c.started_at.is_(None),
+                table.c.started_at <= unless_started_after,
+                has_died,
             )
 
         def work(connection: sa.Connection) -> bool:
@@ -82,6 +86,12 @@ class SqlJobLeases:
         )
         rows = await self._database.read(lambda connection: connection.execute(statement).all())
         return {row.job: row.finished_at for row in rows}
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
+        table = self._table
+        statement = sa.select(table).where(table.c.job.in_(jobs))
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        return {row.job: JobRun(row.started_at, row.finished_at, row.held_until) for row in rows}
 
     async def touch(self, *, now: float) -> None:
         def work(connection: sa.Connection) -> None:

@@ -68,16 +68,26 @@ class GuardedRoutes:
         answers: Mapping[int | str, dict[str, Any]] | None = None,
         described: Mapping[str, Any] | None = None,
         is_direct: bool = False,
+        is_streamed: bool = False,
         **options: Any,
     ) -> Adding:
         """`answers` are described beside the errors, `described` beside the requirement;
-        `is_direct` makes it a direct route, whose handler takes the request alone."""
+        `is_direct` makes it a direct route, whose handler takes the request alone, `is_streamed`
+        one that reads a body of any size as it comes."""
         options |= {
             "methods": [method],
             "summary": summary,
             "responses": {**(answers or {}), **errors(*self._statuses, *statuses)},
             "openapi_extra": {**self._security, **(described or {})},
         }
+        if is_streamed:
+            options["route_class_override"] = _checked_first(self._check, StreamedRoute)
+
+            def add_streamed(handler: Handler) -> Handler:
+                self.router.add_api_route(path, handler, **options)
+                return handler
+
+            return add_streamed
         if not is_direct:
             return self.router.api_route(path, **options)
 
@@ -102,8 +112,13 @@ def joined(*routers: APIRouter) -> APIRouter:
     return whole
 
 
-def _checked_first(check: Check) -> type[APIRoute]:
-    class CheckedRoute(APIRoute):
+class StreamedRoute(APIRoute):
+    """Reads its body as it comes, with limits of its own: so many bytes, and so long between two
+    pieces."""
+
+
+def _checked_first(check: Check, kind: type[APIRoute] = APIRoute) -> type[APIRoute]:
+    class CheckedRoute(kind):  # type: ignore[valid-type, misc]
         def get_route_handler(self) -> Endpoint:
             return checked_first(check, super().get_route_handler())
 

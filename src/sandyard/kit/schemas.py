@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self, TypeVar, get_args
 
 import orjson
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, WithJsonSchema
 
 from sandyard.kit.paging import CURSOR_PATTERN, MAX_LIMIT, Page
 
@@ -62,3 +62,16 @@ def _items_of(model: type[BaseModel]) -> tuple[str, type[BaseModel]]:
     """The name of the field with the items, and what each of them is."""
     name, field = next(iter(model.model_fields.items()))
     return name, get_args(field.annotation)[0]
+
+
+def _whole(value: object) -> object:
+    """60.0 is an integer too, as JSON has it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+AS_JSON_HAS_IT = BeforeValidator(_whole)
+"""For a StrictInt, after its bounds: 60.0 is an integer, true and "60" are none."""
+LATEST = 4_102_444_800
+"""The year 2100, in Unix seconds."""
+Moment = Annotated[StrictInt, Field(ge=0, le=LATEST), AS_JSON_HAS_IT]
+"""Unix seconds, up to the year 2100."""

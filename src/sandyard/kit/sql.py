@@ -8,7 +8,7 @@ inside SQLAlchemy's asyncio bridge.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +16,11 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
+from sqlalchemy.util import greenlet_spawn
 
 from sandyard.kit.batching import Batcher
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.postgres_login import PostgresLogin
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,6 +43,11 @@ class Database(Protocol):
 
     name: str
     concurrent_writers: bool
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its files are; None if they are not on this machine."""
+        ...
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a consistent snapshot; never blocks a writer, never waits for one."""
@@ -101,6 +108,10 @@ class SqliteDatabase:
             is_spread=True,
         )
         self._inode: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self._path.parent
 
     async def read(self, work: Work[T]) -> T:
         try:
@@ -183,8 +194,11 @@ class PostgresDatabase:
     _ATTEMPTS = 5
     _TIMEOUT_SEC = 10
     _RERUN = frozenset({"40001", "40P01"})
+    folder = None
 
-    def __init__(self, url: sa.URL, *, pool_size: int) -> None:
+    def __init__(
+        self, url: sa.URL, *, pool_size: int, connect: Callable[..., Any] | None = None
+    ) -> None:
         from sqlalchemy.ext.asyncio import create_async_engine
 
         self._engine = create_async_engine(
@@ -194,6 +208,7 @@ class PostgresDatabase:
             pool_timeout=self._TIMEOUT_SEC,
             pool_use_lifo=True,
             connect_args={
+                **({} if connect is None else {"async_creator_fn": connect}),
                 "timeout": self._TIMEOUT_SEC,
                 "command_timeout": 60,
                 "server_settings": {
@@ -208,22 +223,25 @@ class PostgresDatabase:
 
     async def read(self, work: Work[T]) -> T:
         try:
-            async with self._engine.begin() as connection:
-                return await connection.run_sync(work)
+            return await greenlet_spawn(self._in_transaction, work)
         except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
             raise_unavailable(error, self.name)
 
     async def write(self, work: Work[T]) -> T:
         for attempt in range(self._ATTEMPTS):
             try:
-                async with self._engine.begin() as connection:
-                    return await connection.run_sync(work)
+                return await greenlet_spawn(self._in_transaction, work)
             except exc.IntegrityError:
                 raise
             except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
                 if _sqlstate(error) not in self._RERUN or attempt + 1 == self._ATTEMPTS:
                     raise_unavailable(error, self.name)
         raise AssertionError("unreachable")
+
+    def _in_transaction(self, work: Work[T]) -> T:
+        """All of it in one greenlet; SQLAlchemy's own way needs five and a task."""
+        with self._engine.sync_engine.begin() as connection:
+            return work(connection)
 
     async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
         try:
@@ -242,37 +260,16 @@ class PostgresDatabase:
         await self._engine.dispose()
 
 
-def open_database(url: str | None, *, data_dir: Path, part: str, pool_size: int) -> Database:
-    """The engine of one part: a file of its own in `data_dir`, or the shared PostgreSQL."""
-    if url is None:
+def open_database(
+    login: PostgresLogin | str | None, *, data_dir: Path, part: str, pool_size: int
+) -> Database:
+    """The engine of one part: a file of its own in `data_dir`, or the shared PostgreSQL, whose URL
+    may change while it is in use."""
+    if login is None:
         return SqliteDatabase(data_dir / f"{part}.db", schema=part)
-    return PostgresDatabase(sa.make_url(url), pool_size=pool_size)
-
-
-class Prepared:
-    """A statement that is compiled once per engine and then handed straight to the driver.
-
-    For the few statements that run thousands of times a second, where SQLAlchemy's work around a
-    statement costs more than the engine's in it.
-    """
-
-    def __init__(self, statement: Any) -> None:
-        self._statement = statement
-        self._compiled: dict[str, tuple[str, list[tuple[str, Any]]]] = {}
-
-    def execute(self, connection: sa.Connection, *rows: Mapping[str, Any]) -> sa.CursorResult[Any]:
-        """Run it once for each row of values; the result is the last one's."""
-        text, parameters = self._for(connection.dialect)
-        values = [tuple([row.get(name, fixed) for name, fixed in parameters]) for row in rows]
-        return connection.exec_driver_sql(text, values if len(values) > 1 else values[0])
-
-    def _for(self, dialect: sa.Dialect) -> tuple[str, list[tuple[str, Any]]]:
-        """The text, and for each of its places the name and the value if none is given."""
-        if dialect.name not in self._compiled:
-            compiled = self._statement.compile(dialect=dialect)
-            parameters = [(name, compiled.params[name]) for name in compiled.positiontup]
-            self._compiled[dialect.name] = str(compiled), parameters
-        return self._compiled[dialect.name]
+    if isinstance(login, str):
+        return PostgresDatabase(sa.make_url(login), pool_size=pool_size)
+    return PostgresDatabase(login.url, pool_size=pool_size, connect=login.connect)
 
 
 def upsert(connection: sa.Connection, table: sa.Table) -> Any:

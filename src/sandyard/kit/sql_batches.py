@@ -1,62 +1,173 @@
-"""Many rows in one statement, whatever their number, handed straight to the driver."""
+"""Statements that run thousands of times a second, handed straight to the driver.
 
-from collections.abc import Sequence
+SQLAlchemy's work around a statement costs more than the engine's in it, and more than ours.
+"""
+
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import DBAPICursor
 
 
-class BatchInsert:
-    """An INSERT of a whole batch, handed straight to the driver.
+def run_in_driver(connection: sa.Connection, text: str, values: Sequence[Any]) -> DBAPICursor:
+    """Run the statement in the connection's transaction. Errors are SQLAlchemy's, and a lost
+    connection does not go back to the pool, as if SQLAlchemy itself had run it."""
+    if not connection.in_transaction():
+        connection.begin()
+    cursor = connection.connection.cursor()
+    dialect = connection.dialect
+    try:
+        cursor.execute(text, values)
+    except dialect.loaded_dbapi.Error as error:
+        if dialect.is_disconnect(error, connection.connection.dbapi_connection, cursor):
+            connection.invalidate(error)
+        base = dialect.loaded_dbapi.Error
+        raise sa.exc.DBAPIError.instance(text, None, error, base, dialect=dialect) from error
+    return cursor
 
-    SQLite gets a text with a place for each value, PostgreSQL one array per column, so that its
-    text is the same for every number of rows and is planned once.
+
+class Prepared:
+    """A statement that is compiled once per engine."""
+
+    def __init__(self, statement: Any) -> None:
+        self._statement = statement
+        self._compiled: dict[str, tuple[str, list[tuple[str, Any]]]] = {}
+
+    def execute(self, connection: sa.Connection, values: Mapping[str, Any]) -> DBAPICursor:
+        text, parameters = self._for(connection.dialect)
+        given = tuple([values.get(name, fixed) for name, fixed in parameters])
+        return run_in_driver(connection, text, given)
+
+    def _for(self, dialect: sa.Dialect) -> tuple[str, list[tuple[str, Any]]]:
+        """The text, and for each placeholder the name and the value if none is given."""
+        if dialect.name not in self._compiled:
+            compiled = self._statement.compile(dialect=dialect)
+            parameters = [(name, compiled.params[name]) for name in compiled.positiontup]
+            self._compiled[dialect.name] = str(compiled), parameters
+        return self._compiled[dialect.name]
+
+
+class Batch:
+    """A statement about many rows, whose values stand in the order of its columns.
+
+    SQLite gets a text with a placeholder for each value, PostgreSQL one array per column, so that
+    its text is the same for every number of rows and is planned once.
     """
 
-    def __init__(
-        self,
-        table: sa.Table,
-        columns: Sequence[str],
-        *,
-        ignore_existing: bool = False,
-    ) -> None:
+    def __init__(self, table: sa.Table, columns: Sequence[str]) -> None:
+        self.columns = columns
         self._table = table
-        self._columns = columns
-        self._suffix = " ON CONFLICT DO NOTHING" if ignore_existing else ""
         self._texts: dict[tuple[str, int], str] = {}
 
-    def execute(
-        self, connection: sa.Connection, rows: Sequence[Sequence[Any]]
-    ) -> sa.CursorResult[Any]:
-        """Insert the rows, whose values stand in the order of the columns."""
+    def execute(self, connection: sa.Connection, rows: Sequence[Sequence[Any]]) -> DBAPICursor:
         dialect = connection.dialect
         if dialect.name == "sqlite":
             key = (dialect.name, len(rows))
             text = self._texts.get(key) or self._texts.setdefault(key, self._sqlite(len(rows)))
-            return connection.exec_driver_sql(text, tuple(chain.from_iterable(rows)))
+            return run_in_driver(connection, text, tuple(chain.from_iterable(rows)))
         key = (dialect.name, 0)
-        text = self._texts.get(key) or self._texts.setdefault(key, self._postgresql(dialect))
-        return connection.exec_driver_sql(text, tuple(list(column) for column in zip(*rows)))  # noqa: B905 - rows are of one length
+        text = self._texts.get(key) or self._texts.setdefault(key, self.postgresql(dialect))
+        return run_in_driver(connection, text, arrays_of(rows))
+
+    def postgresql(self, dialect: sa.Dialect, *, first: int = 1) -> str:
+        """The text for PostgreSQL, with `first` as the number of its first placeholder."""
+        arrays = ", ".join(
+            f"${number}::{self._table.c[name].type.compile(dialect)}[]"
+            for number, name in enumerate(self.columns, first)
+        )
+        return self._from_arrays(f"unnest({arrays})")
 
     def _sqlite(self, count: int) -> str:
-        row = f"({', '.join('?' * len(self._columns))})"
-        return f"{self._into} VALUES {', '.join([row] * count)}{self._suffix}"
+        row = f"({', '.join('?' * len(self.columns))})"
+        return self._from_values(f"VALUES {', '.join([row] * count)}")
+
+    def _from_values(self, values: str) -> str:
+        raise NotImplementedError
+
+    def _from_arrays(self, arrays: str) -> str:
+        raise NotImplementedError
+
+
+class BatchInsert(Batch):
+    """An INSERT of a whole batch."""
+
+    def __init__(
+        self, table: sa.Table, columns: Sequence[str], *, ignore_existing: bool = False
+    ) -> None:
+        super().__init__(table, columns)
+        self._into = f"INSERT INTO {table.fullname} ({', '.join(columns)})"
+        self._suffix = " ON CONFLICT DO NOTHING" if ignore_existing else ""
+
+    def _from_values(self, values: str) -> str:
+        return f"{self._into} {values}{self._suffix}"
+
+    def _from_arrays(self, arrays: str) -> str:
+        return f"{self._into} SELECT * FROM {arrays}{self._suffix}"  # noqa: S608 - our own names
+
+
+class BatchUpdate(Batch):
+    """An UPDATE of the rows with the given keys, each with values of its own. The key is the first
+    of the columns."""
+
+    def _from_values(self, values: str) -> str:
+        given = [f"column{number}" for number in range(1, len(self.columns) + 1)]
+        return self._text(given, f"({values}) AS given")
+
+    def _from_arrays(self, arrays: str) -> str:
+        return self._text(self.columns, f"{arrays} AS given ({', '.join(self.columns)})")
+
+    def _text(self, given: Sequence[str], source: str) -> str:
+        name = self._table.fullname
+        assignments = ", ".join(
+            f"{column} = given.{value}"
+            for column, value in zip(self.columns[1:], given[1:], strict=True)
+        )
+        same = f"{self._table.name}.{self.columns[0]} = given.{given[0]}"
+        return f"UPDATE {name} SET {assignments} FROM {source} WHERE {same}"  # noqa: S608 - our own names
+
+
+class Together:
+    """Several batches, none of them empty, none of which needs what another does.
+
+    PostgreSQL gets them as one statement: each statement more is a round trip more, which costs
+    as much as the work in it. SQLite gets them one after another.
+    """
+
+    def __init__(self, *batches: Batch) -> None:
+        self._batches = batches
+        self._text: str | None = None
+
+    def execute(self, connection: sa.Connection, *rows: Sequence[Sequence[Any]]) -> None:
+        """`rows` are those of each batch."""
+        if connection.dialect.name == "sqlite":
+            for batch, each in zip(self._batches, rows, strict=True):
+                batch.execute(connection, each)
+            return
+        if self._text is None:
+            self._text = self._postgresql(connection.dialect)
+        values = chain.from_iterable(arrays_of(each) for each in rows)
+        run_in_driver(connection, self._text, tuple(values))
 
     def _postgresql(self, dialect: sa.Dialect) -> str:
-        arrays = ", ".join(
-            f"${place}::{self._table.c[name].type.compile(dialect)}[]"
-            for place, name in enumerate(self._columns, 1)
-        )
-        return f"{self._into} SELECT * FROM unnest({arrays}){self._suffix}"  # noqa: S608 - our own names
+        texts: list[str] = []
+        first = 1
+        for batch in self._batches:
+            texts.append(batch.postgresql(dialect, first=first))
+            first += len(batch.columns)
+        *before, last = texts
+        named = ", ".join(f"batch_{number} AS ({text})" for number, text in enumerate(before))
+        return f"WITH {named} {last}"
 
-    @property
-    def _into(self) -> str:
-        return f"INSERT INTO {self._table.fullname} ({', '.join(self._columns)})"
+
+def arrays_of(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], ...]:
+    """The values of each column."""
+    return tuple(list(column) for column in zip(*rows))  # noqa: B905 - rows are of one length
 
 
 class KeyLookup:
-    """A SELECT of the rows with any of the given keys.
+    """A SELECT of the rows with any of the given keys, their values in the order of the columns.
 
     SQLAlchemy's own IN is written anew for every execution, which costs more than the search.
     """
@@ -65,9 +176,9 @@ class KeyLookup:
         self._select = f"SELECT {', '.join(columns)} FROM {table.fullname} WHERE {key}"  # noqa: S608 - our own names
         self._type = table.c[key].type
 
-    def execute(self, connection: sa.Connection, keys: Sequence[str]) -> sa.CursorResult[Any]:
+    def rows(self, connection: sa.Connection, keys: Sequence[str]) -> Sequence[Any]:
         if connection.dialect.name == "sqlite":
-            places = ", ".join("?" * len(keys))
-            return connection.exec_driver_sql(f"{self._select} IN ({places})", tuple(keys))
-        kind = self._type.compile(connection.dialect)
-        return connection.exec_driver_sql(f"{self._select} = ANY($1::{kind}[])", (list(keys),))
+            text = f"{self._select} IN ({', '.join('?' * len(keys))})"
+            return run_in_driver(connection, text, keys).fetchall()
+        text = f"{self._select} = ANY($1::{self._type.compile(connection.dialect)}[])"
+        return run_in_driver(connection, text, (list(keys),)).fetchall()

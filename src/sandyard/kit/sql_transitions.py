@@ -98,12 +98,14 @@ class SqlTransitions:
         self._events = events
         self._facts = facts or {}
 
-    async def apply(self, *transitions: Transition[Any], remarks: Sequence[Event] = ()) -> bool:
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         """All of them with their events, in one transaction, or nothing and False if one of the
         entities or facts is not what it was decided from. IntegrityError where a key is taken."""
         try:
             await self._database.write(
-                lambda connection: self.write(connection, transitions, remarks)
+                lambda connection: self.write(connection, transitions, extra_events)
             )
         except StaleTransitionError:
             return False
@@ -119,7 +121,7 @@ class SqlTransitions:
         self,
         connection: sa.Connection,
         transitions: Sequence[Transition[Any]],
-        remarks: Sequence[Event] = (),
+        extra_events: Sequence[Event] = (),
     ) -> None:
         """The same inside the caller's transaction; StaleTransitionError."""
         self._require_facts(connection, [fact for each in transitions for fact in each.given])
@@ -131,7 +133,7 @@ class SqlTransitions:
                 kept = self._tables[kind]
                 connection.execute(kept.table.insert(), [kept.row(each.result) for each in group])
         self._events.write(
-            connection, [event for each in transitions for event in each.events] + [*remarks]
+            connection, [event for each in transitions for event in each.events] + [*extra_events]
         )
 
     def _require_facts(self, connection: sa.Connection, facts: Sequence[Any]) -> None:

@@ -8,6 +8,8 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from sandyard.kit.clock import ms_from_rfc3339, rfc3339_from_ms
+
 MONEY_PLACES = 6
 _MILLIONTH = Decimal(1).scaleb(-MONEY_PLACES)
 _UTC_TEXT = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -104,6 +106,44 @@ class UtcDay(TypeDecorator[date]):
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> date | None:
         del dialect
         return None if value is None else value.date()
+
+
+class Rfc3339(TypeDecorator[int]):
+    """Epoch milliseconds in Python; a text as `2024-01-15T10:30:00Z` in the table, exact to the
+    second. It sorts as the times follow each other."""
+
+    impl = sa.String(20)
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[int]:
+        return int
+
+    def process_bind_param(self, value: int | None, dialect: sa.Dialect) -> str | None:
+        del dialect
+        return None if value is None else rfc3339_from_ms(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> int | None:
+        del dialect
+        return None if value is None else ms_from_rfc3339(value)
+
+
+class Json(TypeDecorator[Any]):
+    """JSON that statements can look into; JSONB on PostgreSQL. None is NULL."""
+
+    impl = sa.JSON(none_as_null=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(sa.JSON(none_as_null=True))
+        from sqlalchemy.dialects.postgresql import JSONB  # SQLite needs nothing of that dialect
+
+        return dialect.type_descriptor(JSONB(none_as_null=True))
+
+    def coerce_compared_value(self, op: Any, value: Any) -> Any:
+        """What it is compared with, a path for instance, is not JSON for that."""
+        return self.impl_instance.coerce_compared_value(op, value)
 
 
 class JsonText(TypeDecorator[Any]):

@@ -14,14 +14,15 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import Clock, rfc3339_from_ms, utc_time
 from sandyard.kit.events import Effect, Event, State
 
 SECRET: Mapping[str, bool] = {"secret": True}
 """Marks a dataclass field that no event may hold: `field(metadata=SECRET)`."""
 DATA: Mapping[str, bool] = {"data": True}
 """Marks a field that is data and no state, such as when something was last seen."""
-
+TEXT_TIME: Mapping[str, Callable[[int], str]] = {"form": rfc3339_from_ms}
+"""Marks a time in epoch milliseconds that events hold as RFC 3339."""
 
 ATTEMPTS = 20
 """How often a use case decides anew, where others are faster, before it says so."""
@@ -133,12 +134,17 @@ def replaced(before: E, after: E, kind: str, cause: Cause) -> Transition[E]:
     return Transition(before, after, (event,))
 
 
+def followed_by(first: Transition[E], second: Transition[E]) -> Transition[E]:
+    """Both in one write, with the events of both."""
+    return Transition(first.before, second.after, (*first.events, *second.events))
+
+
 def removed(before: E, kind: str, cause: Cause) -> Transition[E]:
     last = _numbered(before, before.sequence + 1)
     return Transition(before, None, (_event(last, kind, cause, Effect.REMOVED, {}),))
 
 
-def remark(
+def stateless_event(
     subject: str,
     kind: str,
     cause: Cause,
@@ -185,13 +191,13 @@ async def settle(
     decide: Callable[[E | None], Transition[E] | None],
     apply: Callable[[Transition[E]], Awaitable[bool]],
     *,
-    turn: asyncio.Lock,
+    lock: asyncio.Lock,
     busy: type[Exception],
 ) -> E:
     """Read, decide and apply, again whenever somebody else was faster. Returns the entity after
     the change, or as it was read if the decision is that nothing changes. Those who share the
-    lock take turns."""
-    async with turn:
+    lock go one after another."""
+    async with lock:
         async for _ in Tries():
             entity = await find()
             transition = decide(entity)
@@ -208,30 +214,31 @@ def subject_of(entity: Entity) -> str:
 
 def state_of(entity: Any) -> dict[str, Any]:
     """All that is state of an entity, in JSON values: no secret and no data."""
-    return {name: json_value(getattr(entity, name)) for name in state_fields(type(entity))}
+    forms = state_fields(type(entity))
+    return {name: form(getattr(entity, name)) for name, form in forms.items()}
 
 
 def state_changes(before: Any, after: Any) -> dict[str, Any]:
     return {
-        name: json_value(new)
-        for name in state_fields(type(after))
+        name: form(new)
+        for name, form in state_fields(type(after)).items()
         if (new := getattr(after, name)) != getattr(before, name)
     }
 
 
-def state_fields(kind: type) -> tuple[str, ...]:
-    """The names of the fields that are state."""
-    names = _STATE_FIELDS.get(kind)
-    if names is None:
-        names = _STATE_FIELDS[kind] = tuple(
-            each.name
+def state_fields(kind: type) -> Mapping[str, Callable[[Any], Any]]:
+    """The names of the fields that are state, and what gives each its form in events."""
+    forms = _STATE_FIELDS.get(kind)
+    if forms is None:
+        forms = _STATE_FIELDS[kind] = {
+            each.name: each.metadata.get("form", json_value)
             for each in fields(kind)
             if each.name != "sequence" and not each.metadata.keys() & {"secret", "data"}
-        )
-    return names
+        }
+    return forms
 
 
-_STATE_FIELDS: dict[type, tuple[str, ...]] = {}
+_STATE_FIELDS: dict[type, Mapping[str, Callable[[Any], Any]]] = {}
 
 
 def json_value(value: Any) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from sandyard.kit.events import Event, EventLog, State, fold
-from sandyard.kit.transitions import Entity, json_value, state_fields, state_of, subject_of
+from sandyard.kit.transitions import Entity, state_fields, state_of, subject_of
 
 _LOOKS = 5
 _BETWEEN_LOOKS_SEC = 0.2
@@ -110,9 +110,9 @@ async def _confirm(subject: str, find: Find, log: EventLog, compare: _Compare) -
 
 
 def _defaults(kind: type) -> dict[str, Any]:
-    named = set(state_fields(kind))
+    forms = state_fields(kind)
     return {
-        each.name: json_value(each.default)
+        each.name: forms[each.name](each.default)
         for each in fields(kind)
-        if each.name in named and each.default is not MISSING
+        if each.name in forms and each.default is not MISSING
     }

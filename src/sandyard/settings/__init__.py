@@ -6,24 +6,32 @@ Each section is frozen and belongs to one part. `describe` lists every variable 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, get_type_hints
+from functools import cache
+from typing import Any, cast, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import SettingsError as UnreadableSource
 
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.patterns import in_words
-from sandyard.settings.broker import BrokerSettings, ProviderSettings
+from sandyard.kit.rotation import Secret
+from sandyard.settings.broker import BrokerSettings, OAuthSettings, ProviderSettings
+from sandyard.settings.delivery import DeliverySettings
 from sandyard.settings.fields import Section, tokens
 from sandyard.settings.platform import PlatformSettings, SandboxSettings
 from sandyard.settings.previews import PreviewSettings
+from sandyard.settings.references import references
+from sandyard.settings.secrets import Secrets
 from sandyard.settings.server import ServerSettings
 from sandyard.settings.services import DynamoSettings, E2bSettings
 from sandyard.settings.telemetry import TelemetrySettings
 
 __all__ = [
     "BrokerSettings",
+    "DeliverySettings",
     "DynamoSettings",
     "E2bSettings",
+    "OAuthSettings",
     "PlatformSettings",
     "PreviewSettings",
     "ProviderSettings",
@@ -41,7 +49,9 @@ __all__ = [
 
 REMOVED = {
     "CLIENT_ADDRESS_HEADER": "is not read any more. Set TRUSTED_PROXIES to the networks of your "
-    "proxies, such as 10.0.0.0/8; the client's address is then taken from X-Forwarded-For."
+    "proxies, such as 10.0.0.0/8; the client's address is then taken from X-Forwarded-For.",
+    "ATTEMPTS_PER_ACCOUNT": "is called AUTH_RATE_LIMIT_PER_ACCOUNT now. Rename the variable.",
+    "ATTEMPTS_PER_ADDRESS": "is called AUTH_RATE_LIMIT_PER_ADDRESS now. Rename the variable.",
 }
 """Settings that there were, and what to use in their place."""
 
@@ -57,12 +67,20 @@ class Settings:
     server: ServerSettings
     broker: BrokerSettings
     provider: ProviderSettings
+    oauth: OAuthSettings
+    delivery: DeliverySettings
     dynamo: DynamoSettings
     telemetry: TelemetrySettings
     platform: PlatformSettings
     sandboxes: SandboxSettings
     previews: PreviewSettings
     e2b: E2bSettings
+    secrets: Secrets
+
+    def secret(self, setting: str) -> Secret:
+        """What holds of this secret, also after it is rotated."""
+        section: Section = getattr(self, _section_of(setting))
+        return self.secrets.of(setting, getattr(section, setting))
 
     def only(self, *parts: str) -> "Settings":
         """The same, for a process that runs these parts alone."""
@@ -78,9 +96,18 @@ def load_settings() -> Settings:
             sections[name] = section()
         except ValidationError as error:
             mistakes.extend(_lines(error))
+        except UnreadableSource as error:
+            mistakes.append(str(error.__cause__))
     if mistakes:
         raise SettingsError("\n".join(mistakes))
-    return Settings(**sections)  # type: ignore[arg-type]
+    server = cast("ServerSettings", sections["server"])
+    secrets = Secrets(
+        references(),
+        _validate,
+        refresh_sec=server.secrets_refresh_sec,
+        overlap_sec=server.secrets_overlap_sec,
+    )
+    return Settings(**sections, secrets=secrets)  # type: ignore[arg-type]
 
 
 def describe() -> Iterator[tuple[str, str, str, str]]:
@@ -93,7 +120,19 @@ def describe() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _sections() -> dict[str, type[Section]]:
-    return get_type_hints(Settings)
+    hints = get_type_hints(Settings).items()
+    return {name: section for name, section in hints if issubclass(section, Section)}
+
+
+@cache
+def _section_of(setting: str) -> str:
+    return next(name for name, section in _sections().items() if setting in section.model_fields)
+
+
+def _validate(setting: str, text: str) -> SecretStr | None:
+    section = _sections()[_section_of(setting)].of({setting: text})
+    value: SecretStr | None = getattr(section, setting)
+    return value
 
 
 def _lines(error: ValidationError) -> Iterator[str]:

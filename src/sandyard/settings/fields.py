@@ -1,14 +1,17 @@
 """What sections are made of: kinds of fields, and the base of all sections."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sandyard.kit import rates
 from sandyard.kit.patterns import pattern
+from sandyard.settings.references import ReferencedEnvironment
 
 
 def _rate(text: str) -> str:
@@ -24,7 +27,19 @@ def networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
         raise ValueError("must be networks such as 10.0.0.0/8, comma-separated") from error
 
 
-URL = pattern(r"^https?://[^\s/]+", "must begin with http:// or https://")
+def _url(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        is_whole = bool(url.hostname) and url.port != 0  # a port that is none raises ValueError
+    except ValueError:
+        is_whole = False
+    if not is_whole or any(each.isspace() for each in text):
+        raise ValueError("must be a URL such as https://example.com:8443")
+    return text
+
+
+_HTTP = pattern(r"^https?://[^\s/]+", "must begin with http:// or https://")
+URL = Annotated[str, Field(pattern=_HTTP), AfterValidator(_url)]
 Seconds = Annotated[float, Field(gt=0)]
 Hours = Annotated[float, Field(gt=0, le=24 * 365)]
 Positive = Annotated[int, Field(gt=0)]
@@ -36,9 +51,31 @@ Token = SecretStr | None
 class Section(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore")
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *_others: PydanticBaseSettingsSource,
+        **_sources: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, ReferencedEnvironment(settings_cls)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """From these values and the defaults, whatever the environment says."""
+        made = cls.__new__(cls)
+        BaseModel.__init__(made, **values)
+        return made
+
 
 def tokens(value: SecretStr | None) -> tuple[str, ...]:
     """The comma-separated tokens of a variable, so that an old and a new one may both hold."""
     if value is None:
         return ()
     return tuple(token.strip() for token in value.get_secret_value().split(",") if token.strip())
+
+
+def words(text: str) -> list[str]:
+    """What a comma-separated setting lists."""
+    return [each.strip() for each in text.split(",") if each.strip()]

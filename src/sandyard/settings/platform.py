@@ -2,7 +2,9 @@
 
 import re
 from decimal import Decimal
+from ipaddress import ip_network
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -17,9 +19,27 @@ from sandyard.settings.fields import (
     Section,
     Token,
     tokens,
+    words,
 )
 
 _MIN_SIGNING_KEY = 32
+_HOST = r"(\*\.)?[A-Za-z0-9._-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
+_DOMAIN = pattern(
+    r"^(https?://)?[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:\d{1,5})?$",
+    "must be a domain such as sandboxes.example.net, perhaps with scheme and port",
+)
+
+
+PACKAGE_HOSTS = ",".join(
+    (
+        *("pypi.org", "files.pythonhosted.org", "registry.npmjs.org", "registry.yarnpkg.com"),
+        *("nodejs.org", "deb.debian.org", "security.debian.org"),
+        *("crates.io", "index.crates.io", "static.crates.io", "static.rust-lang.org"),
+        *("proxy.golang.org", "sum.golang.org", "github.com", "codeload.github.com"),
+        *("raw.githubusercontent.com", "objects.githubusercontent.com", "gitlab.com"),
+        *("bitbucket.org", "codeberg.org"),
+    )
+)
 
 
 class PlatformSettings(Section):
@@ -28,11 +48,16 @@ class PlatformSettings(Section):
     jwt_secret: Token = Field(
         None, description="Keys of login tokens, comma-separated: the first signs, each verifies."
     )
-    login_hours: Hours = Field(24, description="Lifetime of a login token.")
-    public_url: str | None = Field(
+    gateway_secret: Token = Field(
         None,
-        pattern=URL,
-        description="Public URL of this server, for links in mails. Unset: where it listens.",
+        description="Keys of access tokens for sandboxes, comma-separated: the first signs, each "
+        "verifies.",
+    )
+    login_hours: Hours = Field(24, description="Lifetime of a login token.")
+    public_url: URL | None = Field(
+        None,
+        description="Public URL of this server, for links in mails and the addresses of "
+        "sandboxes. Unset: where it listens.",
     )
     smtp_url: SecretStr | None = Field(
         None,
@@ -44,12 +69,12 @@ class PlatformSettings(Section):
         pattern=pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters"),
         description="Sender of mails.",
     )
-    attempts_per_account: Rate = Field(
+    auth_rate_limit_per_account: Rate = Field(
         "10 per 15 minutes",
         description="Rate limit of failed logins per account and client address, and of mails per "
         "e-mail address.",
     )
-    attempts_per_address: Rate = Field(
+    auth_rate_limit_per_address: Rate = Field(
         "100 per 15 minutes",
         description="Rate limit of failed logins and of mails per client address.",
     )
@@ -63,14 +88,40 @@ class PlatformSettings(Section):
         "12000 per minute", description="Rate limit of requests per account."
     )
     projects_per_account: Positive = Field(1000, description="Quota of projects per account.")
+    variables_per_account: Positive = Field(
+        1000, description="Quota of variables and secrets per account."
+    )
+    secrets_key: Token = Field(
+        None,
+        description="Keys of variables and secrets at rest, comma-separated: the first encrypts, "
+        "each decrypts.",
+    )
+    signup: Literal["open", "invite", "closed"] = Field(
+        "open", description="Who may sign up: everybody, those whom an admin invites, nobody."
+    )
+    oidc_issuer: URL | None = Field(
+        None,
+        description="Identity provider that people may log in with, by OpenID Connect, such as "
+        "`https://id.example.com`. Unset: by password only.",
+    )
+    oidc_client_id: str | None = Field(None, description="What we are called there.")
+    oidc_client_secret: Token = Field(None, description="Our secret there.")
     templates_per_account: Positive = Field(1000, description="Quota of templates per account.")
 
-    @field_validator("jwt_secret")
+    @field_validator("jwt_secret", "gateway_secret", "secrets_key")
     @classmethod
     def _is_long(cls, secret: Token) -> Token:
         if any(len(each) < _MIN_SIGNING_KEY for each in tokens(secret)):
             raise ValueError(f"must have at least {_MIN_SIGNING_KEY} characters")
         return secret
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _is_safe(cls, issuer: str | None) -> str | None:
+        url = urlsplit(issuer or "")
+        if url.scheme == "http" and url.hostname not in ("localhost", "127.0.0.1", "::1"):
+            raise ValueError("must begin with https://, unless it is on this machine")
+        return issuer
 
     @field_validator("smtp_url")
     @classmethod
@@ -91,11 +142,35 @@ class SandboxSettings(Section):
     sandbox_isolation: Literal["bubblewrap", "none"] = Field(
         "bubblewrap", description="`none` runs programs without isolation: only for code you trust."
     )
+    sandbox_domain: str | None = Field(
+        None,
+        pattern=_DOMAIN,
+        description="Domain of sandboxes: each port has a host `{port}-{sandbox_id}` below it. "
+        "Scheme and port are those of PUBLIC_URL unless it names them. Unset: `localhost`.",
+    )
+    gateway_timeout_sec: Seconds = Field(
+        120, description="Timeout for a program in a sandbox to begin its answer."
+    )
+    gateway_connections: Positive = Field(
+        500, description="Maximum of requests and WebSockets to one sandbox at a time, per process."
+    )
     sandbox_processes: Positive = Field(
         128, description="Maximum of processes and threads per sandbox."
     )
     sandbox_storage_gb: float = Field(
         2, gt=0, le=1000, description="Maximum size of a sandbox's files and logs."
+    )
+    sandbox_volume: Literal["auto", "image", "tmpfs", "folder"] = Field(
+        "auto",
+        description="Where the files of a sandbox lie: an image with a file system of its own, in "
+        "memory (`tmpfs`, lost if the host fails), or a folder. `auto`: an image where that works "
+        "(Linux, root, loop devices), else a folder.",
+    )
+    sandbox_cgroup_root: str | None = Field(
+        None,
+        pattern=pattern("^/.+", "must be an absolute path"),
+        description="cgroup v2 folder, delegated to the server, below which each sandbox gets a "
+        "control group. Unset: a watchdog looks after memory.",
     )
     sandbox_git_networks: str = Field(
         "",
@@ -104,12 +179,55 @@ class SandboxSettings(Section):
     sandbox_git_ca_file: str | None = Field(
         None, description="CA certificates for fetching templates, beside the system's."
     )
+    sandbox_kernels: str | None = Field(
+        None,
+        description="Virtual environment with Jupyter kernels (ipykernel) for E2B's code "
+        "interpreter, which sandboxes see read-only; its Python must be below `/usr`.",
+    )
+    sandbox_egress_networks: str = Field(
+        "",
+        description="Private networks that sandboxes may reach and templates may be fetched from, "
+        "such as 10.0.0.0/8.",
+    )
+    sandbox_package_hosts: str = Field(
+        PACKAGE_HOSTS,
+        description="Hosts that sandboxes with the network `packages` reach: names, `*.name` for "
+        "all below, perhaps with `:port`.",
+    )
+    sandbox_pip_index_url: URL | None = Field(
+        None, description="Package index of pip in sandboxes. Unset: PyPI."
+    )
+    sandbox_npm_registry: URL | None = Field(
+        None, description="Registry of npm in sandboxes. Unset: npm's own."
+    )
+    sandbox_debian_mirror: URL | None = Field(
+        None, description="Mirror of apt in sandboxes. Unset: Debian's own."
+    )
+    sandbox_ca_file: str | None = Field(
+        None, description="CA certificates that sandboxes trust, beside the system's."
+    )
     sandbox_git_timeout_sec: Seconds = Field(
         60, description="Timeout for fetching a template's repository."
     )
     sandbox_listen_timeout_sec: Seconds = Field(
-        30, description="Timeout for a program to listen on its PORT."
+        120, description="Timeout for a program to listen on its PORT."
     )
+
+    @field_validator("sandbox_egress_networks", "sandbox_git_networks")
+    @classmethod
+    def _are_networks(cls, networks: str) -> str:
+        for each in words(networks):
+            ip_network(each, strict=False)  # a ValueError that names it
+        return networks
+
+    @field_validator("sandbox_package_hosts")
+    @classmethod
+    def _are_hosts(cls, hosts: str) -> str:
+        for each in words(hosts):
+            if not re.fullmatch(_HOST, each):
+                raise ValueError(f"{each!r} is no host")
+        return hosts
+
     quota_sandboxes: Positive = Field(5, description="Quota of running sandboxes per account.")
     sandboxes_per_account: Positive = Field(
         1000, description="Quota of sandboxes per account, running or not, until they are recycled."
@@ -135,6 +253,7 @@ class SandboxSettings(Section):
     )
     reconcile_interval_sec: Seconds = Field(60, description="Interval of the job `reconcile`.")
     ends_interval_sec: Seconds = Field(2, description="Interval of the job `ends`.")
+    warm_interval_sec: Seconds = Field(5, description="Interval of the job `warm`.")
     metrics_interval_sec: Seconds = Field(15, description="Interval of the job `measure`.")
     metrics_days: float = Field(30, gt=0, description="Retention of samples.")
     billing_interval_sec: Seconds = Field(3600, description="Interval of the job `billing`.")

@@ -19,6 +19,9 @@ class ServerSettings(Section):
     database_url: SecretStr | None = Field(
         None, description="PostgreSQL URL. Unset: SQLite files in the data dir."
     )
+    database_password: SecretStr | None = Field(
+        None, description="Password for DATABASE_URL, in place of one in it."
+    )
     database_pool_size: Positive = Field(16, description="Connections to PostgreSQL per process.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="Lowest level that is logged."
@@ -33,6 +36,14 @@ class ServerSettings(Section):
         None,
         description="Tokens for `/metrics`, comma-separated. Unset: it is open on a loopback "
         "address and closed on any other.",
+    )
+    secrets_refresh_sec: Seconds = Field(
+        60, description="How often secrets are read again that are kept in files or at AWS."
+    )
+    secrets_overlap_sec: float = Field(
+        86_400,
+        ge=0,
+        description="How long the old value of a rotated secret is accepted beside the new one.",
     )
     enable_request_id: bool = Field(
         default=True, description="Send `X-Request-ID` with each response."
@@ -49,6 +60,12 @@ class ServerSettings(Section):
     )
     max_body_bytes: Positive = Field(1_048_576, description="Maximum size of a request body.")
     body_timeout_sec: Seconds = Field(30, description="Timeout for receiving a request body.")
+    max_upload_bytes: Positive = Field(
+        10 * 1024**3, description="Maximum size of a file or archive that is sent to a sandbox."
+    )
+    upload_timeout_sec: Seconds = Field(
+        60, description="Timeout between two pieces of such a file or archive."
+    )
     max_connections: Positive = Field(
         10_000,
         description="Connections of clients at a time, per process; beyond it the longest silent "

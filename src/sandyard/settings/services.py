@@ -1,20 +1,26 @@
 """Settings of services that several parts use: E2B and DynamoDB."""
 
+from typing import Annotated
+
 from pydantic import Field
 
+from sandyard.kit.patterns import pattern
 from sandyard.settings.fields import URL, Section, Token
+
+_NAME = pattern(r"^[A-Za-z0-9_.-]{3,255}$", "must be 3 to 255 letters, digits, _, . and -")
+_TABLE = pattern(r"^[A-Za-z0-9_.-]{3,249}$", "must be 3 to 249 letters, digits, _, . and -")
+"""Its event table is named after it."""
+_REGION = pattern(r"^[A-Za-z0-9-]{1,63}$", "must be a region such as us-east-1")
+_Name = Annotated[str, Field(pattern=_NAME)]
 
 
 class E2bSettings(Section):
     """E2B, for sandboxes or previews that run there."""
 
     e2b_api_key: Token = Field(None, description="API key for E2B.")
-    e2b_api_url: str | None = Field(
-        None, pattern=URL, description="URL of the control API. Unset: E2B's own."
-    )
-    e2b_sandbox_url: str | None = Field(
+    e2b_api_url: URL | None = Field(None, description="URL of the control API. Unset: E2B's own.")
+    e2b_sandbox_url: URL | None = Field(
         None,
-        pattern=URL,
         description="URL of the sandboxes' file API. Unset: E2B's own.",
     )
     e2b_template: str = Field("base", description="E2B template of sandboxes and previews.")
@@ -29,14 +35,16 @@ class E2bSettings(Section):
 class DynamoSettings(Section):
     """DynamoDB, for the parts that use it. Credentials come from the AWS default chain."""
 
-    ddb_table_name: str = Field("SandboxPool", description="Name of the Broker's table.")
-    ddb_gsi1_name: str = Field("StatusIndex", description="Index on status.")
-    ddb_gsi2_name: str = Field("TrackIndex", description="Index on allocated_to_track.")
-    ddb_gsi3_name: str = Field("IdempotencyIndex", description="Index on idempotency_key.")
-    ddb_events_table_name: str | None = Field(
+    ddb_table_name: str = Field(
+        "SandboxPool", pattern=_TABLE, description="Name of the Broker's table."
+    )
+    ddb_gsi1_name: _Name = Field("StatusIndex", description="Index on status.")
+    ddb_gsi2_name: _Name = Field("TrackIndex", description="Index on allocated_to_track.")
+    ddb_gsi3_name: _Name = Field("IdempotencyIndex", description="Index on idempotency_key.")
+    ddb_events_table_name: _Name | None = Field(
         None, description="Name of the Broker's event table. Unset: DDB_TABLE_NAME + Events."
     )
-    ddb_endpoint_url: str | None = Field(
-        None, pattern=URL, description="URL of the DynamoDB endpoint. Unset: AWS."
+    ddb_endpoint_url: URL | None = Field(
+        None, description="URL of the DynamoDB endpoint. Unset: AWS."
     )
-    aws_region: str = Field("us-east-1", description="AWS region of the tables.")
+    aws_region: str = Field("us-east-1", pattern=_REGION, description="AWS region of the tables.")

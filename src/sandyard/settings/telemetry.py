@@ -15,7 +15,9 @@ class TelemetrySettings(Section):
 
     telemetry_admin_token: Token = Field(None, description="Tokens of operators, comma-separated.")
     api_key_pepper: Token = Field(
-        None, description="Hashed together with each API key; changing it invalidates all keys."
+        None,
+        description="Hashed together with each API key, comma-separated: new keys with the first, "
+        "those of each are good.",
     )
     telemetry_store: Literal["sql", "dynamodb"] = Field(
         "sql", description="Storage engine of Telemetry."

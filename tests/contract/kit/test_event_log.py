@@ -1,58 +1,26 @@
 """What every EventLog promises, on every engine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 from aiodynamo.credentials import Key, StaticCredentials
 
 from sandyard.broker.stores.tables import events, sandboxes
-from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo import Dynamo
 from sandyard.kit.dynamo_tables import create_table
 from sandyard.kit.event_items import EventItems, event_table_definition
-from sandyard.kit.events import Effect, Event, EventLog, EventQuery, LoggedEvent, fold
-from sandyard.kit.events_dynamo import DynamoEventLog
+from sandyard.kit.events import Effect, EventLog, EventQuery, LoggedEvent, fold
 from sandyard.kit.events_job import PruneEvents
 from sandyard.kit.events_sql import EventWriter, SqlEventLog
 from sandyard.kit.paging import InvalidCursorError
-from sandyard.kit.sql import Database, PostgresDatabase
+from sandyard.kit.sql import PostgresDatabase
 from tests.clocks import ManualClock
 from tests.engines import STORE_ENGINES, broker_database
-
-DAY_MS = 24 * 3600 * 1000
-TODAY_MS = int(SystemClock().now()) // 86400 * DAY_MS
-"""A table on DynamoDB has no events from before it was made."""
-
-
-def event(
-    subject: str,
-    sequence: int,
-    *,
-    kind: str = "thing.changed",
-    actor: str = "operator",
-    at_ms: int = TODAY_MS,
-    effect: Effect = Effect.PARTIAL,
-) -> Event:
-    data = {"size": sequence} if effect is not Effect.FULL else {"size": sequence, "name": subject}
-    return Event(kind, subject, sequence, actor, at_ms, effect, data, reason=f"no. {sequence}")
-
-
-@dataclass(slots=True)
-class Bench:
-    """A log, a way to write to it, and which of its subjects are alive."""
-
-    log: EventLog
-    write: Callable[[list[Event]], Awaitable[None]]
-    set_alive: Callable[[set[str]], Awaitable[None]]
-    clock: ManualClock
-    writer_clock: ManualClock
-    """Before all events, so that each is written at its own time, unless a test moves it."""
+from tests.event_logs import DAY_MS, TODAY_MS, Bench, bench_on_dynamo, bench_on_sql, event
 
 
 @pytest.fixture(params=STORE_ENGINES)
@@ -62,7 +30,7 @@ async def bench(
     clock = ManualClock((TODAY_MS + 5 * DAY_MS) / 1000)
     if request.param != "dynamodb":
         async with broker_database(request.param, tmp_path, postgres_url) as database:
-            yield _on_sql(database, clock)
+            yield bench_on_sql(database, clock)
         return
     engine = Dynamo(
         region="us-east-1",
@@ -72,61 +40,8 @@ async def bench(
     name = f"Events-{uuid4().hex[:12]}"
     await create_table(engine, event_table_definition(name), ttl=None)
     writer_clock = ManualClock(0)
-    yield _on_dynamo(EventItems(engine, name, writer_clock), clock, writer_clock)
+    yield bench_on_dynamo(EventItems(engine, name, writer_clock), clock, writer_clock)
     await engine.close()
-
-
-def _on_sql(database: Database, clock: ManualClock) -> Bench:
-    writer_clock = ManualClock(0)
-    writer = EventWriter(events, writer_clock)
-
-    async def write(new: list[Event]) -> None:
-        await database.write(lambda connection: writer.write(connection, new))
-
-    async def set_alive(subjects: set[str]) -> None:
-        row = {
-            "external_id": "e",
-            "status": "available",
-            "lab_duration_hours": 1,
-            "allocated_at": 0,
-            "deletion_retry_count": 0,
-            "created_at": 0,
-            "updated_at": 0,
-            "sequence": 1,
-        }
-        rows = [row | {"sandbox_id": each, "name": each} for each in subjects]
-
-        def work(connection: sa.Connection) -> None:
-            connection.execute(sandboxes.delete())
-            if rows:
-                connection.execute(sandboxes.insert(), rows)
-
-        await database.write(work)
-
-    log = SqlEventLog(database, events, part="broker", subjects=[sandboxes.c.sandbox_id])
-    return Bench(log, write, set_alive, clock, writer_clock)
-
-
-def _on_dynamo(items: EventItems, clock: ManualClock, writer_clock: ManualClock) -> Bench:
-    living: set[str] = set()
-
-    async def write(new: list[Event]) -> None:
-        actions = [items.put_action(each) for each in new]
-        for start in range(0, len(actions), 100):
-            await items.table.transact(*actions[start : start + 100])
-
-    async def set_alive(subjects: set[str]) -> None:
-        living.clear()
-        living.update(subjects)
-
-    async def alive(subjects: object) -> set[str]:
-        assert isinstance(subjects, list)
-        return living & set(subjects)
-
-    log = DynamoEventLog(
-        items, part="broker", alive=alive, clock=clock, retention=timedelta(days=90)
-    )
-    return Bench(log, write, set_alive, clock, writer_clock)
 
 
 async def all_pages(log: EventLog, query: EventQuery, *, limit: int = 3) -> list[LoggedEvent]:
@@ -164,6 +79,25 @@ async def fill(bench: Bench) -> None:
             for number in range(12)
         ]
     )
+
+
+class TestCounts:
+    @pytest.mark.parametrize(
+        ("kind", "half_days", "expected"),
+        [
+            ("thing.made", (0, 12), 3),
+            ("thing.made", (1, 2), 1),
+            ("thing.changed", (0, 4), 1),
+            ("thing.changed", (3, 12), 9),
+            ("thing.lost", (0, 12), 0),
+        ],
+    )
+    async def test_are_of_one_kind_and_time(
+        self, bench: Bench, kind: str, half_days: tuple[int, int], expected: int
+    ) -> None:
+        await fill(bench)
+        first, end = (TODAY_MS + each * DAY_MS // 2 for each in half_days)
+        assert await bench.log.count(kind, from_ms=first, to_ms=end) == expected
 
 
 class TestPages:
@@ -304,6 +238,21 @@ class TestReaders:
             ]
             assert own == sorted(own)
         assert await bench.log.read_after(position, limit=5) == ([], position)
+
+    async def test_a_reader_may_begin_at_a_time_and_misses_nothing_from_then_on(
+        self, bench: Bench
+    ) -> None:
+        await fill(bench)
+        bench.clock.advance(10 * 24 * 3600)
+        position = await bench.log.position_before(TODAY_MS + DAY_MS)
+        found, _ = await bench.log.read_after(position, limit=100)
+        everything, _ = await bench.log.read_after(None, limit=100)
+        assert [each for each in found if _is_later(each)] == list(filter(_is_later, everything))
+        assert 0 < len(found) < len(everything)
+
+
+def _is_later(logged: LoggedEvent) -> bool:
+    return logged.event.at_ms >= TODAY_MS + DAY_MS
 
 
 class TestPruning:

@@ -68,6 +68,7 @@ class Leases:
         self._real = real
         self._look = look
         self.release = real.release
+        self.runs = real.runs
         self.finished = real.finished
         self.touch = real.touch
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandyard.broker.stores import tables
-from sandyard.kit.jobs import Job
+from sandyard.kit.jobs import Job, JobRun
 from sandyard.kit.jobs_sql import SqlJobLeases
 from sandyard.kit.sql import Database
 from tests.clocks import ManualClock
@@ -81,6 +81,13 @@ class TestLeases:
         await leases.release(NAME, holder="a", finished_at=None)
         assert await leases.finished([NAME]) == {NAME: 110}
 
+    async def test_a_job_tells_when_it_began_ended_and_who_holds_it(self, leases: Leases) -> None:
+        assert await leases.runs([NAME]) == {}
+        await leases.take("a", now=100, held_until=160)
+        assert await leases.runs([NAME, "other"]) == {NAME: JobRun(100, None, 160)}
+        await leases.release(NAME, holder="a", finished_at=110)
+        assert await leases.runs([NAME]) == {NAME: JobRun(100, 110, None)}
+
     async def test_one_that_was_started_within_the_interval_is_refused(
         self, leases: Leases
     ) -> None:
@@ -97,6 +104,18 @@ class TestLeases:
         await leases.release(NAME, holder="a", finished_at=110)
         assert not await ask(120, 99.999)
         assert await ask(120, 100)
+
+    async def test_one_whose_holder_died_is_taken_as_soon_as_its_time_is_over(
+        self, leases: Leases
+    ) -> None:
+        async def ask(now: float) -> bool:
+            return await leases.acquire(
+                NAME, holder="b", now=now, held_until=now + LEASE_SEC, unless_started_after=0
+            )
+
+        await leases.take("a", now=100)
+        assert not await ask(100 + LEASE_SEC - 1)
+        assert await ask(100 + LEASE_SEC)
 
     async def test_forgetting_holders_frees_every_job_and_its_interval(
         self, database: Database

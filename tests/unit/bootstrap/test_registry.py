@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
@@ -77,9 +78,9 @@ def test_every_secret_is_a_setting_of_its_part(settings: Settings) -> None:
             assert secret.make() != secret.make()
 
 
-def test_every_section_of_the_settings_is_the_server_s_or_some_part_s() -> None:
+def test_every_section_of_the_settings_is_of_the_server_or_some_part() -> None:
     known = {each.name for each in fields(Settings)}
-    assert {name for spec in PARTS for name in spec.settings} == known - {"server"}
+    assert {name for spec in PARTS for name in spec.settings} == known - {"server", "secrets"}
     own = [spec.settings[0] for spec in PARTS]
     assert len(set(own)) == len(PARTS), "each has one of its own"
 
@@ -156,6 +157,20 @@ async def test_every_job_of_every_part_is_known_to_jobs_run(
         assert set(scheduled) <= set(job_names())
 
 
+async def test_every_endpoint_of_every_part_is_in_a_module_that_its_spec_names(
+    settings: Settings, tmp_path: Path
+) -> None:
+    for part in await built(settings, tmp_path):
+        named = get_spec(part.name).routers
+        found = [_modules(router) & set(named) for router in part.routers]
+        assert all(len(each) == 1 for each in found), "each router is of one of them"
+        assert tuple(dict.fromkeys(each.pop() for each in found)) == named, part.name
+
+
+def _modules(router: APIRouter) -> set[str]:
+    return {getattr(route, "endpoint").__module__ for route in router.routes}  # noqa: B009 - not on every kind of route
+
+
 async def test_a_job_that_an_engine_makes_needless_says_so(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +178,7 @@ async def test_a_job_that_an_engine_makes_needless_says_so(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     elsewhere = changed(settings, "telemetry", telemetry_store="dynamodb")
     elsewhere = changed(elsewhere, "previews", preview_provider="e2b")
+    elsewhere = changed(elsewhere, "sandboxes", sandbox_runtime="e2b")
     elsewhere = changed(elsewhere, "e2b", e2b_api_key=SecretStr("e2b_x"))
     absent = {
         job.name

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.entrypoints.data_dir import with_secrets
-from sandyard.entrypoints.welcome import welcome
+from sandyard.entrypoints.welcome import local_url, welcome
 from sandyard.settings import load_settings
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104
@@ -46,5 +46,5 @@ def test_the_line_about_metrics_works_or_says_what_is_missing(
     for name, value in ({"PARTS": "telemetry"} | environment).items():
         monkeypatch.setenv(name, value)
     settings = with_secrets(load_settings(), tmp_path)
-    text = welcome(settings, (), host=host, port=8080, data_dir=tmp_path)
+    text = welcome(settings, (), url=local_url(host, 8080), host=host, data_dir=tmp_path)
     assert text.partition("See the metrics:\n")[2].strip() == expected

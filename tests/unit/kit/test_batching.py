@@ -132,3 +132,28 @@ async def test_a_run_that_breaks_is_told_to_everyone_in_it() -> None:
     assert all(isinstance(result, OSError) for result in results)
     with pytest.raises(OSError, match="away"):
         await batches.submit("c")
+
+
+async def test_the_next_batch_begins_when_as_many_are_back() -> None:
+    recorder = Recorder()
+    recorder.release.set()
+    batches: Batcher[str, str] = Batcher(
+        recorder.run, key=str, parallel=1, max_size=10, pause_sec=3600
+    )
+    await asyncio.gather(*(batches.submit(item) for item in "abc"))
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(batches.submit(item) for item in "def"))
+    assert recorder.batches == [["a", "b", "c"], ["d", "e", "f"]]
+    for worker in batches._workers:
+        worker.cancel()
+
+
+async def test_who_is_not_back_is_waited_for_only_so_long() -> None:
+    recorder = Recorder()
+    recorder.release.set()
+    batches: Batcher[str, str] = Batcher(
+        recorder.run, key=str, parallel=1, max_size=10, pause_sec=0.001
+    )
+    await asyncio.gather(*(batches.submit(item) for item in "abc"))
+    assert await batches.submit("d") == "D"
+    await batches.drain()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandyard.kit.e2b_backoff import BackingOffError, Backoff
+from sandyard.kit.e2b_backoff import BackingOffError, Backoff, SandboxBackoffs
 from tests.clocks import ManualClock
 
 
@@ -73,3 +73,26 @@ async def test_who_has_the_time_waits() -> None:
     await it.wait(within_sec=5)
     assert it.left_sec == 0
     assert asyncio.get_running_loop().time() - began >= 0.009
+
+
+def test_each_sandbox_has_one_of_its_own_with_the_same_pauses() -> None:
+    clock = ManualClock(1000)
+    each = SandboxBackoffs(backoff(clock))
+    assert refuse(each.of("one")) == 0.25
+    assert each.of("one") is each.of("one")
+    assert each.of("two").left_sec == 0
+    assert refuse(each.of("two")) == 0.25
+
+
+def test_of_thousands_of_sandboxes_only_what_was_refused_lately_is_remembered() -> None:
+    clock = ManualClock(1000)
+    each = SandboxBackoffs(backoff(clock))
+    first = each.of("first")
+    refuse(first)
+    clock.advance(61)
+    lately = each.of("lately")
+    refuse(lately)
+    for number in range(2000):
+        each.of(str(number))
+    assert each.of("lately") is lately
+    assert each.of("first") is not first

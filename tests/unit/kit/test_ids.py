@@ -10,6 +10,7 @@ from sandyard.kit.ids import (
     is_account_id,
     is_resource_id,
     resource_id,
+    sandbox_id,
 )
 
 
@@ -32,3 +33,9 @@ def test_account_ids_have_12_digits_and_keys_40_letters() -> None:
     assert not is_account_id("1" * 12 + "\n")
     assert re.fullmatch("sbk-[a-z0-9]{40}", account_api_key())
     assert len({account_api_key() for _ in range(100)}) == 100
+
+
+def test_the_same_external_id_always_gives_the_same_sandbox_id() -> None:
+    assert sandbox_id("ext-1") == sandbox_id("ext-1")
+    assert sandbox_id("ext-1") != sandbox_id("ext-2")
+    assert sandbox_id("ext-1")[14] == "5", "a UUID of version 5"

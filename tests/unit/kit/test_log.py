@@ -1,14 +1,25 @@
 """Log lines in both forms."""
 
 import asyncio
+import errno
 import io
 import logging
+import re
 import sys
+from collections.abc import Iterator
+from typing import Literal
 
 import orjson
 import pytest
 
-from sandyard.kit.log import JsonFormatter, LineHandler, TextFormatter, log_context
+from sandyard.kit.log import (
+    JsonFormatter,
+    LineHandler,
+    TextFormatter,
+    configure_logging,
+    log_context,
+    log_info,
+)
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -79,3 +90,75 @@ class TestLinesThatAreWrittenTogether:
         broken.args = ("too", "many")
         LineHandler(io.StringIO()).handle(broken)
         assert "not all arguments converted" in capsys.readouterr().err
+
+    async def test_lines_that_can_not_be_written_are_no_ones_trouble_and_are_told_later(
+        self,
+    ) -> None:
+        written = FullDisk()
+        handler = LineHandler(written)
+        handler.setFormatter(JsonFormatter())
+        failures: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        for level in (logging.INFO, logging.ERROR, logging.INFO):
+            handler.handle(record(levelno=level))
+        await asyncio.sleep(0)
+        handler.flush()
+        assert (failures, written.getvalue()) == ([], "")
+        written.is_full = False
+        for _ in range(2):
+            handler.handle(record())
+            handler.flush()
+        ended, told, *others = written.getvalue().splitlines()
+        assert (ended, len(others)) == ("", 2)
+        assert orjson.loads(told)["message"] == "log lines could not be written"
+        assert (orjson.loads(told)["level"], orjson.loads(told)["lost"]) == ("warning", 3)
+
+
+class FullDisk(io.StringIO):
+    is_full = True
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+class TestLinesWithoutARecord:
+    @pytest.fixture(autouse=True)
+    def own_handlers(self) -> Iterator[None]:
+        """Those of the test run come back afterwards."""
+        handlers, level = [*logging.root.handlers], logging.root.level
+        yield
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+
+    @pytest.mark.parametrize("form", ["json", "text"])
+    def test_they_are_the_same_as_those_with_one(
+        self, form: Literal["json", "text"], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        logger = logging.getLogger("sandyard.x")
+        fields = {"track_id": "t", "status": 201}
+        configure_logging("INFO", form)
+        with log_context(request_id="r1"):
+            log_info(logger, "request", fields)
+            logger.info("request", extra=fields)
+        quick, usual = (_without_time(line) for line in capsys.readouterr().err.splitlines())
+        assert quick == usual
+        assert "track_id" in quick
+
+    def test_a_level_that_is_not_wanted_writes_nothing(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        configure_logging("WARNING", "json")
+        log_info(logging.getLogger("sandyard.x"), "request", {})
+        assert capsys.readouterr().err == ""
+
+    def test_another_handler_gets_a_record(self, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO):
+            log_info(logging.getLogger("sandyard.x"), "request", {"track_id": "t"})
+        assert caplog.records[0].__dict__["track_id"] == "t"
+
+
+def _without_time(line: str) -> str:
+    return re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "", line)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql_batches import BatchInsert, BatchUpdate, Together, run_in_driver
 from tests.disks import small_disk
 from tests.engines import SQL_ENGINES, create_database, sql_database
 
@@ -45,6 +46,50 @@ async def insert(db: Database, number: int) -> int:
 
 async def count(db: Database) -> int | None:
     return await db.read(lambda c: c.scalar(sa.select(sa.func.count()).select_from(things)))
+
+
+async def test_a_batch_update_gives_each_row_its_own_values(db: Database) -> None:
+    update = BatchUpdate(things, ("id", "n"))
+    for number in range(4):
+        await insert(db, number)
+    await db.write(lambda c: update.execute(c, [(1, 10), (3, None)]))
+    await db.write(lambda c: update.execute(c, [(2, 20), (9, 90)]))
+    await db.write(lambda c: update.execute(c, [(0, 5)]))
+    statement = sa.select(things.c.n).order_by(things.c.id)
+    rows = await db.read(lambda c: c.scalars(statement).all())
+    assert rows == [5, 10, 20, None]
+
+
+async def test_batches_that_go_together_are_all_written(db: Database) -> None:
+    await insert(db, 1)
+    write = Together(BatchUpdate(things, ("id", "n")), BatchInsert(things, ("id", "n")))
+    await db.write(lambda c: write.execute(c, [(1, 10)], [(2, 20), (3, None)]))
+    statement = sa.select(things.c.id, things.c.n).order_by(things.c.id)
+    rows = await db.read(lambda c: [tuple(row) for row in c.execute(statement)])
+    assert rows == [(1, 10), (2, 20), (3, None)]
+
+
+async def test_a_statement_of_the_driver_fails_as_any_other(db: Database) -> None:
+    await insert(db, 1)
+    add = BatchInsert(things, ("id",))
+    with pytest.raises(sa.exc.IntegrityError):
+        await db.write(lambda c: add.execute(c, [(2,), (1,)]))
+    assert await count(db) == 1
+    await db.write(things.drop)
+    with pytest.raises(UnavailableError):
+        await db.write(lambda c: add.execute(c, [(3,)]))
+
+
+async def test_a_connection_that_the_driver_lost_is_not_used_again(postgres_url: str) -> None:
+    database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=1)
+    await database.write(create_things)
+    add = BatchInsert(things, ("id",))
+    end = "SELECT pg_terminate_backend(pg_backend_pid())"
+    with pytest.raises(UnavailableError):
+        await database.write(lambda c: run_in_driver(c, end, ()))
+    await database.write(lambda c: add.execute(c, [(1,)]))
+    assert await count(database) == 1
+    await database.close()
 
 
 async def test_writes_that_wait_are_committed_together_and_fail_alone(db: Database) -> None:

@@ -19,10 +19,10 @@ from sandyard.kit.transitions import (
     changed_in,
     created,
     json_value,
-    remark,
     removed,
     replaced,
     state_of,
+    stateless_event,
 )
 
 CAUSE = Cause("operator", 1_800_000_000_123, "because")
@@ -114,7 +114,7 @@ def test_facts_go_along() -> None:
 
 
 def test_a_remark_changes_nothing() -> None:
-    event = remark("t1", "login.failed", CAUSE, data={"address": "::1"})
+    event = stateless_event("t1", "login.failed", CAUSE, data={"address": "::1"})
     assert (event.sequence, event.effect, event.data) == (None, Effect.NONE, {"address": "::1"})
 
 

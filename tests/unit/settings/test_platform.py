@@ -13,14 +13,16 @@ from sandyard.settings import SettingsError, load_settings
         ("SMTP_URL", "http://short-secret@host"),
         ("SMTP_URL", "smtp://"),
         ("PUBLIC_URL", "example.com"),
-        ("ATTEMPTS_PER_ACCOUNT", "often"),
-        ("ATTEMPTS_PER_ADDRESS", "0"),
+        ("AUTH_RATE_LIMIT_PER_ACCOUNT", "often"),
+        ("AUTH_RATE_LIMIT_PER_ADDRESS", "0"),
         ("LOGIN_HOURS", "0"),
         ("MAIL_FROM", "a\nb"),
         ("FAILED_LOGINS_PER_ACCOUNT", "10/never"),
         ("TRUSTED_PROXIES", "10.0.0.1/8"),
         ("TRUSTED_PROXIES", "10.0.0.0/8,proxy"),
         ("CLIENT_ADDRESS_HEADER", "X-Forwarded-For"),
+        ("OIDC_ISSUER", "http://id.example.com"),
+        ("OIDC_ISSUER", "id.example.com"),
     ],
 )
 def test_a_mistake_names_its_variable(
@@ -39,16 +41,26 @@ def test_good_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         "JWT_SECRET": f"{'a' * 32},{'b' * 32}",
         "SMTP_URL": "smtp+starttls://me:secret@mail.example.com:587",
         "PUBLIC_URL": "https://sandyard.example.com",
-        "ATTEMPTS_PER_ACCOUNT": "5/minute",
+        "AUTH_RATE_LIMIT_PER_ACCOUNT": "5/minute",
     }.items():
         monkeypatch.setenv(name, value)
     settings = load_settings()
     assert "secret@" not in repr(settings)
 
 
-def test_a_setting_that_is_gone_says_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLIENT_ADDRESS_HEADER", "X-Forwarded-For")
-    with pytest.raises(SettingsError, match="TRUSTED_PROXIES"):
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("CLIENT_ADDRESS_HEADER", "TRUSTED_PROXIES"),
+        ("ATTEMPTS_PER_ACCOUNT", "AUTH_RATE_LIMIT_PER_ACCOUNT"),
+        ("ATTEMPTS_PER_ADDRESS", "AUTH_RATE_LIMIT_PER_ADDRESS"),
+    ],
+)
+def test_a_setting_that_is_gone_says_what_to_use(
+    monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    monkeypatch.setenv(old, "5/minute")
+    with pytest.raises(SettingsError, match=new):
         load_settings()
 
 

@@ -54,6 +54,43 @@ def test_every_mistake_is_a_line_that_names_its_variable(monkeypatch: pytest.Mon
     assert "secret" not in told.value.message
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DDB_TABLE_NAME", "P1"),
+        ("DDB_TABLE_NAME", "P" * 250),
+        ("DDB_EVENTS_TABLE_NAME", "a/b"),
+        ("DDB_GSI1_NAME", "a b"),
+        ("AWS_REGION", "../x"),
+        *(
+            (name, value)
+            for name in ("DDB_ENDPOINT_URL", "CSP_BASE_URL", "PUBLIC_URL", "E2B_API_URL")
+            for value in (
+                "http://[::1",
+                "http://host:99999",
+                "http://host:x",
+                "http://:80",
+                "http://a b",
+            )
+        ),
+    ],
+)
+def test_what_its_service_could_not_take_is_told_at_the_start(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=f"^{name}: must be "):
+        load_settings()
+
+
+@pytest.mark.parametrize("value", ["http://[::1]:8080/", "https://user@host/path", "http://h:80"])
+def test_a_url_may_have_a_port_a_user_and_a_path(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CSP_BASE_URL", value)
+    assert load_settings().provider.csp_base_url == value
+
+
 def test_hours_and_minutes_take_decimals_and_empty_means_unset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,3 +115,13 @@ def test_the_docs_list_every_setting_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|", text, re.MULTILINE))
     documented = {name: default.strip("`— ") for name, default in rows.items()}
     assert documented == {name: default for _, name, default, _ in describe()}
+
+
+def test_the_docs_recommend_a_rate_for_tracks_which_have_none_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert load_settings().broker.rate_limit_per_track is None
+    text = (ROOT / "docs" / "operations.md").read_text()
+    [rate] = re.findall(r"`RATE_LIMIT_PER_TRACK` is off by default; we recommend `(.*?)`", text)
+    monkeypatch.setenv("RATE_LIMIT_PER_TRACK", rate)
+    assert load_settings().broker.rate_limit_per_track == rate

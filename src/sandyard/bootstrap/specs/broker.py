@@ -29,7 +29,7 @@ async def _build(context: BuildContext) -> "BrokerPart":
     from sandyard.bootstrap.provider import open_provider
 
     provider = await context.stack.enter_async_context(
-        open_provider(context.settings.provider, context.data_dir, context.listen)
+        open_provider(context.settings, context.data_dir, context.listen)
     )
     return build_broker(
         context.settings,
@@ -72,20 +72,43 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
 SYNC = JobSpec("sync", "compare the pool with the provider's list")
 CLEANUP = JobSpec("cleanup", "delete at the provider what is pending deletion")
 EXPIRY = JobSpec("expiry", "reclaim leases that ended and were not marked for deletion")
+QUEUE = JobSpec("queue", "drop tickets that nobody asks for, and reserve sandboxes for the next")
+DELIVER = JobSpec("deliver", "send events to the sinks that no server sends them to")
+CLIENT_LEASES = JobSpec("client-leases", "count ended leases of clients no more")
+RESERVATIONS = JobSpec("reservations", "fill the reservations whose time has come, end the others")
+HOLDS = JobSpec("holds", "tell of sandboxes that are held past their time")
+PROBE = JobSpec(
+    "probe", "quarantine free sandboxes that fail their probes, restore those that pass"
+)
+POOL = JobSpec("pool", "tell when the pool runs low, and create what is missing")
+HISTORY = JobSpec("history", "keep the pool's counts of this minute, for a day")
 EVENTS = JobSpec("events", "remove events whose retention is over")
 
 BROKER = PartSpec(
     "broker",
     _build,
-    settings=("broker", "provider", "dynamo"),
-    jobs=(SYNC, CLEANUP, EXPIRY, EVENTS),
+    settings=("broker", "provider", "oauth", "delivery", "dynamo"),
+    routers=(
+        "sandyard.broker.http.router",
+        "sandyard.broker.http.queue",
+        "sandyard.broker.http.leases",
+        "sandyard.broker.http.admin",
+        "sandyard.broker.http.webhooks",
+        "sandyard.broker.http.clients",
+        "sandyard.broker.http.monitor",
+        "sandyard.broker.http.reservations",
+    ),
+    jobs=(
+        *(SYNC, CLEANUP, EXPIRY, QUEUE, RESERVATIONS, HOLDS, PROBE, POOL),
+        *(DELIVER, CLIENT_LEASES, HISTORY, EVENTS),
+    ),
     secrets=(SecretSpec("broker_api_token"), SecretSpec("broker_admin_token")),
     store=_store,
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
-    tables=lazy("sandyard.bootstrap.broker:open_pool_table"),
-    adopt=lazy("sandyard.bootstrap.broker:adopt_pool"),
+    tables=lazy("sandyard.bootstrap.pool:open_pool_table"),
+    adopt=lazy("sandyard.bootstrap.pool:adopt_pool"),
     verify=lazy("sandyard.bootstrap.broker:verify_broker"),
-    log=lazy("sandyard.bootstrap.broker:open_broker_log"),
+    log=lazy("sandyard.bootstrap.pool:open_broker_log"),
     check_settings=_check_settings,
     one_process=_one_process,
     notes=_notes,

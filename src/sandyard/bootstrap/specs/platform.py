@@ -37,13 +37,13 @@ def _migrations() -> "Migrations":
 
 
 async def _verify(settings: "Settings", data_dir: Path, counting: Counting) -> Verification:
-    from sandyard.bootstrap.platform import verify_platform_data
+    from sandyard.bootstrap.platform_reads import verify_platform_data
 
     return await verify_platform_data(settings, data_dir, counting)
 
 
 def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["EventLog"]:
-    from sandyard.bootstrap.platform import open_platform_log
+    from sandyard.bootstrap.platform_reads import open_platform_log
 
     return open_platform_log(settings, data_dir)
 
@@ -59,9 +59,23 @@ def _missing(settings: "Settings") -> Sequence[str]:
 def _notes(context: WelcomeContext) -> Mapping[str, str]:
     from sandyard.bootstrap.platform import OUTBOX
 
+    limits = _limits(context) if context.settings.sandboxes.sandbox_runtime == "local" else {}
     if context.settings.platform.smtp_url is not None:
-        return {}
-    return {"mails": f"files in {context.data_dir / OUTBOX}"}
+        return limits
+    return {"mails": f"files in {context.data_dir / OUTBOX}", **limits}
+
+
+def _limits(context: WelcomeContext) -> Mapping[str, str]:
+    """What holds the limits of sandboxes here, and what is weaker for want of which means."""
+    from sandyard.bootstrap.local_runtime import local_policy
+    from sandyard.runtime.errors import LimitsMissingError
+    from sandyard.runtime.local.means import find_means
+
+    try:
+        means = find_means(local_policy(context.settings.sandboxes), context.data_dir)
+    except LimitsMissingError as error:
+        return {"limits": f"sandboxes can't start. {error.message}"}
+    return {label: f"of sandboxes {text}" for label, text in means.told().items()}
 
 
 def _examples(context: WelcomeContext) -> Iterator[str]:
@@ -77,17 +91,47 @@ SIGNUPS = JobSpec("signups", "remove sign-ups that nobody verified")
 LOGINS = JobSpec("logins", "remove counts of failed logins whose time is over")
 RECONCILE = JobSpec("reconcile", "compare the sandboxes of this node with what runs on it")
 ENDS = JobSpec("ends", "record sandboxes of this node that have ended")
+WARM = JobSpec(
+    "warm",
+    "keep machines of templates warm on this node",
+    absent="only sandboxes of this machine are kept warm",
+)
 MEASURE = JobSpec("measure", "sample the sandboxes of this node")
 SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
 BILLING = JobSpec("billing", "make bills of the usage")
+DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove what deleted accounts have left")
 EVENTS = JobSpec("platform-events", "remove events whose retention is over")
 
 PLATFORM = PartSpec(
     "platform",
     _build,
     settings=("platform", "sandboxes", "e2b"),
-    jobs=(SIGNUPS, LOGINS, RECONCILE, ENDS, MEASURE, SNAPSHOTS, BILLING, EVENTS),
-    secrets=(SecretSpec("jwt_secret"),),
+    routers=(
+        "sandyard.platform.accounts.http",
+        "sandyard.platform.accounts.oidc_http",
+        "sandyard.platform.api_keys.http",
+        "sandyard.platform.accounts.admin_http",
+        "sandyard.platform.account_data.http",
+        "sandyard.platform.quotas.http",
+        "sandyard.platform.projects.http",
+        "sandyard.platform.templates.http",
+        "sandyard.platform.notifications.http",
+        "sandyard.platform.environment.http",
+        "sandyard.platform.events_http",
+        "sandyard.platform.sandboxes.http",
+        "sandyard.platform.sandboxes.admin_http",
+        "sandyard.platform.sessions.commands_http",
+        "sandyard.platform.sessions.files_http",
+        "sandyard.platform.sessions.terminal_http",
+        "sandyard.platform.measurements.http",
+        "sandyard.platform.usage.http",
+        "sandyard.platform.billing.http",
+    ),
+    jobs=(
+        *(SIGNUPS, LOGINS, RECONCILE, ENDS, WARM, MEASURE, SNAPSHOTS, BILLING),
+        *(DELETED_ACCOUNTS, EVENTS),
+    ),
+    secrets=(SecretSpec("jwt_secret"), SecretSpec("gateway_secret"), SecretSpec("secrets_key")),
     migrations=_migrations,
     verify=_verify,
     log=_log,

@@ -70,6 +70,10 @@ PREVIEWS = PartSpec(
     "previews",
     _build,
     settings=("previews", "e2b"),
+    routers=(
+        "sandyard.previews.http.router",
+        "sandyard.previews.http.web",
+    ),
     needs=("platform",),
     jobs=(END_PREVIEWS, DELETED_PROJECTS, SWEEP, EVENTS),
     migrations=_migrations,

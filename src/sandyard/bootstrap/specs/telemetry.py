@@ -53,6 +53,12 @@ TELEMETRY = PartSpec(
     "telemetry",
     _build,
     settings=("telemetry", "dynamo"),
+    routers=(
+        "sandyard.telemetry.http.devices",
+        "sandyard.telemetry.http.readings",
+        "sandyard.telemetry.http.operators",
+        "sandyard.telemetry.http.events",
+    ),
     jobs=(RETENTION, EVENTS),
     secrets=(SecretSpec("telemetry_admin_token"), SecretSpec("api_key_pepper")),
     store=_store,

@@ -40,7 +40,7 @@ _DAMAGES = (
     RecursionError,  # of headers that announce headers
 )
 
-Told = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Is told how many bytes are done."""
 
 
@@ -60,7 +60,7 @@ class Manifest:
 @dataclass(slots=True)
 class ArchiveWriter:
     _tar: tarfile.TarFile
-    _told: Told
+    _on_progress: OnProgress
     _files: dict[str, Entry] = field(default_factory=dict)
     _done: int = 0
 
@@ -84,11 +84,11 @@ class ArchiveWriter:
     def advance(self, count: int) -> None:
         """Count bytes as done, also of work that precedes what is added."""
         self._done += count
-        self._told(self._done)
+        self._on_progress(self._done)
 
 
 @contextmanager
-def writing(path: Path, told: Told) -> Iterator[ArchiveWriter]:
+def writing(path: Path, on_progress: OnProgress) -> Iterator[ArchiveWriter]:
     """A new archive, for its owner alone from the beginning; on disk when the block ends."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -96,17 +96,17 @@ def writing(path: Path, told: Told) -> Iterator[ArchiveWriter]:
             gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
-            yield ArchiveWriter(tar, told)
+            yield ArchiveWriter(tar, on_progress)
         file.flush()
         os.fsync(file.fileno())
 
 
-def check_archive(file: IO[bytes], told: Told) -> Manifest:
+def check_archive(file: IO[bytes], on_progress: OnProgress) -> Manifest:
     """Read all of it; raise ArchiveInvalidError unless it is whole and as its manifest says."""
     found: dict[str, Entry] = {}
     text: bytes | None = None
     with _translated():
-        for info, content in _members(file, told):
+        for info, content in _members(file, on_progress):
             if len(found) == _FILES:
                 raise ArchiveInvalidError(f"There are more than {_FILES:,} files in it.")
             if text is not None or info.name in found:
@@ -126,11 +126,16 @@ def check_archive(file: IO[bytes], told: Told) -> Manifest:
 
 
 def extract(
-    file: IO[bytes], manifest: Manifest, to: Path, *, wanted: Callable[[str], bool], told: Told
+    file: IO[bytes],
+    manifest: Manifest,
+    to: Path,
+    *,
+    wanted: Callable[[str], bool],
+    on_progress: OnProgress,
 ) -> None:
     """Write the files that are wanted below the folder, for their owner alone."""
     with _translated():
-        for info, content in _members(file, told):
+        for info, content in _members(file, on_progress):
             if info.name in manifest.files and wanted(info.name):
                 path = to / require_inside(info.name)
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -163,7 +168,9 @@ def _bounded(info: tarfile.TarInfo, content: "_Hashing") -> bytes:
     return content.read(_MANIFEST_BYTES)
 
 
-def _members(file: IO[bytes], told: Told) -> Iterator[tuple[tarfile.TarInfo, "_Hashing"]]:
+def _members(
+    file: IO[bytes], on_progress: OnProgress
+) -> Iterator[tuple[tarfile.TarInfo, "_Hashing"]]:
     """Each file with its content; whatever is no plain file is refused."""
     file.seek(0)
     with gzip.GzipFile(fileobj=file) as packed:
@@ -174,7 +181,7 @@ def _members(file: IO[bytes], told: Told) -> Iterator[tuple[tarfile.TarInfo, "_H
                 content = tar.extractfile(info) if info.isreg() else None
                 if content is None or info.issparse():
                     raise ArchiveInvalidError(f"{info.name!r} is not a plain file.")
-                yield info, _Hashing(content, lambda _: told(file.tell()))
+                yield info, _Hashing(content, lambda _: on_progress(file.tell()))
         while packed.read(_CHUNK):  # to its end, where gzip has its own checksum
             pass
 
@@ -205,9 +212,9 @@ class _Header(tarfile.TarInfo):
 class _Hashing:
     """Reads, and adds up what was read."""
 
-    def __init__(self, file: IO[bytes], told: Told) -> None:
+    def __init__(self, file: IO[bytes], on_progress: OnProgress) -> None:
         self._file = file
-        self._told = told
+        self._on_progress = on_progress
         self.sha256 = hashlib.sha256()
         self.size = 0
 
@@ -215,7 +222,7 @@ class _Hashing:
         data = self._file.read(size)
         self.sha256.update(data)
         self.size += len(data)
-        self._told(len(data))
+        self._on_progress(len(data))
         return data
 
 

@@ -19,7 +19,7 @@ MAILS = ("outbox",)
 
 _OF_THE_MOMENT = ("lock", "supervisor.json")
 """Who holds a run just now: nobody, where it is restored."""
-_WORKSPACE = "workspace"
+_WORKSPACES = ("workspace", "workspace.img")
 
 
 def link_all(data_dir: Path, names: tuple[str, ...], to: Path) -> None:
@@ -92,9 +92,9 @@ def _files(path: Path) -> Iterator[Path]:
     except FileNotFoundError:
         return
     if stat.S_ISREG(mode):
-        if path.name not in _OF_THE_MOMENT and not _is_draft(path.name):
+        if path.name not in (*_OF_THE_MOMENT, *_WORKSPACES) and not _is_draft(path.name):
             yield path
-    elif stat.S_ISDIR(mode) and path.name != _WORKSPACE:
+    elif stat.S_ISDIR(mode) and path.name not in _WORKSPACES:
         for entry in _entries(path):
             yield from _files(entry)
 

@@ -8,7 +8,7 @@ from typing import IO
 from sandyard.bootstrap.registry import PARTS
 from sandyard.bootstrap.spec import Counting
 from sandyard.entrypoints.backup.about import About, about_of
-from sandyard.entrypoints.backup.archive import Manifest, Told, check_archive, extract
+from sandyard.entrypoints.backup.archive import Manifest, OnProgress, check_archive, extract
 from sandyard.entrypoints.backup.contents import is_known, is_of_node
 from sandyard.entrypoints.backup.databases import require_sound
 from sandyard.entrypoints.backup.errors import (
@@ -40,13 +40,15 @@ def restore_backup(file: Path, data_dir: Path, *, same_node: bool, counting: Cou
     """
     with file.open("rb") as archive:
         _require_unused(data_dir)
-        with counting("check", file.stat().st_size) as told:
-            manifest = check_archive(archive, told)
+        with counting("check", file.stat().st_size) as on_progress:
+            manifest = check_archive(archive, on_progress)
         about = _require_fit(manifest, same_node=same_node)
         with locked(data_dir):
             _require_empty(data_dir)
-            with counting("restore", file.stat().st_size) as told:
-                _extract(archive, manifest, about, data_dir, same_node=same_node, told=told)
+            with counting("restore", file.stat().st_size) as on_progress:
+                _extract(
+                    archive, manifest, about, data_dir, same_node=same_node, on_progress=on_progress
+                )
     return Restored(manifest, node_name(data_dir))
 
 
@@ -87,7 +89,7 @@ def _extract(
     data_dir: Path,
     *,
     same_node: bool,
-    told: Told,
+    on_progress: OnProgress,
 ) -> None:
     """Everything into a folder inside, to be checked there, then each thing into its place."""
     staging = data_dir / RESTORING
@@ -98,7 +100,7 @@ def _extract(
             manifest,
             staging,
             wanted=lambda name: same_node or not is_of_node(name),
-            told=told,
+            on_progress=on_progress,
         )
         _require_usable(staging, about)
     except BaseException:

@@ -67,8 +67,8 @@ def write_backup(
     with _folder_beside(file) as folder, _alone(source.data_dir) as links:
         draft = folder / "archive"
         _write(source, draft, links, folder, counting)
-        with draft.open("rb") as written, counting("check", draft.stat().st_size) as told:
-            manifest = check_archive(written, told)
+        with draft.open("rb") as written, counting("check", draft.stat().st_size) as on_progress:
+            manifest = check_archive(written, on_progress)
         _require_target(source, file, replace=replace)  # it took a while
         draft.replace(file)
         sync_folder(file.parent)
@@ -76,9 +76,9 @@ def write_backup(
 
 
 def _require_target(source: Source, file: Path, *, replace: bool) -> None:
-    place, data_dir = file.parent.resolve() / file.name, source.data_dir.resolve()
+    target, data_dir = file.parent.resolve() / file.name, source.data_dir.resolve()
     databases = [path.resolve() for path in source.databases]
-    if place.is_relative_to(data_dir) or place in databases:
+    if target.is_relative_to(data_dir) or target in databases:
         raise BackupError(f"{file} is inside the data dir. Choose a file outside of {data_dir}.")
     if not os.path.lexists(file):
         return
@@ -111,7 +111,7 @@ def _write(source: Source, draft: Path, links: Path, folder: Path, counting: Cou
         files = linked_files(links)
         to_read = (*source.databases, *source.databases, *(path for _, path in files))
         total = sum(path.stat().st_size for path in to_read)  # databases are copied first
-        with counting("back up", total) as told, writing(draft, told) as archive:
+        with counting("back up", total) as on_progress, writing(draft, on_progress) as archive:
             schemas = {
                 path.name: _add_database(archive, database, folder / path.name)
                 for path, database in zip(source.databases, databases, strict=True)

@@ -3,18 +3,24 @@
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import ClassVar, NoReturn
 
 import click
 
 from sandyard import __version__
+from sandyard.entrypoints.cli.exit_codes import CallFailedError
 from sandyard.kit.errors import SandyardError
 
 EXAMPLES = """\b
 Examples:
   sandyard serve
+  sandyard login --url https://sandyard.example.com
+  sandyard lease exec --wait 60 -- pytest tests/lab
+  sandyard sandbox shell my-box
   sandyard jobs run sync
   sandyard csp-sim --count 100 --error-rate 0.2
+  sandyard gameday task-killed
   sandyard devices simulate --count 200 --lost-answers 0.2
 """
 
@@ -26,15 +32,25 @@ class _Commands(click.Group):
         "serve": "serve",
         "jobs": "jobs",
         "csp-sim": "csp_sim",
+        "gameday": "gameday",
         "db": "db",
         "tables": "tables",
+        "login": "login",
+        "lease": "lease",
+        "sandbox": "sandbox",
+        "device": "device",
+        "usage": "usage",
+        "completion": "completion",
         "pool": "pool",
+        "clients": "clients",
+        "provider": "provider",
         "verify": "verify",
         "backup": "backup",
         "restore": "restore",
         "events": "events",
         "devices": "devices",
         "users": "users",
+        "environments": "environments",
         "previews": "previews",
     }
 
@@ -58,21 +74,28 @@ def sandyard() -> None:
 
 
 def main() -> None:
-    """Exit with 0, 1 for what went wrong, 2 for a wrong command line; a line on stderr says why."""
-    _exit(_run())
+    """Exit with 0, 1 for what went wrong, 2 for a wrong command line, and more that scripts can use
+    where a server was called (docs/cli.md); a line on stderr says why."""
+    _exit(run())
 
 
-def _run() -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The exit code; of the process's own arguments if none are given."""
     try:
-        sandyard.main(standalone_mode=False)
+        sandyard.main(arguments, prog_name="sandyard", standalone_mode=False)
     except click.UsageError as error:
         error.show()
         return 2
     except click.Abort:
         return 130
+    except CallFailedError as error:
+        error.show()
+        return error.code
     except click.ClickException as error:
         error.show()
         return 1
+    except KeyboardInterrupt:
+        return 130
     except SandyardError as error:
         for line in error.message.splitlines():
             click.echo(f"sandyard: {line}", err=True)

@@ -1,6 +1,7 @@
 """`sandyard db`."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,13 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
+    from sandyard.kit.migrations import Migrations
     from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
   DATABASE_URL=postgresql://… sandyard db upgrade
+  DATABASE_URL=postgresql://… sandyard db upgrade --dry-run
   sandyard db current
 """
 
@@ -26,10 +29,14 @@ def command() -> None:
 
 
 @command.command("upgrade", epilog=_EPILOG)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @_data_dir
-def upgrade(data_dir: Path) -> None:
+def upgrade(dry_run: bool, data_dir: Path) -> None:
     """Upgrade every part's schema to the newest version, each in one transaction."""
-    _each_part("upgrade", data_dir)
+    if dry_run:
+        asyncio.run(_plan(data_dir.resolve()))
+    else:
+        _each_part("upgrade", data_dir)
 
 
 @command.command("downgrade", epilog=_EPILOG)
@@ -79,3 +86,47 @@ async def _move(step: str, settings: "Settings", data_dir: Path) -> None:
         finally:
             await database.close()
         click.echo(f"{migrations.part}: version {version or 'none'}, newest {migrations.head}")
+
+
+async def _plan(data_dir: Path) -> None:
+    from sandyard.bootstrap.registry import PARTS
+    from sandyard.settings import load_settings
+
+    settings = load_settings()
+    for spec in PARTS:
+        if spec.migrations is None:
+            continue
+        migrations = spec.migrations()
+        is_new = (
+            settings.server.database_url is None and not (data_dir / spec.database_file).exists()
+        )  # to open it would make it
+        current = None if is_new else await _current(settings, data_dir, migrations)
+        for line in plan_lines(migrations, current):
+            click.echo(line)
+
+
+async def _current(settings: "Settings", data_dir: Path, migrations: "Migrations") -> str | None:
+    from sandyard.bootstrap.engines import open_part_database
+
+    database = open_part_database(settings, data_dir, migrations.part)
+    try:
+        return await migrations.current(database)
+    finally:
+        await database.close()
+
+
+def plan_lines(migrations: "Migrations", current: str | None) -> Iterator[str]:
+    """What an upgrade of the part does, and which servers may run meanwhile."""
+    steps = migrations.steps(current)
+    if not steps:
+        yield f"{migrations.part}: version {current}, nothing to do"
+        return
+    yield f"{migrations.part}: version {current or 'none'} to {steps[-1].version}"
+    for step in steps:
+        yield f"  {step.version}  {step.title}"
+    if current is None:
+        return
+    if max(step.oldest_code for step in steps) <= current:
+        yield "  Servers of the release before can go on meanwhile."
+    else:
+        yield "  Stop the servers of the release before first."

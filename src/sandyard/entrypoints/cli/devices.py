@@ -100,7 +100,7 @@ def simulate(
     import secrets
 
     from sandyard.kit.log import configure_logging
-    from sandyard.telemetry.fleet.board import Habits
+    from sandyard.telemetry.fleet.board import BoardBehavior
     from sandyard.telemetry.fleet.simulation import FleetPlan
 
     configure_logging("ERROR", "text")
@@ -109,7 +109,7 @@ def simulate(
         count=count,
         readings=readings,
         seed=secrets.randbelow(2**32) if seed is None else seed,
-        habits=Habits(batch=batch, duplicates=duplicates, reorder=reorder),
+        behavior=BoardBehavior(batch=batch, duplicates=duplicates, reorder=reorder),
         rate=rate,
         lost_answers=lost_answers,
         stall_timeout_sec=stall_timeout,
@@ -160,14 +160,14 @@ def _token(data_dir: Path) -> str:
     from sandyard.entrypoints.data_dir import secret_file
     from sandyard.settings import SettingsError, load_settings, tokens
 
-    kept = secret_file(data_dir, "telemetry_admin_token")
+    stored = secret_file(data_dir, "telemetry_admin_token")
     given = tokens(load_settings().telemetry.telemetry_admin_token)
-    if not given and not kept.is_file():
+    if not given and not stored.is_file():
         raise SettingsError(
             f"TELEMETRY_ADMIN_TOKEN: must be set, as there is none in {data_dir}. "
             "Set it, or give the server's --data-dir."
         )
-    token = given[0] if given else kept.read_text().strip()
+    token = given[0] if given else stored.read_text().strip()
     if not token.isascii():
         raise SettingsError("TELEMETRY_ADMIN_TOKEN: must be ASCII")
     return token

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.events_tail import tail
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
+  sandyard events tail
   sandyard events export --from 2026-11-01 --to 2026-12-01 > november.jsonl
   sandyard events export --from 2026-11-16T09:00:00+01:00 --part broker class.jsonl
   sandyard events export --from 2026-11-01 s3://audit/2026/11.jsonl
@@ -40,6 +42,9 @@ class _Time(click.ParamType[datetime]):
 @click.group("events", epilog=_EPILOG)
 def command() -> None:
     """Read what happened: the event logs of all parts."""
+
+
+command.add_command(tail)
 
 
 @command.command("export", epilog=_EPILOG)

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.pool_calls import history, quarantine
+from sandyard.entrypoints.cli.pool_watch import watch
 
 if TYPE_CHECKING:
     from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
+  sandyard pool watch
+  sandyard pool quarantine lab-042 --reason "no network"
+  sandyard pool history lab-042
   CSP_BASE_URL=https://new.csp.example.com sandyard pool set-provider
   CSP_BASE_URL=https://new.csp.example.com POOL_STORE=dynamodb sandyard pool set-provider --yes
 """
@@ -21,6 +26,11 @@ Examples:
 @click.group("pool", epilog=_EPILOG)
 def command() -> None:
     """The Broker's pool as a whole."""
+
+
+command.add_command(watch)
+command.add_command(quarantine)
+command.add_command(history)
 
 
 @command.command("set-provider", epilog=_EPILOG)

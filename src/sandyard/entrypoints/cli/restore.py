@@ -32,10 +32,10 @@ def command(file: Path, data_dir: Path, same_node: bool) -> None:
     from sandyard.entrypoints.cli.backup import summary
     from sandyard.entrypoints.cli.progress import counting
 
-    place = data_dir.resolve()
-    restored = restore_backup(file, place, same_node=same_node, counting=counting)
+    folder = data_dir.resolve()
+    restored = restore_backup(file, folder, same_node=same_node, counting=counting)
     about = restored.manifest.about
     for line in summary(restored.manifest):
         click.echo(line)
-    click.echo(f"{place}: restored as of {about['made_at']}, node {restored.node}")
-    click.echo(f"next: sandyard serve --data-dir {shlex.quote(str(place))}")
+    click.echo(f"{folder}: restored as of {about['made_at']}, node {restored.node}")
+    click.echo(f"next: sandyard serve --data-dir {shlex.quote(str(folder))}")

@@ -1,12 +1,14 @@
 """`sandyard serve`."""
 
 import gc
+import sys
 from pathlib import Path
 
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
 
+_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _EPILOG = """\b
 Examples:
   sandyard serve
@@ -28,17 +30,36 @@ Examples:
     type=click.IntRange(1, 64),
     help="Processes on this port; more than one needs DATABASE_URL.",
 )
+@click.option(
+    "--tls-cert",
+    type=_FILE,
+    help="Certificate chain in PEM, also for *.SANDBOX_DOMAIN: serve HTTPS.",
+)
+@click.option("--tls-key", type=_FILE, help="The certificate's key in PEM.")
 @click.option("--worker-of", type=int, hidden=True)
-def command(host: str, port: int, data_dir: Path, workers: int, worker_of: int | None) -> None:
+def command(
+    host: str,
+    port: int,
+    data_dir: Path,
+    workers: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    worker_of: int | None,
+) -> None:
     """Serve the API and run the jobs, until SIGTERM."""
     gc.disable()  # until all is there that stays: looking through it again and again takes time
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # its command line, unused
     from sandyard.entrypoints import serve
+    from sandyard.entrypoints.server import Tls
     from sandyard.kit.log import configure_logging
     from sandyard.settings import load_settings
 
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together: give both.")
     settings = load_settings()
     configure_logging(settings.server.log_level, settings.server.log_format)
-    options = serve.ServeOptions(host, port, data_dir.resolve(), worker_of)
+    tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
+    options = serve.ServeOptions(host, port, data_dir.resolve(), worker_of, tls)
     if workers > 1:
         from sandyard.entrypoints.workers import run_workers
 

@@ -51,19 +51,19 @@ def test_it_is_its_owners_alone_from_the_beginning(tmp_path: Path) -> None:
 def test_files_come_back_with_their_times_for_their_owner_alone(
     archive: Path, tmp_path: Path
 ) -> None:
-    told: list[int] = []
+    on_progress: list[int] = []
     with archive.open("rb") as file:
-        manifest = check_archive(file, told.append)
+        manifest = check_archive(file, on_progress.append)
         assert manifest.about == {"node": "n1"}
         place = tmp_path / "place"
-        extract(file, manifest, place, wanted=lambda name: name != "node", told=untold)
+        extract(file, manifest, place, wanted=lambda name: name != "node", on_progress=untold)
     assert [path.name for path in place.iterdir()] == ["secrets"]
     token = place / "secrets" / "token"
     assert token.read_bytes() == CONTENT
     assert token.stat().st_mtime == 1_700_000_000.25
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    assert told == sorted(told)
-    assert 0 < told[-1] <= archive.stat().st_size
+    assert on_progress == sorted(on_progress)
+    assert 0 < on_progress[-1] <= archive.stat().st_size
 
 
 @pytest.mark.parametrize("cut", [1, 9, 1000, 2_000_000])

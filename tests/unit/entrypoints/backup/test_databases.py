@@ -77,9 +77,9 @@ def test_all_are_of_one_moment_while_they_are_written(tmp_path: Path) -> None:
                     threading.Event().wait(0.001)
                 copies = [tmp_path / f"{attempt}-{n}.db" for n in range(2)]
                 for connection, copy in zip(connections, copies, strict=True):
-                    told: list[int] = []
-                    copy_database(connection, copy, told.append)
-                    assert sum(told) == copy.stat().st_size
+                    on_progress: list[int] = []
+                    copy_database(connection, copy, on_progress.append)
+                    assert sum(on_progress) == copy.stat().st_size
             one, other = map(highest, copies)
             assert other <= one <= other + 1
             assert int(seen) in (other - 1, other)

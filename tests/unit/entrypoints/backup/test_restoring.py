@@ -102,16 +102,16 @@ def test_a_new_node_takes_over_everything_but_what_runs(data: Path, tmp_path: Pa
 
 def test_a_restore_tells_how_far_it_is(data: Path, tmp_path: Path) -> None:
     file = back_up(data)
-    told: dict[tuple[str, int | None], list[int]] = {}
+    on_progress: dict[tuple[str, int | None], list[int]] = {}
 
     @contextmanager
     def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        yield told.setdefault((what, total), []).append
+        yield on_progress.setdefault((what, total), []).append
 
     restore_backup(file, tmp_path / "new", same_node=False, counting=counting)
     size = file.stat().st_size
-    assert list(told) == [("check", size), ("restore", size)]
-    for done in told.values():
+    assert list(on_progress) == [("check", size), ("restore", size)]
+    for done in on_progress.values():
         assert done == sorted(done)
         assert done[-1] == size
 
@@ -219,7 +219,7 @@ def test_a_restore_that_breaks_off_leaves_nothing_and_one_that_was_killed_is_not
 
     @contextmanager
     def break_off(what: str, _total: int | None) -> Iterator[Callable[[int], None]]:
-        def told(_done: int) -> None:
+        def on_progress(_done: int) -> None:
             if what == "restore":
                 seen.extend(names(new))
                 with pytest.raises(DataDirInUseError), locked(new):
@@ -227,7 +227,7 @@ def test_a_restore_that_breaks_off_leaves_nothing_and_one_that_was_killed_is_not
                 shutil.copytree(new, tmp_path / "killed", dirs_exist_ok=True)
                 raise KeyboardInterrupt
 
-        yield told
+        yield on_progress
 
     with pytest.raises(KeyboardInterrupt):
         restore_backup(file, new, same_node=False, counting=break_off)

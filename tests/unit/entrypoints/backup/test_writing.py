@@ -71,9 +71,9 @@ def test_what_is_no_plain_file_is_never_replaced(data: Path, tmp_path: Path) -> 
 
 def test_a_folder_that_is_missing_is_told_by_the_files_name(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "nowhere" / "x"
-    with pytest.raises(BackupError) as told:
+    with pytest.raises(BackupError) as on_progress:
         back_up(data, file)
-    assert told.value.message == f"{file} can't be written: No such file or directory."
+    assert on_progress.value.message == f"{file} can't be written: No such file or directory."
 
 
 def test_what_a_symlink_stands_for_is_in_it(data: Path, tmp_path: Path) -> None:

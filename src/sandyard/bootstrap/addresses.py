@@ -1,0 +1,46 @@
+"""Where sandboxes and previews are reached, and the tokens that open them."""
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from sandyard.gateway.domains import share_cookies
+from sandyard.gateway.model import SandboxDomain
+from sandyard.gateway.tokens import AccessTokens
+from sandyard.runtime.model import Running
+from sandyard.settings import Settings, SettingsError
+
+PROGRAM_PORT = 8080
+"""What a program is told to listen on."""
+
+_LOCAL_URL = "http://localhost:8080"
+_LOCAL_DOMAIN = "localhost"
+
+
+def public_url(settings: Settings) -> str:
+    """Where people reach this server."""
+    return (settings.platform.public_url or _LOCAL_URL).rstrip("/")
+
+
+def sandbox_domain(settings: Settings) -> SandboxDomain:
+    return SandboxDomain.parse(
+        settings.sandboxes.sandbox_domain or _LOCAL_DOMAIN, public_url=public_url(settings)
+    )
+
+
+def access_tokens(settings: Settings) -> AccessTokens:
+    return AccessTokens(settings.secret("gateway_secret"))
+
+
+def preview_urls(domain: SandboxDomain) -> Callable[[Running], str]:
+    return lambda running: domain.url_of(running.run_id.id, running.port)
+
+
+def check_domain(settings: Settings) -> None:
+    """Raise SettingsError if a sandbox could plant cookies for the API and its pages."""
+    api = urlsplit(public_url(settings)).hostname or ""
+    domain = sandbox_domain(settings).name
+    if share_cookies(api, domain):
+        raise SettingsError(
+            f"SANDBOX_DOMAIN: {domain} and {api} (PUBLIC_URL) belong to one registrable domain, so "
+            "a sandbox could set cookies for the API; use a domain of its own"
+        )

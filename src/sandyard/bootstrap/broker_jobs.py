@@ -1,0 +1,136 @@
+"""The Broker's jobs, wired."""
+
+import random
+from dataclasses import dataclass
+from functools import partial
+
+from sandyard.bootstrap.delivery import Delivery
+from sandyard.bootstrap.engines import prune_job
+from sandyard.bootstrap.provider import simulated_sandbox_ids
+from sandyard.bootstrap.specs import broker as specs
+from sandyard.broker.clients import Clients
+from sandyard.broker.deletion_model import DeletionPolicy
+from sandyard.broker.history import History
+from sandyard.broker.holds import Holds
+from sandyard.broker.jobs import BrokerJobs, Cleanup, Expiry, Sync
+from sandyard.broker.keeper_model import KeeperPolicy
+from sandyard.broker.keeping import PoolKeeper
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool_provider import PoolProvider
+from sandyard.broker.ports import PoolStore, Prober
+from sandyard.broker.probing import Probes
+from sandyard.broker.provider.client import HttpProvider
+from sandyard.broker.provider_model import provider_name
+from sandyard.broker.queue import Queue
+from sandyard.broker.reservations import Reservations
+from sandyard.kit.clock import Clock
+from sandyard.kit.jobs import JobRunner
+from sandyard.settings import BrokerSettings, Settings
+
+_CLIENT_LEASES_SEC = 60
+_SAMPLE_SEC = 20
+"""Often enough that no minute goes by without a sample."""
+_DELIVER_SEC = 300
+"""A server follows the logs all the time; the job takes up what none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What every job is made from."""
+
+    settings: Settings
+    store: PoolStore
+    runner: JobRunner
+    clock: Clock
+    metrics: BrokerMetrics
+
+
+def broker_jobs(
+    context: JobContext,
+    provider: HttpProvider,
+    queue: Queue,
+    reservations: Reservations,
+    prober: Prober | None,
+    delivery: Delivery,
+    clients: Clients,
+    history: History,
+) -> BrokerJobs:
+    settings, store = context.settings, context.store
+    clock, metrics, broker = context.clock, context.metrics, settings.broker
+    hours, grace_sec = broker.lab_duration_hours, round(broker.grace_period_minutes * 60)
+    sync = Sync(store, provider, clock=clock, metrics=metrics, lab_duration_hours=hours)
+    cleanup = Cleanup(
+        store,
+        provider,
+        clock=clock,
+        metrics=metrics,
+        policy=_deletion_policy(broker),
+        parallel=broker.cleanup_parallel,
+        randomness=random.Random(),  # noqa: S311 - jitter, no secret
+    )
+    expiry = Expiry(store, clock=clock, metrics=metrics, grace_sec=grace_sec)
+    holds = Holds(store, clock=clock, metrics=metrics)
+    probes = Probes(
+        store,
+        prober,
+        clock=clock,
+        threshold=broker.probe_threshold,
+        parallel=broker.probe_parallel,
+    )
+    own = pool_provider(settings, store, clock)
+    keeper = _keeper(settings, store, provider, clock)
+    run = keeper.around_sync(own.before(sync.run))
+    forced = keeper.around_sync(own.before(partial(sync.run, force=True)))
+    return BrokerJobs(
+        context.runner,
+        specs.SYNC.job(broker.sync_interval_sec, run, at_start=True, run_forced=forced),
+        specs.CLEANUP.job(broker.cleanup_interval_sec, own.before(cleanup.run)),
+        specs.EXPIRY.job(broker.auto_expiry_interval_sec, expiry.run),
+        specs.QUEUE.job(broker.queue_interval_sec, queue.dispatch),
+        specs.RESERVATIONS.job(broker.reservations_interval_sec, reservations.maintain),
+        specs.HOLDS.job(broker.holds_interval_sec, holds.remind),
+        specs.PROBE.job(broker.probe_interval_sec, probes.run),
+        specs.POOL.job(broker.pool_interval_sec, own.before(keeper.run)),
+        specs.DELIVER.job(_DELIVER_SEC, delivery.dispatcher.run),
+        specs.CLIENT_LEASES.job(_CLIENT_LEASES_SEC, clients.free_slots),
+        specs.HISTORY.job(_SAMPLE_SEC, history.sample),
+        prune_job(settings, specs.EVENTS, store.events, clock),
+    )
+
+
+def pool_provider(settings: Settings, store: PoolStore, clock: Clock) -> PoolProvider:
+    return PoolProvider(
+        store,
+        clock=clock,
+        configured=provider_name(settings.provider.csp_base_url),
+        simulated=simulated_sandbox_ids(),
+    )
+
+
+def _keeper(
+    settings: Settings, store: PoolStore, provider: HttpProvider, clock: Clock
+) -> PoolKeeper:
+    broker = settings.broker
+    policy = KeeperPolicy(
+        min_available=broker.pool_min_available,
+        max_total=broker.pool_max_total,
+        low_available=broker.pool_low_available,
+        per_hour=broker.pool_create_per_hour,
+        lookahead_sec=round(broker.pool_lookahead_minutes * 60),
+    )
+    return PoolKeeper(
+        store,
+        provider,
+        clock=clock,
+        policy=policy,
+        lab_duration_hours=broker.lab_duration_hours,
+        name_prefix=broker.pool_name_prefix,
+    )
+
+
+def _deletion_policy(settings: BrokerSettings) -> DeletionPolicy:
+    return DeletionPolicy(
+        max_attempts=settings.deletion_retry_max_attempts,
+        backoff_base_sec=settings.deletion_backoff_base_sec,
+        backoff_max_sec=settings.deletion_backoff_max_sec,
+    )

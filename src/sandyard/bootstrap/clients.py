@@ -1,0 +1,61 @@
+"""Clients of the Broker, wired: their tokens, an issuer's access tokens, and their limits."""
+
+from sandyard.broker.client_access import AccessTokens, ClientAccess, RateLimit
+from sandyard.broker.client_ports import ClientStore
+from sandyard.broker.http.access import AdminGuard, TrackGuard
+from sandyard.broker.ports import PoolStore
+from sandyard.kit.client_address import ClientAddress
+from sandyard.kit.clock import Clock
+from sandyard.settings import Settings, SettingsError
+
+
+def client_access(
+    settings: Settings, pool: PoolStore, store: ClientStore, clock: Clock
+) -> ClientAccess:
+    """SettingsError if only a part of what an issuer needs is set."""
+
+    def rate_limit(rate: str) -> RateLimit:
+        from sandyard.kit.rate_limit import RateLimit as CountedRateLimit
+
+        return CountedRateLimit(rate, settings.broker.rate_limit_storage_url, name="client")
+
+    return ClientAccess(
+        store,
+        pool,
+        clock=clock,
+        rate_limit=rate_limit,
+        access_tokens=_access_tokens(settings, clock),
+    )
+
+
+def _access_tokens(settings: Settings, clock: Clock) -> AccessTokens | None:
+    oauth = settings.oauth
+    audience = [each.strip() for each in (oauth.auth_audience or "").split(",") if each.strip()]
+    if oauth.auth_jwks_url is None:
+        return None
+    if oauth.auth_issuer is None or not audience:
+        missing = "AUTH_ISSUER" if oauth.auth_issuer is None else "AUTH_AUDIENCE"
+        raise SettingsError(f"{missing}: must be set with AUTH_JWKS_URL")
+    from sandyard.broker.oauth import Issuer, OAuthTokens
+
+    issuer = Issuer(
+        jwks_url=oauth.auth_jwks_url,
+        issuer=oauth.auth_issuer,
+        audience=audience,
+        scope_prefix=oauth.auth_scope_prefix,
+        leeway_sec=oauth.auth_leeway_sec,
+    )
+    return OAuthTokens(issuer, clock=clock)
+
+
+def track_guard(settings: Settings, access: ClientAccess) -> TrackGuard:
+    return TrackGuard(settings.secret("broker_api_token"), access)
+
+
+def admin_guard(settings: Settings, access: ClientAccess) -> AdminGuard:
+    return AdminGuard(
+        settings.secret("broker_admin_token"),
+        access,
+        allowed=settings.broker.allowed_networks,
+        addresses=ClientAddress(settings.server.proxy_networks),
+    )

@@ -1,0 +1,84 @@
+"""The console, wired to the API of the same process and to the parts' events."""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp
+
+from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.platform import PREFIX
+from sandyard.console.api import ApiPaths, Credentials, OwnTokens
+from sandyard.console.app import Console
+from sandyard.console.assets import Assets
+from sandyard.console.forward import Forwarding
+from sandyard.console.live import LiveChanges
+from sandyard.console.pages import Pages
+from sandyard.console.screens import (
+    account,
+    admin,
+    devices,
+    integrations,
+    lab_jobs,
+    labs,
+    login,
+    login_oidc,
+    overview,
+    projects,
+    reservations,
+    sandboxes,
+)
+from sandyard.console.session import SessionCookies
+from sandyard.console.viewer import Viewers
+from sandyard.kit.rotation import AnyOf
+from sandyard.settings import Settings
+
+_SCREENS = tuple(
+    screen
+    for screens in (
+        *(overview, login, login_oidc, reservations, lab_jobs, labs, sandboxes, projects, devices),
+        *(account, admin, integrations),
+    )
+    for screen in screens.SCREENS
+)
+
+
+def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Console:
+    credentials = Credentials(
+        ApiPaths(platform=PREFIX, broker=settings.broker.api_base_path),
+        OwnTokens(
+            broker_admin=settings.secret("broker_admin_token"),
+            broker_track=settings.secret("broker_api_token"),
+            telemetry_admin=settings.secret("telemetry_admin_token"),
+        ),
+    )
+    operators = AnyOf(
+        settings.secret("broker_admin_token"), settings.secret("telemetry_admin_token")
+    )
+    assets = Assets()
+    pages = Pages(
+        assets,
+        base_path=urlsplit(settings.platform.public_url or "").path.rstrip("/"),
+        frames=_frames(settings),
+        parts=frozenset(part.name for part in parts),
+        identity_provider=urlsplit(settings.platform.oidc_issuer or "").hostname,
+    )
+    return Console(
+        _SCREENS,
+        pages=pages,
+        assets=assets,
+        cookies=SessionCookies(_secrets(settings, operators)),
+        viewers=Viewers(api, credentials, operators),
+        forwarding=Forwarding(api, credentials),
+        live=LiveChanges([part.events for part in parts if part.events is not None]),
+    )
+
+
+def _secrets(settings: Settings, operators: Sequence[str]) -> Sequence[str]:
+    """All replicas have them, whichever parts they serve."""
+    return operators if settings.platform.jwt_secret is None else settings.secret("jwt_secret")
+
+
+def _frames(settings: Settings) -> str:
+    """Where the pages of sandboxes are, which may be shown inside the console's."""
+    domain = urlsplit(settings.sandboxes.sandbox_domain or "")
+    return f"{domain.scheme}://*.{domain.netloc}" if domain.netloc else ""

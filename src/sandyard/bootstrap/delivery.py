@@ -1,0 +1,177 @@
+"""The delivery of events, wired: from the logs of all parts to the sinks that the settings name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandyard.broker.delivery.dispatcher import Dispatcher, Follows, Route
+from sandyard.broker.delivery.logs import Logs, OpenLog
+from sandyard.broker.delivery.stream import Stream, StreamPolicy
+from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
+from sandyard.broker.delivery_ports import DeliveryStore
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.ports import PoolStore
+from sandyard.broker.sink_model import RetryPolicy, Sink
+from sandyard.broker.webhook_model import Webhook
+from sandyard.broker.webhooks import Webhooks
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import EventLog
+from sandyard.kit.jobs import JobRunner
+from sandyard.settings import DeliverySettings, Settings, SettingsError
+
+if TYPE_CHECKING:  # imported where they are used: most installations don't need them
+    from sandyard.broker.delivery.s3_sink import S3Sink
+
+_CONNECTIONS = 2
+"""To PostgreSQL, for the log of each other part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    dispatcher: Dispatcher
+    webhooks: Webhooks
+    client: WebhookClient
+    logs: Logs
+
+    async def close(self) -> None:
+        await self.dispatcher.stop()
+        await self.client.close()
+        await self.logs.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wiring:
+    """What streams to every sink have in common."""
+
+    store: DeliveryStore
+    clock: Clock
+    policy: StreamPolicy
+
+    def route(self, sink: Sink, version: int = 0) -> Route:
+        def stream(log: EventLog) -> Stream:
+            return Stream(sink, log, self.store, clock=self.clock, policy=self.policy)
+
+        return Route(sink.name, version, stream, sink.close)
+
+
+def build_delivery(
+    settings: Settings,
+    *,
+    pool: PoolStore,
+    store: DeliveryStore,
+    runner: JobRunner,
+    data_dir: Path,
+    clock: Clock,
+    metrics: BrokerMetrics,
+) -> Delivery:
+    """Raises SettingsError if a sink lacks its address or the AWS client."""
+    wanted = settings.delivery
+    client = WebhookClient(
+        timeout_sec=wanted.webhook_timeout_sec, allowed=wanted.allowed_networks, clock=clock
+    )
+    logs = Logs(pool.events, _other_logs(settings, data_dir))
+    webhooks = Webhooks(
+        pool,
+        store,
+        clock=clock,
+        find_event=logs.find,
+        post=client.post,
+        is_on="webhooks" in wanted.sinks,
+    )
+    wiring = _Wiring(store, clock, StreamPolicy(_retry(wanted), on_sent=metrics.count_delivery))
+
+    def webhook_route(webhook: Webhook) -> Route:
+        sink = WebhookSink(webhook, client, log=store.log_attempts, disable=webhooks.disable)
+        return wiring.route(sink, webhook.sequence)
+
+    dispatcher = Dispatcher(
+        store,
+        logs,
+        runner,
+        clock=clock,
+        fixed=[_MAKERS[name](settings, wiring) for name in wanted.sinks if name in _MAKERS],
+        webhook_route=webhook_route if "webhooks" in wanted.sinks else None,
+    )
+    return Delivery(dispatcher, webhooks, client, logs)
+
+
+def _retry(settings: DeliverySettings) -> RetryPolicy:
+    return RetryPolicy(
+        first_sec=settings.event_retry_base_sec,
+        longest_sec=settings.event_retry_max_sec,
+        give_up_sec=settings.event_retry_hours * 3600,
+    )
+
+
+def _other_logs(settings: Settings, data_dir: Path) -> Mapping[str, OpenLog]:
+    """Those of the other parts that this process serves; read on connections of their own."""
+    from sandyard.bootstrap.registry import selected_parts
+
+    server = settings.server.model_copy(update={"database_pool_size": _CONNECTIONS})
+    few = replace(settings, server=server)
+    return {
+        spec.name: partial(spec.log, few, data_dir)
+        for spec in selected_parts(settings)
+        if spec.log is not None and spec.name != "broker"
+    }
+
+
+def _sqs(settings: Settings, wiring: _Wiring) -> Callable[[], Route]:
+    url = _address(settings.delivery.event_sqs_queue_url, "EVENT_SQS_QUEUE_URL", "sqs")
+    kinds = _kinds(settings.delivery.event_sqs_kinds)
+
+    def make() -> Route:
+        from sandyard.broker.delivery.aws_sinks import sqs_sink
+
+        return wiring.route(sqs_sink(url, kinds=kinds, region=settings.dynamo.aws_region))
+
+    return make
+
+
+def _sns(settings: Settings, wiring: _Wiring) -> Callable[[], Route]:
+    arn = _address(settings.delivery.event_sns_topic_arn, "EVENT_SNS_TOPIC_ARN", "sns")
+    kinds = _kinds(settings.delivery.event_sns_kinds)
+
+    def make() -> Route:
+        from sandyard.broker.delivery.aws_sinks import sns_sink
+
+        return wiring.route(sns_sink(arn, kinds=kinds, region=settings.dynamo.aws_region))
+
+    return make
+
+
+def _s3(settings: Settings, wiring: _Wiring) -> Callable[[], Route]:
+    url = _address(settings.delivery.event_s3_url, "EVENT_S3_URL", "s3")
+    kinds = _kinds(settings.delivery.event_s3_kinds)
+
+    def make() -> Route:
+        from sandyard.broker.delivery.s3_sink import S3Sink
+
+        sink = S3Sink(url, kinds=kinds, region=settings.dynamo.aws_region)
+        return Route(sink.name, 0, partial(_s3_stream, sink, wiring), sink.close)
+
+    return make
+
+
+def _s3_stream(sink: "S3Sink", wiring: _Wiring, log: EventLog) -> Follows:
+    from sandyard.broker.delivery.s3_sink import S3Stream
+
+    return S3Stream(sink, log, wiring.store, clock=wiring.clock, policy=wiring.policy)
+
+
+_MAKERS = {"sqs": _sqs, "sns": _sns, "s3": _s3}
+
+
+def _address(value: str | None, variable: str, sink: str) -> str:
+    if value is None:
+        raise SettingsError(f"{variable}: must be set for the sink {sink}")
+    if find_spec("boto3") is None:
+        raise SettingsError(f"EVENT_SINKS: {sink} needs `pip install sandyard[aws]`")
+    return value
+
+
+def _kinds(text: str | None) -> list[str]:
+    return [] if text is None else text.split(",")

@@ -1,0 +1,158 @@
+"""E2B's API, wired to the Platform's sandboxes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+from starlette.types import ASGIApp
+
+from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
+from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.platform import PlatformPart
+from sandyard.e2b_api.app import E2bApi
+from sandyard.e2b_api.control.access import SandboxAccess
+from sandyard.e2b_api.control.app import Control
+from sandyard.e2b_api.control.builds import Builds
+from sandyard.e2b_api.control.measured import Measured
+from sandyard.e2b_api.control.sandboxes import E2bSandboxes
+from sandyard.e2b_api.control.snapshot_calls import SnapshotCalls
+from sandyard.e2b_api.control.snapshots import Snapshots
+from sandyard.e2b_api.control.template_calls import TemplateCalls
+from sandyard.e2b_api.control.templates import TemplateFinder
+from sandyard.e2b_api.envd.app import Envd
+from sandyard.e2b_api.envd.inside import Entrance
+from sandyard.e2b_api.launching import SandboxLauncher
+from sandyard.e2b_api.model import MAX_TIMEOUT_SEC
+from sandyard.e2b_api.tokens import SandboxTokens, UploadTokens
+from sandyard.gateway.model import PageScope
+from sandyard.gateway.service import TokenIssue
+from sandyard.kit.sizes import GIGABYTE
+from sandyard.platform.access_sql import SqlCredentialLookup
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.runtime.local.machine_process import KERNELS_INSIDE
+from sandyard.runtime.model import Sample
+from sandyard.settings import SandboxSettings, Settings
+
+
+def build_e2b_api(
+    settings: Settings, parts: Sequence[Part], *, ports: ASGIApp | None
+) -> E2bApi | None:
+    """None if this process serves no sandboxes. `ports` serves what listens inside them."""
+    platform = next((each for each in parts if isinstance(each, PlatformPart)), None)
+    if platform is None:
+        return None
+    issued = SandboxTokens(settings.secret("gateway_secret"))
+    domain, templates = sandbox_domain(settings), _templates(platform)
+    control = _control(settings, platform, issued, templates)
+    envd = _envd(settings, platform, issued, templates)
+    return E2bApi(control, envd, domain=domain.name, ports=ports)
+
+
+def _templates(platform: PlatformPart) -> TemplateFinder:
+    return TemplateFinder(platform.templates, platform.wired.archives)
+
+
+def _control(
+    settings: Settings, platform: PlatformPart, issued: SandboxTokens, templates: TemplateFinder
+) -> Control:
+    wired, clock = platform.wired, platform.clock
+    disk_mb = int(settings.sandboxes.sandbox_storage_gb * GIGABYTE) >> 20
+    sandboxes = E2bSandboxes(
+        wired.sandboxes,
+        wired.deadlines,
+        platform.variables,
+        templates,
+        SandboxLauncher(wired.sessions, _kernels(settings.sandboxes)),
+        clock=clock,
+        disk_mb=disk_mb,
+    )
+    access = _access(settings, platform, issued)
+    uploads = UploadTokens(settings.secret("gateway_secret"))
+    builds = _builds(settings, platform, sandboxes, templates)
+    return Control(
+        platform.guard,
+        sandboxes,
+        Measured(wired.measurements, _sampler(platform), clock=clock),
+        access,
+        TemplateCalls(templates, builds, uploads, disk_mb=disk_mb),
+        SnapshotCalls(Snapshots(sandboxes, templates, wired.archives), templates, access),
+        clock=clock,
+    )
+
+
+def _builds(
+    settings: Settings, platform: PlatformPart, sandboxes: E2bSandboxes, templates: TemplateFinder
+) -> Builds:
+    wired = platform.wired
+    return Builds(
+        sandboxes,
+        templates,
+        wired.archives,
+        wired.sessions,
+        wired.uploads,
+        clock=platform.clock,
+        most_bytes=settings.server.max_upload_bytes,
+        disk_bytes=int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
+    )
+
+
+def _access(settings: Settings, platform: PlatformPart, issued: SandboxTokens) -> SandboxAccess:
+    domain = sandbox_domain(settings)
+    authority = domain.name if domain.port is None else f"{domain.name}:{domain.port}"
+    issue = TokenIssue(
+        {"sbx": platform.wired.targets},
+        SqlCredentialLookup(platform.database),
+        access_tokens(settings),
+        domain,
+        clock=platform.clock,
+    )
+    return SandboxAccess(issued, _TrafficTokens(issue), domain=authority)
+
+
+class _TrafficTokens:
+    """The gateway's, for as long as a sandbox may last."""
+
+    def __init__(self, issue: TokenIssue) -> None:
+        self._issue = issue
+
+    async def issue(self, sandbox_id: str, *, account_id: str) -> str:
+        issued = await self._issue.issue(
+            sandbox_id,
+            account_id=account_id,
+            scopes=[PageScope.VIEW],
+            lasts=timedelta(seconds=MAX_TIMEOUT_SEC),
+        )
+        return issued.token
+
+
+def _kernels(chosen: SandboxSettings) -> str | None:
+    """Where sandboxes see the kernels."""
+    if chosen.sandbox_kernels is None or chosen.sandbox_runtime != "local":
+        return None
+    return KERNELS_INSIDE if chosen.sandbox_isolation == "bubblewrap" else chosen.sandbox_kernels
+
+
+def _sampler(platform: PlatformPart) -> Callable[[Sandbox], Awaitable[Sample]]:
+    return lambda sandbox: platform.wired.runtime.sample(run_id_of(sandbox))
+
+
+def _envd(
+    settings: Settings, platform: PlatformPart, issued: SandboxTokens, templates: TemplateFinder
+) -> Envd:
+    wired = platform.wired
+    entrance = Entrance(
+        wired.store,
+        wired.sessions,
+        wired.targets,
+        platform.variables,
+        issued,
+        templates,
+        clock=platform.clock,
+        node=wired.node,
+    )
+    return Envd(
+        entrance,
+        sample=_sampler(platform),
+        most_bytes=settings.server.max_upload_bytes,
+        disk_bytes=int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
+    )

@@ -1,0 +1,68 @@
+"""The gateway, wired to the sandboxes of the Platform and to previews."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+
+from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
+from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.platform import PREFIX, PlatformPart
+from sandyard.bootstrap.previews import PreviewsPart
+from sandyard.gateway.access import GatewayAccess
+from sandyard.gateway.app import Gateway, GatewayPolicy
+from sandyard.gateway.http.router import create_tokens_router
+from sandyard.gateway.service import TokenIssue
+from sandyard.kit.client_address import ClientAddress
+from sandyard.kit.clock import Clock
+from sandyard.platform.access import ACCOUNT_SECURITY
+from sandyard.platform.access_sql import SqlCredentialLookup
+from sandyard.platform.sandboxes.gateway_targets import SandboxTargets
+from sandyard.previews.gateway_targets import PreviewTargets
+from sandyard.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayWired:
+    app: Gateway
+    router: APIRouter
+
+
+def build_gateway(settings: Settings, parts: Sequence[Part]) -> GatewayWired | None:
+    """None if this process serves no sandboxes."""
+    platform = next((each for each in parts if isinstance(each, PlatformPart)), None)
+    if platform is None:
+        return None
+    previews = next((each for each in parts if isinstance(each, PreviewsPart)), None)
+    targets: dict[str, SandboxTargets | PreviewTargets] = {"sbx": platform.wired.targets}
+    if previews is not None:
+        targets["prj"] = previews.targets
+    return _wired(settings, platform, targets, platform.clock)
+
+
+def _wired(
+    settings: Settings,
+    platform: PlatformPart,
+    targets: dict[str, SandboxTargets | PreviewTargets],
+    clock: Clock,
+) -> GatewayWired:
+    domain, issued = sandbox_domain(settings), access_tokens(settings)
+    accounts = SqlCredentialLookup(platform.database)
+    gateway = Gateway(
+        targets,
+        GatewayAccess(issued, accounts, domain, clock=clock),
+        domain,
+        GatewayPolicy(
+            timeout_sec=settings.sandboxes.gateway_timeout_sec,
+            connections_per_target=settings.sandboxes.gateway_connections,
+        ),
+        client_address=ClientAddress(settings.server.proxy_networks).of,
+    )
+    router = create_tokens_router(
+        TokenIssue(targets, accounts, issued, domain, clock=clock),
+        platform.guard.account,
+        security=ACCOUNT_SECURITY,
+        prefix=PREFIX,
+        with_projects="prj" in targets,
+    )
+    return GatewayWired(gateway, router)

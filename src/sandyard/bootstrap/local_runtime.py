@@ -1,0 +1,62 @@
+"""How machines are run here, by the settings: their isolation, their network, their packages."""
+
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from sandyard.runtime.local.environments import Environments
+from sandyard.runtime.local.inside import PackageSources
+from sandyard.runtime.local.policy import LocalPolicy
+from sandyard.settings import SandboxSettings
+from sandyard.settings.fields import words
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def runtime_folder(data_dir: Path) -> Path:
+    return data_dir / "runtime"
+
+
+def local_policy(settings: SandboxSettings) -> LocalPolicy:
+    egress_networks = tuple(words(settings.sandbox_egress_networks))
+    cgroup_root = settings.sandbox_cgroup_root
+    ca_files = (settings.sandbox_ca_file, settings.sandbox_git_ca_file)
+    return LocalPolicy(
+        isolation=settings.sandbox_isolation,
+        allowed_networks=(*words(settings.sandbox_git_networks), *egress_networks),
+        ca_files=tuple(Path(file).absolute() for file in ca_files if file),
+        allowed_hosts=(*words(settings.sandbox_package_hosts), *_own_hosts(settings)),
+        egress_networks=egress_networks,
+        packages=PackageSources(
+            settings.sandbox_pip_index_url,
+            settings.sandbox_npm_registry,
+            settings.sandbox_debian_mirror,
+        ),
+        kernels=Path(kernels) if (kernels := settings.sandbox_kernels) else None,
+        prepare_timeout_sec=settings.sandbox_git_timeout_sec,
+        volume=settings.sandbox_volume,
+        cgroup_root=Path(cgroup_root) if cgroup_root else None,
+    )
+
+
+def _own_hosts(settings: SandboxSettings) -> list[str]:
+    """Those of the operator's own indexes, which need no entry of their own."""
+    urls = (
+        settings.sandbox_pip_index_url,
+        settings.sandbox_npm_registry,
+        settings.sandbox_debian_mirror,
+    )
+    parts = [urlsplit(url) for url in urls if url is not None]
+    return [f"{each.hostname}:{each.port or _DEFAULT_PORTS[each.scheme]}" for each in parts]
+
+
+class NodeEnvironments:
+    """Those of this node; none where sandboxes run elsewhere."""
+
+    def __init__(self, settings: SandboxSettings, data_dir: Path) -> None:
+        is_here = settings.sandbox_runtime == "local"
+        self._environments = Environments(runtime_folder(data_dir)) if is_here else None
+
+    async def names(self) -> AbstractSet[str]:
+        found = [] if self._environments is None else self._environments.list()
+        return {each.name for each in found}

@@ -1,0 +1,146 @@
+"""The Broker's pool on its engine, and what is kept beside it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandyard.bootstrap.engines import embedded_database, open_dynamo, open_part_database
+from sandyard.broker.client_ports import ClientStore
+from sandyard.broker.clients import Clients
+from sandyard.broker.delivery.dispatcher import ATTEMPTS_KEPT_SEC
+from sandyard.broker.delivery_ports import DeliveryStore
+from sandyard.broker.history_ports import HistoryStore
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.ports import PoolStore
+from sandyard.broker.stores import tables
+from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
+from sandyard.broker.stores.sql_clients import SqlClientStore
+from sandyard.broker.stores.sql_delivery import SqlDeliveryStore
+from sandyard.broker.stores.sql_history import SqlHistoryStore
+from sandyard.kit.circuits import CircuitStore
+from sandyard.kit.circuits_sql import SqlCircuits
+from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.embedded import EmbeddedDatabase
+from sandyard.kit.events import EventLog
+from sandyard.kit.jobs import JobLeases
+from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.settings import Settings
+
+if TYPE_CHECKING:  # imported where it is used: most installations don't need it
+    from sandyard.broker.stores.dynamo_table import PoolTable
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The pool on its engine."""
+
+    engine: str
+    store: PoolStore
+    deliveries: DeliveryStore
+    clients: ClientStore
+    history: HistoryStore
+    leases: JobLeases
+    circuits: CircuitStore
+    embedded: EmbeddedDatabase | None = None
+
+
+def open_pool(
+    settings: Settings, *, data_dir: Path, clock: Clock, metrics: BrokerMetrics | None = None
+) -> Pool:
+    if settings.broker.pool_store == "dynamodb":
+        return _open_dynamo_pool(settings, clock, metrics)
+    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    return Pool(
+        database.name,
+        SqlPoolStore(database),
+        SqlDeliveryStore(database),
+        SqlClientStore(database),
+        SqlHistoryStore(database),
+        SqlJobLeases(database, tables.jobs),
+        SqlCircuits(database, tables.circuits),
+        embedded_database(settings, database, MIGRATIONS, tables.jobs),
+    )
+
+
+def _open_dynamo_pool(settings: Settings, clock: Clock, metrics: BrokerMetrics | None) -> Pool:
+    from sandyard.broker.stores.dynamo_clients import DynamoClientStore
+    from sandyard.broker.stores.dynamo_delivery import DynamoDeliveryStore
+    from sandyard.broker.stores.dynamo_history import DynamoHistoryStore
+    from sandyard.broker.stores.dynamodb import DynamoPoolStore
+    from sandyard.kit.circuits_dynamo import DynamoCircuits
+    from sandyard.kit.jobs_dynamo import DynamoJobLeases
+
+    table = open_pool_table(settings)
+    store = DynamoPoolStore(
+        table,
+        clock=clock,
+        prefetch_size=settings.broker.k_candidates,
+        on_conflict=metrics.conflicts.inc if metrics else lambda: None,
+        event_retention=settings.server.event_retention,
+    )
+    return Pool(
+        "dynamodb",
+        store,
+        DynamoDeliveryStore(table.table, attempts_kept_sec=ATTEMPTS_KEPT_SEC),
+        DynamoClientStore(table.table),
+        DynamoHistoryStore(table.table),
+        DynamoJobLeases(table.table),
+        DynamoCircuits(table.table),
+    )
+
+
+def open_pool_table(settings: Settings) -> "PoolTable":
+    """The DynamoDB table that the settings name, whether it exists or not."""
+    from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
+
+    dynamo = settings.dynamo
+    names = TableNames(
+        table=dynamo.ddb_table_name,
+        status_index=dynamo.ddb_gsi1_name,
+        track_index=dynamo.ddb_gsi2_name,
+        idempotency_index=dynamo.ddb_gsi3_name,
+        own_events=dynamo.ddb_events_table_name,
+    )
+    return PoolTable(open_dynamo(settings), names)
+
+
+async def adopt_pool(settings: Settings) -> Sequence[str]:
+    from sandyard.broker.stores.dynamo_adoption import adopt
+
+    pool = open_pool_table(settings)
+    try:
+        report = await adopt(pool, clock=SystemClock())
+    finally:
+        await pool.close()
+    leases = f"{report.leases_added} leases added, {report.already_there} were there"
+    return [
+        f"{pool.names.table}: {report.allocations} allocations, {leases}",
+        f"{pool.names.events}: {report.baselines_added} baseline events added",
+        *(
+            f"  {each}: its track and key have a newer sandbox; it keeps its owner until it expires"
+            for each in report.duplicates
+        ),
+    ]
+
+
+@asynccontextmanager
+async def open_broker_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
+    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
+    try:
+        await pool.store.check()
+        yield pool.store.events
+    finally:
+        await pool.store.close()
+
+
+@asynccontextmanager
+async def open_clients(settings: Settings, data_dir: Path) -> AsyncIterator[Clients]:
+    clock = SystemClock()
+    pool = open_pool(settings, data_dir=data_dir, clock=clock)
+    try:
+        await pool.store.check()
+        yield Clients(pool.store, pool.clients, clock=clock)
+    finally:
+        await pool.store.close()

@@ -1,0 +1,46 @@
+"""Commands, files and terminals of sandboxes, wired."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fastapi import APIRouter
+
+from sandyard.platform.access import AccessGuard
+from sandyard.platform.sandboxes.ports import SandboxVariables
+from sandyard.platform.sessions.commands import Commands
+from sandyard.platform.sessions.commands_http import create_commands_router
+from sandyard.platform.sessions.files_http import create_files_router
+from sandyard.platform.sessions.service import Sessions
+from sandyard.platform.sessions.terminal import Terminals
+from sandyard.platform.sessions.terminal_http import TerminalTokens, create_terminal_router
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalAccess:
+    """Which pages may open terminals, and what signs their tokens."""
+
+    allowed_origins: Sequence[str]
+    secrets: Sequence[str] = field(repr=False)
+
+
+def session_routers(
+    sessions: Sessions,
+    variables: SandboxVariables,
+    guard: AccessGuard,
+    *,
+    access: TerminalAccess,
+    prefix: str,
+) -> Sequence[APIRouter]:
+    commands = Commands(sessions, variables)
+    return (
+        create_commands_router(commands, guard, prefix=prefix),
+        create_files_router(sessions, guard, prefix=prefix),
+        create_terminal_router(
+            sessions,
+            Terminals(sessions, commands),
+            TerminalTokens(guard, access.secrets),
+            guard,
+            allowed_origins=access.allowed_origins,
+            prefix=prefix,
+        ),
+    )

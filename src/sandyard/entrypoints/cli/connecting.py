@@ -1,0 +1,70 @@
+"""How commands reach a server: `--profile` and `--url`, then the environment, then the profile."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sandyard.entrypoints.cli.exit_codes import call_failed
+
+if TYPE_CHECKING:
+    from sandyard_client import Client
+
+_PATIENCE_SEC = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    profile: str | None
+    url: str | None
+    patience_sec: float | None
+    """How long to retry while the server is away; None: as the command has it."""
+
+
+def _profiles(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+    from sandyard_client.errors import ConfigurationError
+    from sandyard_client.profiles import list_profiles
+
+    try:
+        return [name for name in list_profiles() if name.startswith(typed)]
+    except ConfigurationError:
+        return []
+
+
+def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--profile`, `--url` and `--patience`, and passes them as `target`."""
+    from functools import wraps
+
+    @wraps(function)
+    def with_target(
+        *, profile: str | None, url: str | None, patience: float | None, **arguments: Any
+    ) -> Any:
+        return function(target=Target(profile, url, patience), **arguments)
+
+    url = click.option("--url", help="URL of the server; goes before that of the profile.")
+    profile = click.option(
+        "--profile",
+        envvar="SANDYARD_PROFILE",
+        shell_complete=_profiles,
+        help="Whose server and credentials, as `sandyard login` stored them.",
+    )
+    patience = click.option(
+        "--patience", type=click.FloatRange(0), help="Seconds to retry while the server is away."
+    )
+    return profile(url(patience(with_target)))
+
+
+@contextmanager
+def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterator["Client"]:
+    """A client that retries for so long. What the server refuses becomes an exit code."""
+    from sandyard_client import Client, Connection, RetryPolicy, SandyardClientError
+
+    try:
+        connection = Connection.load(target.profile, url=target.url)
+        chosen = patience_sec if target.patience_sec is None else target.patience_sec
+        with Client(connection, retries=RetryPolicy(within_sec=chosen)) as client:
+            yield client
+    except SandyardClientError as error:
+        raise call_failed(error) from error

@@ -1,0 +1,210 @@
+"""`sandyard device`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
+from sandyard.entrypoints.cli.showing import View, field, local_time, output_options
+
+if TYPE_CHECKING:
+    from sandyard_client import Client, Device
+
+_EPILOG = """\b
+Examples:
+  sandyard device register AA:BB:CC:DD:EE:FF --firmware 1.0.16
+  sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --sensor temp_c=21.5
+  sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --file readings.jsonl
+  sandyard device tail AA:BB:CC:DD:EE:FF -o json
+  sandyard device export AA:BB:CC:DD:EE:FF readings.csv
+"""
+_HARDWARE_ID = click.argument("hardware_id")
+_FIRMWARE = click.option("--firmware", required=True, help="Version of the firmware.")
+_REGISTERED = (
+    field("device", "hardware_id"),
+    field("confirmation", "confirmation_id"),
+    field("registered", "registered_at"),
+)
+
+
+@click.group("device", epilog=_EPILOG)
+def command() -> None:
+    """One device: register it, send its readings, look at them."""
+
+
+def _buffer_option(function: Any) -> Any:
+    return click.option(
+        "--buffer",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="File in which readings wait; below ~/.local/state/sandyard if left out.",
+    )(function)
+
+
+@command.command("register", epilog=_EPILOG)
+@_HARDWARE_ID
+@_FIRMWARE
+@click.option("--name", "friendly_name", help="Taken while the device has none.")
+@_buffer_option
+@output_options()
+@connection_options
+def register(target: Target, view: View, **about: Any) -> None:
+    """Register a device; may be repeated. Needs the device key."""
+    from dataclasses import asdict
+
+    with connected(target) as client, _device(client, **about) as device:
+        view.show_one(asdict(device.register()), _REGISTERED)
+
+
+@command.command("send", epilog=_EPILOG)
+@_HARDWARE_ID
+@_FIRMWARE
+@click.option("--sensor", "sensors", multiple=True, help="NAME=NUMBER of one reading taken now.")
+@click.option(
+    "--file",
+    "lines",
+    type=click.File(),
+    help="Readings as JSON lines, each with `sensors` and `timestamp_ms`; - for stdin.",
+)
+@_buffer_option
+@connection_options
+def send(target: Target, sensors: tuple[str, ...], lines: Any, **about: Any) -> None:
+    """Send readings, and those that wait in the buffer. Needs the device key.
+
+    Each is stored once, however often it is sent. Exit code 7 if some still wait: they are in the
+    buffer, and go with the next `send`.
+    """
+    readings = [_reading(sensors)] if sensors else []
+    if lines is not None:
+        readings += _read(lines)
+    with connected(target) as client, _device(client, **about) as device:
+        try:
+            delivery = device.send(readings)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    for each in delivery.rejected:
+        click.echo(f"rejected {each.batch_id}: {each.code}: {each.message}", err=True)
+    click.echo(
+        f"{delivery.stored} stored, {delivery.waiting} waiting, {len(delivery.rejected)} rejected"
+    )
+    if delivery.trouble is not None:
+        raise CallFailedError(str(delivery.trouble), ExitCode.AWAY)
+    if delivery.rejected:
+        sys.exit(ExitCode.FAILED)
+
+
+@command.command("tail", epilog=_EPILOG)
+@_HARDWARE_ID
+@click.option("--since", type=click.FloatRange(0), default=0.0, help="Begin so many minutes ago.")
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
+@output_options()
+@connection_options
+def tail(target: Target, view: View, hardware_id: str, since: float, interval: float) -> None:
+    """Show readings as they come in, each once, until interrupted. Needs the telemetry token."""
+    import time
+
+    from sandyard_client.log_flows import tail_readings
+
+    since_ms = int((time.time() - since * 60) * 1000)
+    with connected(target, patience_sec=300) as client:
+        flow = tail_readings(client.calls, hardware_id, since_ms=since_ms, every_sec=interval)
+        for reading in client.iterate(flow):
+            click.echo(json.dumps(reading) if view.output == "json" else _line(reading))
+            sys.stdout.flush()
+
+
+@command.command("export", epilog=_EPILOG)
+@_HARDWARE_ID
+@click.argument("output", default="-")
+@click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv")
+@click.option("--from", "from_ms", type=int, help="Epoch milliseconds, included.")
+@click.option("--to", "to_ms", type=int, help="Epoch milliseconds, included.")
+@connection_options
+def export(
+    target: Target,
+    hardware_id: str,
+    output: str,
+    form: str,
+    from_ms: int | None,
+    to_ms: int | None,
+) -> None:
+    """Write all readings of a device, the oldest first, to a file, `s3://BUCKET/KEY` or `-`."""
+    from sandyard_client import Credential, Request
+    from sandyard_client.calls import streamed
+
+    from sandyard.entrypoints.cli.outputs import open_output
+    from sandyard.entrypoints.cli.sandbox_copy import transferring
+
+    request = Request(
+        "GET",
+        f"/telemetry/v1/devices/{hardware_id}/export",
+        Credential.TELEMETRY,
+        is_repeatable=True,
+        query={"format": form, "from": from_ms, "to": to_ms},
+        timeout_sec=300,
+    )
+    with (
+        connected(target) as client,
+        open_output(output) as write,
+        transferring("export") as progress,
+    ):
+        done = 0
+        for piece in client.iterate(streamed(client.calls, request)):
+            write(piece)
+            done += len(piece)
+            progress(done, None)
+
+
+def _device(
+    client: "Client",
+    *,
+    hardware_id: str,
+    firmware: str,
+    buffer: Path | None,
+    friendly_name: str | None = None,
+) -> "Device":
+    from sandyard_client import Device
+
+    path = buffer or _state_folder() / f"readings-{hardware_id.replace(':', '')}.db"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return Device(
+        hardware_id,
+        firmware_version=firmware,
+        buffer=path,
+        client=client,
+        friendly_name=friendly_name,
+    )
+
+
+def _state_folder() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "sandyard"
+
+
+def _reading(sensors: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        pairs = (sensor.split("=", 1) for sensor in sensors)
+        return {"sensors": {name: float(value) for name, value in pairs}}
+    except ValueError as error:
+        raise click.BadParameter("must be NAME=NUMBER", param_hint="--sensor") from error
+
+
+def _read(lines: Any) -> list[dict[str, Any]]:
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            reading = json.loads(line)
+        except ValueError as error:
+            raise click.UsageError(f"Line {number} is no JSON: {error}") from error
+        if not isinstance(reading, dict) or "timestamp_ms" not in reading:
+            raise click.UsageError(f"Line {number} must be an object with timestamp_ms.")
+        found.append(reading)
+    return found
+
+
+def _line(reading: dict[str, Any]) -> str:
+    values = " ".join(f"{name}={value:g}" for name, value in sorted(reading["sensors"].items()))
+    return f"{local_time(reading['timestamp_ms'] / 1000)} {values}"

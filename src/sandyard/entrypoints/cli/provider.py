@@ -1,0 +1,59 @@
+"""`sandyard provider`."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from sandyard.broker.provider.check import Finding
+    from sandyard.settings import Settings
+
+_EPILOG = """\b
+Examples:
+  CSP_BASE_URL=https://csp.example.com CSP_API_TOKEN=… sandyard provider check
+  sandyard provider check --create
+  CSP_DIALECT=infoblox sandyard provider check --delete identity/accounts/0c7b1f5e
+"""
+
+
+@click.group("provider", epilog=_EPILOG)
+def command() -> None:
+    """The cloud provider whose sandboxes are leased."""
+
+
+@command.command("check", epilog=_EPILOG)
+@click.option("--create", is_flag=True, help="Also make a sandbox there, and delete it again.")
+@click.option("--delete", "delete_id", metavar="ID", help="Also delete this one there.")
+def check(create: bool, delete_id: str | None) -> None:
+    """Call the provider as Sandyard does, and say what fits and what does not.
+
+    Reads CSP_BASE_URL, CSP_API_TOKEN and CSP_DIALECT. Without --create and --delete nothing is
+    changed at the provider. The exit code is 1 if something does not fit.
+    """
+    from sandyard.kit.log import configure_logging
+    from sandyard.settings import SettingsError, load_settings
+
+    configure_logging("ERROR", "text")
+    settings = load_settings()
+    if settings.provider.csp_base_url is None:
+        raise SettingsError("CSP_BASE_URL: must be set; it is the provider that is checked")
+    if not asyncio.run(_check(settings, create=create, delete_id=delete_id)):
+        raise click.ClickException("The provider does not fit. docs/provider.md has the contract.")
+
+
+async def _check(settings: "Settings", *, create: bool, delete_id: str | None) -> bool:
+    from sandyard.bootstrap.provider import provider_target
+    from sandyard.broker.provider.check import ProviderCheck
+
+    is_fit = True
+    run = ProviderCheck(provider_target(settings.provider), create=create, delete_id=delete_id)
+    async for finding in run.run():
+        click.echo(_line(finding))
+        is_fit = is_fit and finding.verdict != "does not fit"
+    return is_fit
+
+
+def _line(finding: "Finding") -> str:
+    mark = {"fits": "ok  ", "does not fit": "FAIL", "note": "note"}[finding.verdict]
+    return f"{mark}  {finding.call}: {finding.text}"

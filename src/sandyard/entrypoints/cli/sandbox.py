@@ -1,0 +1,183 @@
+"""`sandyard sandbox`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.sandbox_copy import copy
+from sandyard.entrypoints.cli.sandbox_exec import exec_command
+from sandyard.entrypoints.cli.sandbox_names import id_of
+from sandyard.entrypoints.cli.sandbox_shell import shell
+from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, output_options
+
+_EPILOG = """\b
+Examples:
+  sandyard sandbox create my-box --template python
+  sandyard sandbox exec my-box -- python -c 'print(6 * 7)'
+  sandyard sandbox shell my-box
+  sandyard sandbox cp ./src my-box:/workspace/src
+  sandyard sandbox logs -f my-box
+  sandyard sandbox open my-box
+  sandyard sandbox ls --watch
+  sandyard sandbox rm my-box
+"""
+_COLUMNS = (
+    field("sandbox", "sandbox_id"),
+    field("name", "name"),
+    field("status", "status"),
+    field("cost", "cost"),
+    Column("ends", lambda row: local_iso(row["timeout_at"])),
+    field("reason", "status_reason", is_wide=True),
+    field("cpu", "cpu_spec", is_wide=True),
+    field("memory", "memory_spec", is_wide=True),
+    field("network", "network", is_wide=True),
+    field("template", "template_id", is_wide=True),
+    field("address", "preview_url", is_wide=True),
+)
+
+
+@click.group("sandbox", epilog=_EPILOG)
+def command() -> None:
+    """Sandboxes of your account: make, enter, look at, give up."""
+
+
+command.add_command(exec_command)
+command.add_command(shell)
+command.add_command(copy)
+
+
+@command.command("create", epilog=_EPILOG)
+@click.argument("name")
+@click.option("--template", required=True, help="Name or id.")
+@click.option("--no-start", is_flag=True, help="Only make it.")
+@click.option("--network", type=click.Choice(["none", "packages", "internet"]))
+@click.option("--cpu", "cpu_spec", type=float, help="1 to 8 cores.")
+@click.option("--memory", "memory_spec", type=float, help="0.5 to 16 GB.")
+@click.option("--project", "project_id", help="Its id; the default project if left out.")
+@click.option("--max-seconds", "max_running_seconds", type=int, help="How long a run may last.")
+@click.option("--idle-stop", "idle_stop_minutes", type=int, help="Minutes without use.")
+@output_options()
+@connection_options
+def create(
+    target: Target, view: View, name: str, template: str, no_start: bool, **options: Any
+) -> None:
+    """Make a sandbox and start it; one that does not start is given up again."""
+    from sandyard_client import sandbox_flows as flows
+
+    from sandyard.entrypoints.cli.progress import while_working
+
+    with connected(target) as client, while_working("start"):
+        make = flows.create if no_start else flows.create_started
+        made = client.run(make(client.calls, template, {"name": name, **options}))
+        told = client.call(flows.about("GET", f"/sandboxes/{made.sandbox_id}"))
+    view.show_one(told, _COLUMNS)
+
+
+@command.command("start", epilog=_EPILOG)
+@click.argument("sandbox")
+@output_options()
+@connection_options
+def start(target: Target, view: View, sandbox: str) -> None:
+    """Start a sandbox; answers when it serves."""
+    from sandyard_client import sandbox_flows as flows
+
+    from sandyard.entrypoints.cli.progress import while_working
+
+    with connected(target) as client, while_working("start"):
+        sandbox_id = id_of(client, sandbox)
+        client.run(flows.start(client.calls, sandbox_id))
+        told = client.call(flows.about("GET", f"/sandboxes/{sandbox_id}"))
+    view.show_one(told, _COLUMNS)
+
+
+@command.command("stop", epilog=_EPILOG)
+@click.argument("sandbox")
+@connection_options
+def stop(target: Target, sandbox: str) -> None:
+    """Stop a sandbox and keep its files."""
+    from sandyard_client import sandbox_flows as flows
+
+    from sandyard.entrypoints.cli.progress import while_working
+
+    with connected(target) as client, while_working("stop"):
+        sandbox_id = id_of(client, sandbox)
+        client.run(flows.stop(client.calls, sandbox_id))
+    click.echo(f"stopped {sandbox_id}")
+
+
+@command.command("ls", epilog=_EPILOG)
+@click.option("--all", "is_all", is_flag=True, help="Those that were given up, too.")
+@click.option("--status", type=click.Choice(["created", "starting", "running", "stopped"]))
+@output_options(watch=True)
+@connection_options
+def list_sandboxes(target: Target, view: View, is_all: bool, status: str | None) -> None:
+    """List the account's sandboxes."""
+    from sandyard_client.sandbox_flows import about
+
+    with connected(target) as client:
+        listing = about("GET", "/sandboxes", query={"limit": 100, "status": status})
+
+        def look() -> Sequence[dict[str, Any]]:
+            found = client.items(listing, "sandboxes")
+            return [each for each in found if is_all or each["status"] != "recycled"]
+
+        view.show(look, _COLUMNS)
+
+
+@command.command("rm", epilog=_EPILOG)
+@click.argument("sandboxes", nargs=-1, required=True)
+@connection_options
+def remove(target: Target, sandboxes: tuple[str, ...]) -> None:
+    """Give sandboxes and their files up for good; usage and bills stay."""
+    from sandyard_client import sandbox_flows as flows
+
+    with connected(target) as client:
+        for sandbox in sandboxes:
+            sandbox_id = id_of(client, sandbox)
+            client.run(flows.recycle(client.calls, sandbox_id))
+            click.echo(f"removed {sandbox_id}")
+
+
+@command.command("logs", epilog=_EPILOG)
+@click.argument("sandbox")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the program ends.")
+@click.option("--lines", type=click.IntRange(1, 1000), default=100, show_default=True)
+@connection_options
+def logs(target: Target, sandbox: str, follow: bool, lines: int) -> None:
+    """Show what the program of the last run wrote."""
+    from sandyard_client.log_flows import log_lines
+
+    with connected(target) as client:
+        flow = log_lines(client.calls, id_of(client, sandbox), lines=lines, follow=follow)
+        for line in client.iterate(flow):
+            click.echo(line)
+            sys.stdout.flush()
+
+
+@command.command("open", epilog=_EPILOG)
+@click.argument("sandbox")
+@click.option("--port", type=click.IntRange(1, 65535), help="That of its program if left out.")
+@click.option("--minutes", type=click.IntRange(1), default=60, show_default=True)
+@click.option("--print", "is_printed", is_flag=True, help="Print the link, open no browser.")
+@output_options()
+@connection_options
+def open_sandbox(
+    target: Target, view: View, sandbox: str, port: int | None, minutes: int, is_printed: bool
+) -> None:
+    """Open what the sandbox serves in a browser, by a link that lasts for some minutes."""
+    from sandyard_client.sandbox_flows import link
+
+    with connected(target) as client:
+        flow = link(client.calls, id_of(client, sandbox), port=port, minutes=minutes)
+        made = client.run(flow)
+    if view.output == "json":
+        told = {"url": made.url, "token": made.token, "expires_at": made.expires_at.isoformat()}
+        click.echo(json.dumps(told))
+    elif is_printed or made.url is None:
+        click.echo(made.url or made.token)
+    else:
+        click.launch(made.url)

@@ -1,0 +1,82 @@
+"""`sandyard sandbox cp`: files and folders, in and out."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import click
+
+from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.sandbox_names import id_of
+
+_EPILOG = """\b
+Examples:
+  sandyard sandbox cp notes.txt my-box:/workspace/notes.txt
+  sandyard sandbox cp ./src my-box:/workspace/src
+  sandyard sandbox cp my-box:/workspace/report.html .
+"""
+
+
+@click.command("cp", epilog=_EPILOG)
+@click.argument("source")
+@click.argument("target_path", metavar="TARGET")
+@connection_options
+def copy(target: Target, source: str, target_path: str) -> None:
+    """Copy a file, or a folder with all that is in it, into or out of a running sandbox.
+
+    SANDBOX:PATH names what is in a sandbox. A file is there whole or not at all.
+    """
+    inside, outside = _inside(source), _inside(target_path)
+    if (inside is None) == (outside is None):
+        raise click.UsageError("One of the two must be SANDBOX:PATH, and the other a path here.")
+    if inside is not None:
+        _download(target, *inside, Path(target_path))
+    elif outside is not None:
+        _upload(target, Path(source), *outside)
+
+
+def _inside(name: str) -> tuple[str, str] | None:
+    """Sandbox and path; a path here has a slash or a dot before its first colon, or none."""
+    sandbox, colon, path = name.partition(":")
+    if not colon or not sandbox or "/" in sandbox or sandbox.startswith("."):
+        return None
+    return sandbox, path or "/workspace"
+
+
+def _upload(target: Target, source: Path, sandbox: str, path: str) -> None:
+    from sandyard_client.file_flows import upload
+
+    if not source.exists():
+        raise click.UsageError(f"{source}: there is no such file")
+    if path.endswith("/") and source.is_file():
+        path = str(PurePosixPath(path) / source.name)
+    with connected(target) as client, transferring(f"up {source.name}") as progress:
+        client.run(upload(client.calls, id_of(client, sandbox), source, path, progress))
+
+
+def _download(target: Target, sandbox: str, path: str, to: Path) -> None:
+    from sandyard_client.file_flows import download
+
+    with connected(target) as client, transferring(f"down {path}") as progress:
+        try:
+            client.run(download(client.calls, id_of(client, sandbox), path, to, progress))
+        except OSError as error:
+            raise click.ClickException(f"{to}: {error.strerror or error}") from error
+
+
+@contextmanager
+def transferring(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar with bytes and their rate, for somebody at a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(
+        *columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, size: progress.update(task, completed=done, total=size)

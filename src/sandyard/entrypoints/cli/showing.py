@@ -1,0 +1,134 @@
+"""What commands print: tables for people, JSON for programs, once or whenever it changes."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any
+
+import click
+
+WATCH_SEC = 2.0
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    value: Callable[[Row], Any]
+    is_wide: bool = False
+    """Shown by `-o wide` alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a listing is to be shown."""
+
+    output: str
+    watch: bool = False
+
+    def show(self, look: Callable[[], Sequence[Row]], columns: Sequence[Column]) -> None:
+        """Once, or with `--watch` again whenever it has changed, until interrupted."""
+        if not self.watch:
+            click.echo(self.rendered(look(), columns))
+        elif sys.stdout.isatty() and self.output != "json":
+            _live(lambda: self.rendered(look(), columns))
+        else:
+            _on_change(lambda: self.rendered(look(), columns, is_line=True))
+
+    def rendered(
+        self, rows: Sequence[Row], columns: Sequence[Column], *, is_line: bool = False
+    ) -> str:
+        if self.output == "json":
+            return json.dumps(list(rows), indent=None if is_line else 2)
+        shown = [each for each in columns if self.output == "wide" or not each.is_wide]
+        return table(rows, shown)
+
+    def show_one(self, row: Row, columns: Sequence[Column]) -> None:
+        if self.output == "json":
+            click.echo(json.dumps(row, indent=2))
+        else:
+            click.echo(self.rendered([row], columns))
+
+
+def output_options(*, watch: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds `-o` and perhaps `--watch`, and passes them as `view`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def with_view(*, output: str, watch: bool = False, **arguments: Any) -> Any:
+            return function(view=View(output, watch), **arguments)
+
+        choice = click.Choice(["json", "table", "wide"])
+        option = click.option("-o", "--output", type=choice, default="table", show_default=True)
+        if not watch:
+            return option(with_view)
+        help_text = "Show it again whenever it changes, until interrupted."
+        return option(click.option("--watch", is_flag=True, help=help_text)(with_view))
+
+    return decorate
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """Columns of equal width, without lines, so that `awk` and `cut` can read them."""
+    cells = [[each.title.upper() for each in columns]]
+    cells += [[_cell(each.value(row)) for each in columns] for row in rows]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    padded = (
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
+    return "\n".join(padded)
+
+
+def field(title: str, name: str, *, is_wide: bool = False) -> Column:
+    return Column(title, lambda row: row.get(name), is_wide)
+
+
+def unix_time(title: str, name: str, *, is_wide: bool = False) -> Column:
+    return Column(title, lambda row: local_time(row.get(name)), is_wide)
+
+
+def local_time(seconds: float | None) -> str | None:
+    """In the zone of whoever looks."""
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local_iso(text: str | None) -> str | None:
+    if not text:
+        return None
+    return local_time(datetime.fromisoformat(text).timestamp())
+
+
+def _cell(value: Any) -> str:
+    """On one line, and without what a terminal would take for a command."""
+    if value is None or value == "":
+        return "-"
+    return "".join(char if char.isprintable() else "�" for char in str(value))
+
+
+def _live(render: Callable[[], str]) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text(render()), refresh_per_second=4) as live:
+        while True:
+            time.sleep(WATCH_SEC)
+            live.update(Text(render()))
+
+
+def _on_change(render: Callable[[], str]) -> None:
+    before = None
+    while True:
+        now = render()
+        if now != before:
+            before = now
+            click.echo(now)
+            sys.stdout.flush()
+        time.sleep(WATCH_SEC)

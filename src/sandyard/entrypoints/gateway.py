@@ -1,0 +1,61 @@
+"""The gateway's errors, as the client wants them: a small page for a browser, JSON for others."""
+
+import html
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sandyard.entrypoints.answers import BROKEN_OFF
+from sandyard.entrypoints.errors import error_response, known_error, status_of
+from sandyard.entrypoints.websockets import deny
+from sandyard.kit.errors import SandyardError
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{status} {code}</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}}
+small{{color:#666}}</style>
+<h1>{message}</h1>
+<p><small>{code} · {request_id}</small></p>
+"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
+
+
+class GatewayErrors:
+    """Answers what the gateway raises before the program has answered; after that the connection
+    is broken off, which is all that can still be told."""
+
+    def __init__(self, gateway: ASGIApp) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._gateway(scope, receive, send)
+        except Exception as error:
+            request = HTTPConnection(scope)
+            known = known_error(request, error)
+            if scope["state"]["status"]:
+                request.state.outcome = BROKEN_OFF
+                raise
+            response = _response(known, request)
+            if scope["type"] == "websocket":
+                await deny(response, send)
+            else:
+                await response(scope, receive, send)
+
+
+def _response(error: SandyardError, request: HTTPConnection) -> Response:
+    request_id = str(request.scope["state"]["request_id"])
+    if "text/html" not in request.headers.get("accept", ""):
+        return error_response(error, request_id)
+    page = _PAGE.format(
+        status=status_of(error),
+        code=error.code,
+        message=html.escape(error.message),
+        request_id=html.escape(request_id),
+    )
+    headers = {"Content-Security-Policy": _POLICY}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    return Response(page, status_of(error), headers=headers, media_type="text/html")

@@ -1,0 +1,99 @@
+"""What a serving process reads again without a restart: its secrets, and its certificate."""
+
+import asyncio
+import logging
+import signal
+import sys
+import termios
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter
+
+from sandyard.settings.secrets import Secrets
+
+logger = logging.getLogger(__name__)
+
+
+class Terminal:
+    """The terminal that a process was started on, if any. When it is closed, that is told by the
+    same signal that asks a server to read its files again."""
+
+    def __init__(self) -> None:
+        self._was_there = sys.stdin is not None and sys.stdin.isatty()
+
+    def is_closed(self) -> bool:
+        if not self._was_there:
+            return False
+        try:
+            termios.tcgetattr(sys.stdin)
+        except (termios.error, OSError, ValueError):
+            return True
+        return False
+
+
+class Renewal:
+    """Reads the secrets again every `every_sec`, and all that can be read again on SIGHUP, from
+    `start` to `stop`."""
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        *,
+        every_sec: float,
+        registry: CollectorRegistry,
+        stop_serving: Callable[[], None],
+        reload_certificate: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._secrets = secrets
+        self._every_sec = every_sec
+        self._reload_certificate = reload_certificate
+        self._stop_serving = stop_serving
+        self._terminal = Terminal()
+        self._reads = Counter(
+            "sandyard_secret_reads_total",
+            "Secrets that were read again",
+            ("setting", "outcome"),
+            registry=registry,
+        )
+        self._hung_up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+        self._task = asyncio.create_task(self._renew_forever())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _hang_up(self) -> None:
+        if self._terminal.is_closed():
+            self._stop_serving()
+        self._hung_up.set()
+
+    async def _renew_forever(self) -> None:
+        while True:
+            await self._read_secrets()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hung_up.wait(), self._every_sec)
+            if self._hung_up.is_set():
+                self._hung_up.clear()
+                await self._renew_certificate()
+
+    async def _read_secrets(self) -> None:
+        for setting, is_read in (await self._secrets.refresh()).items():
+            self._reads.labels(setting.upper(), "read" if is_read else "failed").inc()
+
+    async def _renew_certificate(self) -> None:
+        if self._reload_certificate is None:
+            return
+        try:
+            await self._reload_certificate()
+        except OSError as error:  # also what `ssl` raises: the old one goes on
+            logger.error(  # noqa: TRY400 - one clear line, no traceback
+                "the certificate was not reloaded: %s", error, extra={"action": "reload"}
+            )
+        else:
+            logger.info("the certificate was reloaded", extra={"action": "reload"})

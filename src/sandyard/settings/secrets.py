@@ -1,0 +1,187 @@
+"""Secrets that are kept elsewhere, read again while they are in use."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+
+from pydantic import SecretStr, ValidationError
+
+from sandyard.kit.patterns import in_words
+from sandyard.kit.rotation import NEVER_DROPPED, Rotation, RotationPolicy, Secret
+from sandyard.settings.fields import tokens
+from sandyard.settings.references import Kept, UnreadableSettingError, read
+
+logger = logging.getLogger(__name__)
+
+_ROTATE = {"action": "rotate"}
+_LOOK_SEC = 1.0
+"""How often callers with an unknown credential may make us look."""
+
+Validate = Callable[[str, str], SecretStr | None]
+"""The value of a setting from its text. Raises ValidationError."""
+
+
+class Use(Enum):
+    """What a secret is for, and so what becomes of a value that is kept no more."""
+
+    ACCEPTED = "accepted for the overlap"
+    LASTING = "stored data rests on it: never dropped"
+    SENT = "one value, of which only the newest is of use"
+
+
+USES: Mapping[str, Use] = {
+    "broker_api_token": Use.ACCEPTED,
+    "broker_admin_token": Use.ACCEPTED,
+    "telemetry_admin_token": Use.ACCEPTED,
+    "metrics_token": Use.ACCEPTED,
+    "jwt_secret": Use.ACCEPTED,
+    "gateway_secret": Use.ACCEPTED,
+    "secrets_key": Use.LASTING,
+    "api_key_pepper": Use.LASTING,
+    "database_url": Use.SENT,
+    "database_password": Use.SENT,
+    "csp_api_token": Use.SENT,
+    "oidc_client_secret": Use.SENT,
+}
+"""The settings that are read again. A test holds the docs to it."""
+
+_DISTINCT = {setting for setting, use in USES.items() if use is not Use.SENT} - {"metrics_token"}
+"""No value of one may be another's."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    reference: str
+    policy: RotationPolicy
+    secret: Secret
+    rotation: Rotation
+    read_at: float = -NEVER_DROPPED
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Secrets:
+    """The secrets of one process. Those with a reference are watched once they are asked for."""
+
+    def __init__(
+        self,
+        references: Mapping[str, str],
+        validate: Validate,
+        *,
+        refresh_sec: float,
+        overlap_sec: float,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._references = references
+        self._validate = validate
+        self._settle_sec = 2 * refresh_sec
+        self._overlap_sec = overlap_sec
+        self._now = now
+        self._given: dict[str, Secret] = {}
+        self._watched: dict[str, _Watched] = {}
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        return tuple(self._watched)
+
+    def of(self, setting: str, value: SecretStr | None) -> Secret:
+        """The secret of this setting, which has this value now."""
+        if setting in self._watched:
+            return self._watched[setting].secret
+        values = _values(setting, value)
+        secret = self._given[setting] = Secret(values)
+        if setting in self._references:
+            secret.look_again = partial(self._look_again, setting)
+            self._watched[setting] = _Watched(
+                self._references[setting],
+                self._policy(setting),
+                secret,
+                Rotation(values, since=-NEVER_DROPPED),
+            )
+        return secret
+
+    async def refresh(self) -> Mapping[str, bool]:
+        """Read all of them again; whether each could be read. What can't be stays as it is."""
+        names = self.watched
+        read_well = await asyncio.gather(*(self._refresh(name) for name in names))
+        return dict(zip(names, read_well, strict=True))
+
+    def _policy(self, setting: str) -> RotationPolicy:
+        if USES[setting] is Use.SENT:
+            return RotationPolicy(settle_sec=0, overlap_sec=0)
+        lasts = NEVER_DROPPED if USES[setting] is Use.LASTING else self._overlap_sec
+        return RotationPolicy(self._settle_sec, lasts)
+
+    async def _look_again(self, setting: str) -> None:
+        """Once a second at most; who comes meanwhile waits for the next look."""
+        watched, came_at = self._watched[setting], time.monotonic()
+        async with watched.reading:
+            if watched.read_at < came_at:
+                await asyncio.sleep(max(0.0, watched.read_at + _LOOK_SEC - time.monotonic()))
+                await self._read(setting, watched)
+
+    async def _refresh(self, setting: str) -> bool:
+        watched = self._watched[setting]
+        async with watched.reading:
+            return await self._read(setting, watched)
+
+    async def _read(self, setting: str, watched: _Watched) -> bool:
+        watched.read_at = time.monotonic()
+        rotation = before = watched.rotation
+        try:
+            kept = await asyncio.to_thread(read, setting, watched.reference, with_previous=True)
+            rotation = self._rotated(setting, watched, kept)
+        except UnreadableSettingError as error:
+            logger.warning("%s. The values read before stay in force", error, extra=_ROTATE)
+            return False
+        finally:
+            self._swap(watched, rotation)
+        if rotation.kept != before.kept:
+            logger.info("%s was rotated", setting.upper(), extra=_ROTATE)
+        return True
+
+    def _rotated(self, setting: str, watched: _Watched, kept: Kept) -> Rotation:
+        values = self._checked(setting, kept)
+        rotation = watched.rotation.rotate(values, now=self._now(), policy=watched.policy)
+        if kept.changed_at is None:
+            return rotation
+        # Its place says what held before: this process may be younger, or have looked too late.
+        former = _values(setting, None if kept.previous is None else SecretStr(kept.previous))
+        until = kept.changed_at + watched.policy.overlap_sec
+        return Rotation(
+            values, kept.changed_at, dict(rotation.former) | dict.fromkeys(former, until)
+        )
+
+    def _checked(self, setting: str, kept: Kept) -> tuple[str, ...]:
+        """The values, if the setting may have them; UnreadableSettingError says why not."""
+        try:
+            values = _values(setting, self._validate(setting, kept.text))
+        except ValidationError as error:
+            why = in_words(error.errors(include_input=False, include_url=False)[0])
+            raise UnreadableSettingError(f"{setting.upper()}: {why}") from None
+        if not any(values):
+            raise UnreadableSettingError(f"{setting.upper()}: what is kept there is empty")
+        for other, secret in self._given.items():
+            if {other, setting} <= _DISTINCT and other != setting and set(values) & set(secret):
+                raise UnreadableSettingError(f"{setting.upper()}: must differ from {other.upper()}")
+        return values
+
+    def _swap(self, watched: _Watched, rotation: Rotation) -> None:
+        watched.rotation = rotation
+        in_force = rotation.in_force(now=self._now(), policy=watched.policy)
+        if in_force != tuple(watched.secret):
+            watched.secret.swap(in_force)
+
+
+def _values(setting: str, value: SecretStr | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    whole = value.get_secret_value()
+    if USES[setting] is Use.SENT:
+        return (whole,)
+    if setting == "api_key_pepper":  # before it could be rotated, one with a comma was one pepper
+        return tuple(dict.fromkeys((*tokens(value), whole)))
+    return tokens(value)

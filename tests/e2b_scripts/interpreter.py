@@ -1,0 +1,115 @@
+"""The calls of E2B's code interpreter, both ways of its Python SDK.
+
+Run with E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL set; it ends with 0 if all is well.
+"""
+
+import asyncio
+import base64
+import os
+
+from e2b import SandboxException
+from e2b_code_interpreter import AsyncSandbox, Sandbox
+
+CHART = """
+import matplotlib.pyplot as plt
+plt.bar(["a", "b"], [1, 2])
+plt.title("Two bars")
+plt.show()
+"""
+
+
+def main() -> None:
+    sandbox = Sandbox.create(timeout=180)
+    try:
+        state_and_output(sandbox)
+        charts(sandbox)
+        contexts(sandbox)
+        languages(sandbox)
+        sandbox.pause()
+        resumed = Sandbox.connect(sandbox.sandbox_id)
+        assert resumed.run_code("open('kept').read()").text == "'it is'"
+    finally:
+        sandbox.kill()
+
+
+def state_and_output(sandbox: Sandbox) -> None:
+    sandbox.run_code("x = 20")
+    assert sandbox.run_code("x * 2 + 2").text == "42"
+    pieces: list[str] = []
+    run = sandbox.run_code(
+        "import sys, time\nfor n in range(3):\n    print(n, flush=True); time.sleep(0.05)\n"
+        "print('bad', file=sys.stderr)",
+        on_stdout=lambda message: pieces.append(message.line),
+    )
+    assert "".join(pieces) == "".join(run.logs.stdout) == "0\n1\n2\n"
+    assert run.logs.stderr == ["bad\n"]
+    failed = sandbox.run_code("1 / 0").error
+    assert failed is not None
+    assert (failed.name, failed.value) == ("ZeroDivisionError", "division by zero")
+    assert "1 / 0" in failed.traceback or "ZeroDivisionError" in failed.traceback
+    shown = sandbox.run_code(
+        "from IPython.display import HTML, display\ndisplay(HTML('<b>x</b>'))\n7"
+    )
+    assert shown.results[0].html == "<b>x</b>"
+    assert [each.is_main_result for each in shown.results] == [False, True]
+    told = sandbox.run_code("import os; os.environ['COLOUR']", envs={"COLOUR": "red"})
+    assert told.text == "'red'"
+    assert sandbox.run_code("os.environ.get('COLOUR')").text is None
+    sandbox.run_code("open('kept', 'w').write('it is')")
+    assert sandbox.files.read("/home/user/kept") == "it is"
+
+
+def charts(sandbox: Sandbox) -> None:
+    [result] = sandbox.run_code(CHART).results
+    assert result.png is not None
+    assert base64.b64decode(result.png).startswith(b"\x89PNG")
+    assert result.chart is not None
+    assert result.chart.title == "Two bars"
+
+
+def contexts(sandbox: Sandbox) -> None:
+    made = sandbox.create_code_context(cwd="/tmp")  # noqa: S108 - inside
+    assert sandbox.run_code("import os; os.getcwd()", context=made).text == "'/tmp'"
+    assert sandbox.run_code("'x' in globals()", context=made).text == "False"
+    assert made.id in [each.id for each in sandbox.list_code_contexts()]
+    sandbox.run_code("y = 1", context=made)
+    sandbox.restart_code_context(made)
+    assert sandbox.run_code("'y' in globals()", context=made).text == "False"
+    sandbox.remove_code_context(made)
+    assert made.id not in [each.id for each in sandbox.list_code_contexts()]
+
+
+def languages(sandbox: Sandbox) -> None:
+    """Those whose kernels are there, and a refusal that names them for others."""
+    sandbox.run_code("A=5", language="bash")
+    shown = sandbox.run_code("echo $A $COLOUR", language="bash", envs={"COLOUR": "red"})
+    assert shown.logs.stdout == ["5 red\n"]
+    assert sandbox.run_code("echo $COLOUR", language="bash").logs.stdout == ["\n"]
+    assert sandbox.run_code("ls nothing", language="bash").error is not None
+    told = ""
+    try:
+        sandbox.run_code("1", language="r")
+    except SandboxException as error:
+        told = str(error)
+    assert "no kernel for 'r'" in told
+
+
+async def main_async() -> None:
+    sandbox = await AsyncSandbox.create(timeout=180)
+    try:
+        assert (await sandbox.run_code("6 * 7")).text == "42"
+        made = await sandbox.create_code_context()
+        both = await asyncio.gather(
+            sandbox.run_code("import time; time.sleep(0.2); 'one'"),
+            sandbox.run_code("'two'", context=made),
+        )
+        assert [each.text for each in both] == ["'one'", "'two'"]
+    finally:
+        await sandbox.kill()
+
+
+if __name__ == "__main__":
+    main()
+    asyncio.run(main_async())
+    # The SDK's HTTP library now and then aborts while Python ends; by then all is well.
+    os._exit(0)

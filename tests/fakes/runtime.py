@@ -1,0 +1,141 @@
+"""A runtime whose machines are folders of this machine, without programs of their own."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from sandyard.runtime.archives import ArchiveFolder
+from sandyard.runtime.errors import NotRunningError, RunNotFoundError
+from sandyard.runtime.model import (
+    Ended,
+    FileChanges,
+    Kind,
+    Limits,
+    Program,
+    RunId,
+    Running,
+    RunState,
+    Sample,
+    Snapshot,
+)
+from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.session_model import WORKSPACE
+from tests.fakes.session import FakeMachine, FakeSession
+
+
+class FakeRuntime:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._archives = ArchiveFolder(folder / "archives")
+        self._runs: dict[RunId, RunState] = {}
+        self._machines: dict[RunId, FakeMachine] = {}
+        self.programs: dict[str, Program] = {}
+        """What each sandbox was started with last."""
+        self.networks: dict[str, Network] = {}
+        self.may_start = asyncio.Event()
+        """Starts wait for it."""
+        self.may_start.set()
+
+    async def check(self) -> None: ...
+
+    async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
+        await self.may_start.wait()
+        now = time.time()
+        running = Running(run_id, 8080, now, now + limits.max_running_sec)
+        self._machines[run_id] = FakeMachine(self._folder / str(run_id))
+        if program.archive_id is not None and program.snapshot_id is None:
+            files = (await self._machines[run_id].connect()).files
+            await files.write_tar(WORKSPACE, self._archives.read(program.archive_id))
+        self._runs[run_id] = running
+        self.programs[run_id.id] = program
+        self.networks[run_id.id] = program.network
+        return running
+
+    async def stop(self, run_id: RunId) -> Ended:
+        state = self._get(run_id)
+        if isinstance(state, Ended):
+            return state
+        await self._machines[run_id].end()
+        ended = Ended(run_id, "stopped", time.time(), started_at=time.time())
+        self._runs[run_id] = ended
+        return ended
+
+    async def find(self, run_id: RunId) -> RunState | None:
+        return self._runs.get(run_id)
+
+    async def list_runs(self, kind: Kind) -> Sequence[RunState]:
+        return [state for run_id, state in self._runs.items() if run_id.kind == kind]
+
+    async def forget(self, run_id: RunId) -> None:
+        self._runs.pop(run_id, None)
+
+    async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
+        running = self._running(run_id)
+        extended = Running(run_id, running.port, running.started_at, deadline_at)
+        self._runs[run_id] = extended
+        return extended
+
+    async def sample(self, run_id: RunId) -> Sample:
+        self._running(run_id)
+        return Sample(time.time(), 0, 0, 0, 0)
+
+    async def tail_logs(self, run_id: RunId, *, lines: int) -> Sequence[str]:  # noqa: ARG002
+        self._get(run_id)
+        return []
+
+    async def follow_logs(self, run_id: RunId, *, lines: int = 0) -> AsyncIterator[str]:  # noqa: ARG002
+        self._get(run_id)
+        for line in list[str]():
+            yield line
+
+    async def write_files(self, run_id: RunId, changes: FileChanges) -> None:  # noqa: ARG002
+        self._running(run_id)
+
+    async def set_network(self, run_id: RunId, network: Network) -> None:
+        self._running(run_id)
+        self.networks[run_id.id] = network
+
+    async def egress_report(self, run_id: RunId) -> EgressReport:
+        self._get(run_id)
+        return EgressReport(self.networks.get(run_id.id, "none"))
+
+    async def session(self, run_id: RunId) -> FakeSession:
+        self._running(run_id)
+        return await self._machines[run_id].connect()
+
+    async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
+        files = (await self.session(run_id)).files
+        return await self._archives.write(archive_id, files.read_tar(WORKSPACE))
+
+    async def list_archives(self) -> Sequence[Snapshot]:
+        return self._archives.list_all()
+
+    async def delete_archive(self, archive_id: str) -> None:
+        self._archives.delete(archive_id)
+
+    async def has_snapshot(self, snapshot_id: str) -> bool:  # noqa: ARG002
+        return False
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:  # noqa: ARG002
+        return None
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        return []
+
+    async def delete_snapshot(self, snapshot_id: str) -> None: ...
+
+    async def end_all(self) -> None:
+        for machine in self._machines.values():
+            await machine.end()
+
+    def _get(self, run_id: RunId) -> RunState:
+        if run_id not in self._runs:
+            raise RunNotFoundError
+        return self._runs[run_id]
+
+    def _running(self, run_id: RunId) -> Running:
+        state = self._get(run_id)
+        if not isinstance(state, Running):
+            raise NotRunningError
+        return state

@@ -1,0 +1,43 @@
+"""How the settings of networks and packages reach the machines."""
+
+from pathlib import Path
+from typing import Any
+
+from sandyard.bootstrap.local_runtime import local_policy
+from sandyard.runtime.local.inside import PackageSources
+from sandyard.settings import SandboxSettings, load_settings
+
+
+def settings(**changes: Any) -> SandboxSettings:
+    return load_settings().sandboxes.model_copy(update=changes)
+
+
+def test_an_operators_own_index_needs_no_entry_in_the_list() -> None:
+    policy = local_policy(
+        settings(
+            sandbox_package_hosts="pypi.org, *.example.org",
+            sandbox_pip_index_url="https://pypi.corp.example/simple",
+            sandbox_npm_registry="http://npm.corp.example:4873/",
+        )
+    )
+    assert policy.allowed_hosts == (
+        *("pypi.org", "*.example.org"),
+        *("pypi.corp.example:443", "npm.corp.example:4873"),
+    )
+    assert policy.packages == PackageSources(
+        "https://pypi.corp.example/simple", "http://npm.corp.example:4873/"
+    )
+
+
+def test_networks_of_sandboxes_are_open_to_clones_too_and_not_the_other_way() -> None:
+    policy = local_policy(
+        settings(sandbox_egress_networks="10.1.0.0/16,10.2.0.0/16", sandbox_git_networks="10.3.0.1")
+    )
+    assert policy.egress_networks == ("10.1.0.0/16", "10.2.0.0/16")
+    assert policy.allowed_networks == ("10.3.0.1", "10.1.0.0/16", "10.2.0.0/16")
+
+
+def test_all_certificates_are_trusted() -> None:
+    policy = local_policy(settings(sandbox_ca_file="/a.pem", sandbox_git_ca_file="/b.pem"))
+    assert policy.ca_files == (Path("/a.pem"), Path("/b.pem"))
+    assert local_policy(settings()).ca_files == ()
