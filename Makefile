@@ -109,7 +109,7 @@ format: dev ## Put the code in form
 	$(RUN)/ruff check --fix
 
 test: check debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Everything CI runs: the checks and all tests on the real engines
-	$(RUN)/pytest --numprocesses 4 --dist loadfile
+	$(RUN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once
 	$(RUN)/pytest tests/e2e/e2b_api tests/unit/e2b_api -m "torture or not torture"

@@ -1,5 +1,6 @@
 """Fixtures that every kind of test shares."""
 
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -32,11 +33,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# No test trusts a public authority, and to load them all takes 20 ms for each client of httpx.
+TESTS = Path(__file__).parent
+os.environ["SSL_CERT_FILE"] = str(TESTS / "fixtures" / "authority.pem")
+
 # How long an example takes says how busy the machine is, not whether it is right.
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
+
+
+LONGEST_FIRST = ("e2e", "faults", "deploy", "integration", "contract", "unit")
+"""The kinds of tests by how long their files take, so that no worker ends with a long one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST_FIRST.index(item.path.relative_to(TESTS).parts[0]))
 
 
 @pytest.fixture(scope="session")

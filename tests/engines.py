@@ -19,6 +19,7 @@ from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.entrypoints.server import free_port
 from sandyard.kit.dynamo import Dynamo, DynamoPolicy
+from sandyard.kit.migrations import Migrations
 from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
 
 SQL_ENGINES = ("sqlite", "postgresql")
@@ -33,6 +34,10 @@ PATIENT = DynamoPolicy(deadline_sec=60, try_sec=30)
 """For tests that are about no deadline, on a busy machine."""
 
 _TOOLS = Path(__file__).parents[1] / ".tools"
+
+_templates: dict[tuple[str, str], str] = {}
+_files: dict[str, bytes] = {}
+"""What was migrated once, by part: migrating anew takes longer than most tests."""
 
 
 @contextmanager
@@ -58,16 +63,41 @@ def postgres_server(folder: Path) -> Iterator[str]:
         server.cleanup()
 
 
-async def create_database(server_url: str) -> str:
-    """An empty database in the server; gives its URL."""
+async def create_database(server_url: str, *, template: str = "template1") -> str:
+    """An empty database in the server, or a copy of another; gives its URL."""
     name = f"test_{uuid4().hex[:12]}"
     connection = await asyncpg.connect(server_url)
     try:
-        await connection.execute(f'CREATE DATABASE "{name}"')
+        await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     finally:
         await connection.close()
     url = sa.make_url(server_url).set(database=name)
     return url.render_as_string(hide_password=False)
+
+
+async def create_migrated(server_url: str, migrations: Migrations) -> str:
+    """A database at the newest schema, copied from one that was migrated before; gives its URL."""
+    key = (server_url, migrations.part)
+    if key not in _templates:
+        url = sa.make_url(await create_database(server_url))
+        await _migrate(PostgresDatabase(url, pool_size=1), migrations)
+        _templates[key] = str(url.database)
+    return await create_database(server_url, template=_templates[key])
+
+
+async def write_migrated(file: Path, migrations: Migrations) -> None:
+    """A SQLite file at the newest schema, likewise."""
+    if migrations.part not in _files:
+        await _migrate(SqliteDatabase(file, schema=migrations.part), migrations)
+        _files[migrations.part] = file.read_bytes()
+    file.write_bytes(_files[migrations.part])
+
+
+async def _migrate(database: Database, migrations: Migrations) -> None:
+    try:
+        await migrations.upgrade(database)
+    finally:
+        await database.close()
 
 
 @asynccontextmanager
@@ -91,12 +121,19 @@ async def sql_database(
 async def broker_database(
     engine: str, folder: Path, postgres_url: str, *, pool_size: int = 16
 ) -> AsyncIterator[Database]:
-    """A fresh database of the engine, brought to the Broker's newest schema."""
-    async with sql_database(
-        engine, folder, postgres_url, schema=MIGRATIONS.part, pool_size=pool_size
-    ) as database:
-        await MIGRATIONS.upgrade(database)
+    """A fresh database of the engine with the Broker's newest schema."""
+    database: Database
+    if engine == "sqlite":
+        file = folder / f"{uuid4().hex}.db"
+        await write_migrated(file, MIGRATIONS)
+        database = SqliteDatabase(file, schema=MIGRATIONS.part)
+    else:
+        url = await create_migrated(postgres_url, MIGRATIONS)
+        database = PostgresDatabase(sa.make_url(url), pool_size=pool_size)
+    try:
         yield database
+    finally:
+        await database.close()
 
 
 @contextmanager

@@ -109,7 +109,7 @@ class PlatformApi:
 
     async def mails(self) -> list[EmailMessage]:
         """All mails so far, the oldest first."""
-        await self.part.background.finish()
+        await self.part.background.finish(within_sec=60)
         return read_outbox(self.data_dir)
 
     async def last_token(self) -> str:

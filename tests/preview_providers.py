@@ -16,7 +16,7 @@ from sandyard.previews.providers.e2b import E2bProvider, E2bTimeouts
 from sandyard.previews.providers.errors import SandboxGoneError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
-from sandyard.runtime.model import Running
+from sandyard.runtime.model import Limits, Running
 from sandyard.runtime.ports import Runtime
 from tests.e2b_double import API_KEY, E2bDouble, e2b_double
 from tests.integration.runtime.local import LocalRuntime
@@ -49,9 +49,13 @@ class ProviderHost(Protocol):
 
 
 def local_provider(
-    runtime: Runtime, *, node: str = "here", kind: type[LocalPreviewProvider] = LocalPreviewProvider
+    runtime: Runtime,
+    *,
+    node: str = "here",
+    kind: type[LocalPreviewProvider] = LocalPreviewProvider,
+    limits: Limits = LIMITS,
 ) -> LocalPreviewProvider:
-    return kind(runtime, LIMITS, node=node, url_of=_url_of)
+    return kind(runtime, limits, node=node, url_of=_url_of)
 
 
 def _url_of(running: Running) -> str:

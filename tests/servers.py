@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,15 +61,14 @@ def wait_until_ready(
     verify: ssl.SSLContext | bool = True,
 ) -> None:
     deadline = time.monotonic() + START_SEC
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise AssertionError(f"the server ended with {process.returncode}")
-        try:
-            if httpx.get(url + path, timeout=2, verify=verify).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.02)
+    with httpx.Client(timeout=2, verify=verify) as client:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise AssertionError(f"the server ended with {process.returncode}")
+            with suppress(httpx.TransportError):
+                if client.get(url + path).status_code == 200:
+                    return
+            time.sleep(0.05)
     raise AssertionError("the server did not become ready")
 
 

@@ -52,7 +52,7 @@ from sandyard.telemetry.stores.tables import (
     metadata,
     processed_batches,
 )
-from tests.engines import PATIENT, create_database
+from tests.engines import PATIENT, create_migrated, write_migrated
 
 NOW = 1_800_000_000
 NOW_MS = NOW * 1000
@@ -108,13 +108,13 @@ async def telemetry_replicas(
         databases: list[Database]
         if engine == "sqlite":
             assert count == 1, "SQLite serves one process"
+            await write_migrated(folder / "telemetry.db", MIGRATIONS)
             databases = [SqliteDatabase(folder / "telemetry.db", schema=MIGRATIONS.part)]
         else:
-            url = sa.make_url(await create_database(postgres_url))
+            url = sa.make_url(await create_postgres(postgres_url))
             databases = [PostgresDatabase(url, pool_size=8) for _ in range(count)]
         for database in databases:
             stack.push_async_callback(database.close)
-        await MIGRATIONS.upgrade(databases[0])
         yield [on_sql(database, retention=retention) for database in databases]
 
 
@@ -129,11 +129,7 @@ async def telemetry_stores(
 
 async def create_postgres(server_url: str) -> str:
     """A database with Telemetry's schema in the server; gives its URL."""
-    url = await create_database(server_url)
-    database = PostgresDatabase(sa.make_url(url), pool_size=1)
-    await MIGRATIONS.upgrade(database)
-    await database.close()
-    return url
+    return await create_migrated(server_url, MIGRATIONS)
 
 
 @asynccontextmanager

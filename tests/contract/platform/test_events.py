@@ -146,7 +146,7 @@ async def test_logins_are_events_of_the_account_that_is_meant(api: PlatformApi) 
     ann = await api.account("Ann")
     for login, password in (("ann", "wrong password"), ("nobody", "x"), ("ann", PASSWORD)):
         await api.call("POST", "/auth/login", json={"login": login, "password": password})
-        await api.part.background.finish()
+        await api.part.background.finish(within_sec=60)
         api.clock.advance(1)
     page = await api.get("/events", ann)
     succeeded, failed = page["events"][:2]

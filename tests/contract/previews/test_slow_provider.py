@@ -13,8 +13,8 @@ from tests.e2b_double import E2bDouble
 from tests.preview_apis import PreviewApi, minutes, preview_api
 from tests.preview_providers import connect_to
 
-LONG = E2bTimeouts(request_sec=30)
-SOON_SEC = 5
+LONG = E2bTimeouts(request_sec=150)
+SOON_SEC = 60
 """Far less than the provider may take; more than `ANSWER_WITHIN_SEC`, for a busy machine."""
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import RunId
 from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import LIMITS, STATIC, clear, end_all
+from tests.integration.runtime.programs import LIMITS, MEGABYTE, STATIC, clear, end_all
 from tests.preview_providers import PAGE, create, local_provider, page_of_preview, until_gone
 
 
@@ -107,10 +108,10 @@ async def test_what_ended_by_itself_is_cleared_and_the_rest_is_not(
 
 
 async def test_a_runtime_that_can_not_start_anything_is_trouble(tmp_path: Path) -> None:
-    runtime = LocalRuntime(tmp_path / "runtime", listen_timeout_sec=0)
-    provider = local_provider(runtime)
+    runtime = LocalRuntime(tmp_path / "runtime")
+    provider = local_provider(runtime, limits=replace(LIMITS, memory_bytes=2 * MEGABYTE))
     with pytest.raises(ProviderTroubleError) as trouble:
         await create(provider)
     assert trouble.value.reason is not None
-    assert trouble.value.reason.startswith("NOT_LISTENING")
+    assert trouble.value.reason.startswith("EXITED_AT_ONCE")
     assert await runtime.list_runs("preview") == []
