@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
 from sandyard_client import device_flows as flows
@@ -17,8 +17,13 @@ _PATIENCE_SEC = 10.0
 """For one request of a device: its readings are safe in the buffer."""
 
 
-class _Buffered:
-    """What both faces share: who the device is, and its buffer."""
+_Client = TypeVar("_Client", Client, AsyncClient)
+
+
+class _Buffered(Generic[_Client]):
+    """What both faces share: who the device is, its buffer and its client."""
+
+    _client_class: type[_Client]
 
     def __init__(
         self,
@@ -26,6 +31,7 @@ class _Buffered:
         *,
         firmware_version: str,
         buffer: Path | str,
+        client: _Client | None = None,
         boot_id: str | None = None,
         capabilities: Mapping[str, Any] | None = None,
         friendly_name: str | None = None,
@@ -35,6 +41,8 @@ class _Buffered:
             hardware_id, boot, firmware_version, capabilities, friendly_name
         )
         self._buffer = ReadingBuffer(Path(buffer))
+        self._owns_client = client is None
+        self._client: _Client = client or self._client_class()
 
     @property
     def waiting(self) -> int:
@@ -53,31 +61,11 @@ class _Buffered:
         return calls.within(min(_PATIENCE_SEC, calls.policy.within_sec))
 
 
-class Device(_Buffered):
+class Device(_Buffered[Client]):
     """The buffer is a file of the device's own; what waits in it survives a restart. Close it, or
     use it in a `with` block."""
 
-    def __init__(
-        self,
-        hardware_id: str,
-        *,
-        firmware_version: str,
-        buffer: Path | str,
-        client: Client | None = None,
-        boot_id: str | None = None,
-        capabilities: Mapping[str, Any] | None = None,
-        friendly_name: str | None = None,
-    ) -> None:
-        super().__init__(
-            hardware_id,
-            firmware_version=firmware_version,
-            buffer=buffer,
-            boot_id=boot_id,
-            capabilities=capabilities,
-            friendly_name=friendly_name,
-        )
-        self._owns_client = client is None
-        self._client = client or Client()
+    _client_class = Client
 
     def register(self) -> RegisteredAnswer:
         return self._client.run(flows.register(self._client.calls, self.identity))
@@ -106,30 +94,10 @@ class Device(_Buffered):
         self.close()
 
 
-class AsyncDevice(_Buffered):
+class AsyncDevice(_Buffered[AsyncClient]):
     """The same for asyncio."""
 
-    def __init__(
-        self,
-        hardware_id: str,
-        *,
-        firmware_version: str,
-        buffer: Path | str,
-        client: AsyncClient | None = None,
-        boot_id: str | None = None,
-        capabilities: Mapping[str, Any] | None = None,
-        friendly_name: str | None = None,
-    ) -> None:
-        super().__init__(
-            hardware_id,
-            firmware_version=firmware_version,
-            buffer=buffer,
-            boot_id=boot_id,
-            capabilities=capabilities,
-            friendly_name=friendly_name,
-        )
-        self._owns_client = client is None
-        self._client = client or AsyncClient()
+    _client_class = AsyncClient
 
     async def register(self) -> RegisteredAnswer:
         return await self._client.run(flows.register(self._client.calls, self.identity))

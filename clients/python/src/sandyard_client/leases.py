@@ -99,6 +99,7 @@ class Lease(_Held):
         cls,
         *,
         track: str,
+        client: Client | None = None,
         wait: float = 0,
         key: str | None = None,
         name_prefix: str | None = None,
@@ -106,7 +107,6 @@ class Lease(_Held):
         label: str | None = None,
         urgency: int | None = None,
         renew_minutes: int | None = None,
-        client: Client | None = None,
         on_wait: Waiting | None = None,
         on_lost: OnLost | None = None,
     ) -> Self:
@@ -219,6 +219,7 @@ class AsyncLease(_Held):
         cls,
         *,
         track: str,
+        client: AsyncClient | None = None,
         wait: float = 0,
         key: str | None = None,
         name_prefix: str | None = None,
@@ -226,7 +227,6 @@ class AsyncLease(_Held):
         label: str | None = None,
         urgency: int | None = None,
         renew_minutes: int | None = None,
-        client: AsyncClient | None = None,
         on_wait: Waiting | None = None,
         on_lost: OnLost | None = None,
     ) -> "AsyncAcquisition":
