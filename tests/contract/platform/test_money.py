@@ -78,9 +78,10 @@ async def live(api: PlatformApi, taken: Sequence[tuple[Any, ...]], template_id: 
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("engine", SQL_ENGINES)
 def test_bills_are_usage_is_seconds_by_the_rate(
-    engine: str, migrated: MigratedEngines, tmp_path: Path
+    engine: str, examples: int, migrated: MigratedEngines, tmp_path: Path
 ) -> None:
     with asyncio.Runner() as runner:
         url = runner.run(migrated.copy(engine, tmp_path))
@@ -88,7 +89,7 @@ def test_bills_are_usage_is_seconds_by_the_rate(
         api = runner.run(context.__aenter__())
         template_id = runner.run(add_template(api))
 
-        @settings(max_examples=30, deadline=None)
+        @settings(max_examples=examples, deadline=None)
         @given(st.lists(steps, min_size=20, max_size=40))
         def check(taken: Sequence[tuple[Any, ...]]) -> None:
             runner.run(live(api, taken, template_id))

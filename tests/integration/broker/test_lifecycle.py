@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -289,23 +290,30 @@ def _run(machine: type[Pool], examples: int) -> None:
     )
 
 
-def test_random_lives_on_sqlite() -> None:
-    _run(Pool, examples=40)
+def few_or(many: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("examples", [5, pytest.param(many, marks=pytest.mark.torture)])
 
 
-def test_random_lives_on_postgresql(postgres_url: str) -> None:
+@few_or(40)
+def test_random_lives_on_sqlite(examples: int) -> None:
+    _run(Pool, examples)
+
+
+@few_or(15)
+def test_random_lives_on_postgresql(postgres_url: str, examples: int) -> None:
     class PostgresPool(Pool):
         engine = "postgresql"
 
     PostgresPool.engine_url = postgres_url
-    _run(PostgresPool, examples=15)
+    _run(PostgresPool, examples)
 
 
-def test_random_lives_on_dynamodb(dynamo_url: str) -> None:
+@few_or(8)
+def test_random_lives_on_dynamodb(dynamo_url: str, examples: int) -> None:
     class DynamoPool(Pool):
         @asynccontextmanager
         async def open_store(self) -> AsyncIterator[PoolStore]:
             async with pool_table(dynamo_url) as pool:
                 yield DynamoPoolStore(pool, clock=self.clock, prefetch_size=3, counts_age_sec=0)
 
-    _run(DynamoPool, examples=8)
+    _run(DynamoPool, examples)
