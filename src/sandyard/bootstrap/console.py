@@ -32,7 +32,7 @@ from sandyard.console.viewer import Viewers
 from sandyard.kit.rotation import AnyOf
 from sandyard.settings import Settings
 
-_SCREENS = tuple(
+SCREENS = tuple(
     screen
     for screens in (
         *(overview, login, login_oidc, reservations, lab_jobs, labs, sandboxes, projects, devices),
@@ -63,7 +63,7 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
         identity_provider=urlsplit(settings.platform.oidc_issuer or "").hostname,
     )
     return Console(
-        _SCREENS,
+        SCREENS,
         pages=pages,
         assets=assets,
         cookies=SessionCookies(_secrets(settings, operators)),

@@ -132,16 +132,21 @@ class Console:
         return None if session is None else await self._viewers.of(request, session)
 
     async def _respond(self, request: Request, viewer: Viewer | None) -> Response:
-        screen = self._screen(request)
+        try:
+            return await self._drawn(request, viewer, self._screen(request))
+        except NotFoundError as error:
+            return self._pages.error(request, viewer, _not_found(request, error))
+        except ApiError as error:
+            return self._pages.error(request, viewer, error)
+
+    async def _drawn(self, request: Request, viewer: Viewer | None, screen: Screen) -> Response:
         if viewer is None and not screen.is_open:
             return self._to_login(request)
         if screen.for_operators and not (viewer and viewer.is_operator):
-            return self._pages.error(request, viewer, _FOR_OPERATORS)
-        drawn = ConsoleRequest(request, viewer, self._pages, self._viewers, self._cookies)
-        try:
-            return await screen.draw(drawn)
-        except ApiError as error:
-            return self._pages.error(request, viewer, error)
+            raise ApiError(403, _FOR_OPERATORS)
+        return await screen.draw(
+            ConsoleRequest(request, viewer, self._pages, self._viewers, self._cookies)
+        )
 
     def _screen(self, request: Request) -> Screen:
         if request.url.path == LIVE:
@@ -178,10 +183,13 @@ async def _never(_request: Request) -> Response:
     raise NotFoundError  # the route only matches paths
 
 
-_FOR_OPERATORS = ApiError(
-    403,
-    {
-        "code": "OPERATORS_ONLY",
-        "message": "This page is for operators. Log in with an admin account or an operator token.",
-    },
-)
+def _not_found(request: Request, error: NotFoundError) -> ApiError:
+    request_id = request.scope["state"]["request_id"]
+    told = {"code": error.code, "message": error.message, "request_id": request_id}
+    return ApiError(404, told)
+
+
+_FOR_OPERATORS = {
+    "code": "OPERATORS_ONLY",
+    "message": "This page is for operators. Log in with an admin account or an operator token.",
+}

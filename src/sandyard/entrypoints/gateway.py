@@ -1,5 +1,7 @@
 """The gateway's errors, as the client wants them: a small page for a browser, JSON for others."""
 
+import base64
+import hashlib
 import html
 
 from starlette.requests import HTTPConnection
@@ -11,15 +13,17 @@ from sandyard.entrypoints.errors import error_response, known_error, status_of
 from sandyard.entrypoints.websockets import deny
 from sandyard.kit.errors import SandyardError
 
+_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}
+small{color:#666}"""
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{status} {code}</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}}
-small{{color:#666}}</style>
+<style>{style}</style>
 <h1>{message}</h1>
 <p><small>{code} · {request_id}</small></p>
 """
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors *"
 
 
 class GatewayErrors:
@@ -50,6 +54,7 @@ def _response(error: SandyardError, request: HTTPConnection) -> Response:
     if "text/html" not in request.headers.get("accept", ""):
         return error_response(error, request_id)
     page = _PAGE.format(
+        style=_STYLE,
         status=status_of(error),
         code=error.code,
         message=html.escape(error.message),

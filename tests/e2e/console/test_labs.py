@@ -53,7 +53,7 @@ def test_a_job_runs_now_and_tells_its_counts(operator: Page, console: ServerProc
     expect(operator.locator("#provider .state.ok")).to_have_text("reachable")
     sync = operator.locator("#jobs tr", has_text="compare the pool")
     expect(sync.locator("time")).to_have_count(2)  # the last run and the next
-    operator.get_by_role("button", name="Run sync now").click()
+    operator.get_by_role("button", name="Run now: sync").click()
     expect(operator.locator("#job-result dt:text-is('listed')")).to_be_visible()
 
 

@@ -1,0 +1,59 @@
+"""Somebody's session in the console, without a browser: what its pages and streams hold."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from tests.e2e.console.people import password
+from tests.servers import ServerProcess
+
+
+@dataclass
+class ConsoleSession:
+    """Sends the session's cookie, which a browser would keep on localhost."""
+
+    url: str
+    cookie: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Cookie": self.cookie, "Sec-Fetch-Site": "same-origin"}
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, headers=self.headers, timeout=60)
+
+    def post(self, path: str, form: dict[str, str] | None = None) -> httpx.Response:
+        return httpx.post(self.url + path, data=form or {}, headers=self.headers, timeout=60)
+
+    def call(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """Of the API, as a page of this viewer makes it."""
+        whole = f"{self.url}/console/api{path}"
+        answer = httpx.request(method, whole, json=body, headers=self.headers, timeout=60)
+        return answer.raise_for_status()
+
+    @contextmanager
+    def live(self) -> Iterator[Iterator[str]]:
+        """The lines of the event stream, from when it has begun."""
+        whole = f"{self.url}/console/live"
+        with httpx.stream("GET", whole, headers=self.headers, timeout=60) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("retry:")
+            yield (line for line in lines if line.startswith(("event:", "data:")))
+
+
+def session_of(server: ServerProcess, name: str) -> ConsoleSession:
+    form = {"login": name, "password": password(name)}
+    return _opened(server, "/console/login", form)
+
+
+def operator_session(server: ServerProcess) -> ConsoleSession:
+    return _opened(server, "/console/login/operator", {"token": server.admin_token})
+
+
+def _opened(server: ServerProcess, path: str, form: dict[str, str]) -> ConsoleSession:
+    headers = {"Sec-Fetch-Site": "same-origin"}
+    answer = httpx.post(server.url + path, data=form, headers=headers, timeout=60)
+    assert answer.status_code == 303, answer.text
+    return ConsoleSession(server.url, answer.headers["set-cookie"].partition(";")[0])
