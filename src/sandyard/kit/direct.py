@@ -3,19 +3,19 @@
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, cast
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from sandyard.kit.http import values_of
+from sandyard.kit.on_demand import OnDemandRoute
 
 Check = Callable[[Request], Awaitable[object]]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class DirectRoute(APIRoute):
+class DirectRoute(OnDemandRoute):
     """A route whose endpoint takes the request and gives the response, as Starlette's own do.
 
     The API's document describes it like any other. Nothing is injected, validated or converted
