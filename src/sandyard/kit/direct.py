@@ -90,5 +90,5 @@ def checked_first(check: Check, endpoint: Endpoint) -> Endpoint:
         request.state.caller = await check(request)
         return await endpoint(request)
 
-    checked.__name__ = endpoint.__name__
+    checked.__name__, checked.__doc__ = endpoint.__name__, endpoint.__doc__
     return checked
