@@ -6,6 +6,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -29,35 +30,43 @@ from benchmarks import (
     telemetry_rows,
 )
 from benchmarks.pools import LargePool
-from benchmarks.report import Figure, Measured, Say, print_table, progress
+from benchmarks.report import Figure, Measured, Say, print_table, progress, show_figures
 
 Benchmark = Callable[[Path, LargePool, Say], Measured]
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     "http": lambda folder, _large, say: http_ratio.measure(folder, say),
+    "start": lambda folder, _large, say: start.measure(folder, say),
+    "postgres": lambda folder, _large, say: postgres.measure(folder, say),
     "open-loop": lambda folder, _large, say: open_loop.measure(folder, say),
+    "previews": lambda folder, _large, say: previews.measure(folder, say),
+    "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
+    "replicas": lambda _folder, _large, say: replicas.measure(say),
     "open-loop-dynamodb": lambda folder, _large, say: open_loop.measure_dynamodb(folder, say),
     "rows": row_counts.measure,
     "expiry": expiry.measure,
-    "start": lambda folder, _large, say: start.measure(folder, say),
-    "postgres": lambda folder, _large, say: postgres.measure(folder, say),
     "dynamodb": lambda folder, _large, say: dynamo.measure(folder, say),
-    "replicas": lambda _folder, _large, say: replicas.measure(say),
     "reservations": lambda folder, _large, say: reservations.measure(folder, say),
-    "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
     "readings-rows": lambda folder, _large, say: telemetry_rows.measure(folder, say),
     "sandboxes": lambda folder, _large, say: platform.measure(folder, say),
     "sessions": lambda folder, _large, say: sessions.measure(folder, say),
     "starts": lambda folder, _large, say: sessions.measure_starts(folder, say),
     "gateway": lambda folder, _large, say: gateway.measure(folder, say),
     "e2b": lambda folder, _large, say: e2b.measure(folder, say),
-    "previews": lambda folder, _large, say: previews.measure(folder, say),
 }
+
+_AGAIN_SEC = 30
+"""After this it is broken off once more, if something took the first time for its own."""
+
+
+class TooLongError(Exception):
+    """A benchmark took longer than it may."""
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(BENCHMARKS)))
-def main(names: Sequence[str]) -> None:
+@click.option("--limit", "limit_sec", default=240, show_default=True, help="Seconds for each.")
+def main(names: Sequence[str], limit_sec: int) -> None:
     """Measure Sandyard on this machine and print one table; without a NAME, everything.
 
     \b
@@ -80,8 +89,10 @@ def main(names: Sequence[str]) -> None:
     previews       status of 200 previews asked at once, with a double of E2B behind
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
-    temporary folder; TMPDIR chooses the disk. The exit code says whether everything ran, not
-    whether a target was met.
+    temporary folder; TMPDIR chooses the disk. A benchmark that fails, or takes longer than
+    --limit, is told of in the table, and the others go on. Each one's figures are also shown as
+    soon as they are there. The exit code says whether everything ran, not whether a target was
+    met.
 
     \b
     Examples:
@@ -89,24 +100,39 @@ def main(names: Sequence[str]) -> None:
       python -m benchmarks rows expiry
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    signal.signal(signal.SIGALRM, _break_off)
     say = progress()
     load_before = os.getloadavg()[0]
     results: list[Measured] = []
-    crashed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="sandyard-bench-") as name:
         large = LargePool(Path(name))
         for benchmark in [known for known in BENCHMARKS if not names or known in names]:
             folder = Path(name) / benchmark
             folder.mkdir()
-            try:
-                results.append(BENCHMARKS[benchmark](folder, large, say))
-            except Exception:
-                say(f"{benchmark} broke off:\n{traceback.format_exc()}")
-                crashed.append(benchmark)
-                results.append(Measured([Figure.not_measured(benchmark, "it broke off")]))
+            results.append(_measured(benchmark, folder, large, say, limit_sec))
+            show_figures(results[-1], say)
     say("")
     print_table(results, load_before=load_before)
-    sys.exit(1 if crashed else 0)
+    sys.exit(1 if any(result.is_broken_off for result in results) else 0)
+
+
+def _measured(benchmark: str, folder: Path, large: LargePool, say: Say, limit_sec: int) -> Measured:
+    """What it measured, or that it broke off: the results of the others are not lost."""
+    load = os.getloadavg()[0]
+    signal.setitimer(signal.ITIMER_REAL, limit_sec, _AGAIN_SEC)
+    try:
+        measured = BENCHMARKS[benchmark](folder, large, say)
+    except Exception as error:
+        say(f"{benchmark} broke off:\n{traceback.format_exc()}")
+        why = f"it broke off: {type(error).__name__}"
+        measured = Measured([Figure.not_measured(benchmark, why)], is_broken_off=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return replace(measured, load=load)
+
+
+def _break_off(*_: object) -> None:
+    raise TooLongError
 
 
 if __name__ == "__main__":

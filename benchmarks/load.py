@@ -61,7 +61,7 @@ def measure_slice(target: Target, seconds: int, *, label: str, folder: Path) -> 
     script = folder / f"{label}.lua"
     script.write_text(_SCRIPT.format(before=json.dumps(before), after=json.dumps("\r\n\r\n")))
     url = f"http://127.0.0.1:{target.port}{target.path}"
-    cpu_before = _cpu_seconds(target.pid)
+    cpu_before = cpu_seconds(target.pid)
     answer = subprocess.run(
         ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), url],
         check=True,
@@ -72,13 +72,13 @@ def measure_slice(target: Target, seconds: int, *, label: str, folder: Path) -> 
     summary = json.loads(answer.stdout.splitlines()[-1])
     if summary["failed"] or not summary["requests"]:
         raise RuntimeError(f"{target.path} did not answer every request: {summary}")
-    cpu = _cpu_seconds(target.pid) - cpu_before
+    cpu = cpu_seconds(target.pid) - cpu_before
     return Slice(
         per_second=summary["requests"] / summary["usec"] * 1e6,
         cpu_usec=cpu / summary["requests"] * 1e6,
     )
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)

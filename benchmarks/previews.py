@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.load import cpu_seconds
 from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
 from sandyard.entrypoints.server import free_port
@@ -52,13 +53,13 @@ def measure(folder: Path, say: Say) -> Measured:
         )
         try:
             wait_until_ready(f"http://127.0.0.1:{port}", server)
-            return run(_measure(f"http://127.0.0.1:{port}/api/v1", e2b, data, say))
+            return run(_measure(f"http://127.0.0.1:{port}/api/v1", e2b, data, say, server.pid))
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(20)
 
 
-async def _measure(url: str, e2b: str, data: Path, say: Say) -> Measured:
+async def _measure(url: str, e2b: str, data: Path, say: Say, pid: int) -> Measured:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
 
@@ -82,12 +83,14 @@ async def _measure(url: str, e2b: str, data: Path, say: Say) -> Measured:
             if answer["status"] != "running":
                 raise RuntimeError(f"a preview is {answer['status']}")
 
+        cpu_before = cpu_seconds(pid)
         for number in range(_ROUNDS):
             say(f"previews: round {number + 1} of {_ROUNDS}")
             await asyncio.gather(*(ask(project) for project in projects))
             await asyncio.sleep(_LONG_PAUSE_SEC if number == _ROUNDS // 2 else _PAUSE_SEC)
         async with session.get(f"{e2b}/_double") as answer:
             most = max((await answer.json())["most_in_flight"].values())
+    cpu_usec = (cpu_seconds(pid) - cpu_before) / len(latencies) * 1e6
     p99 = quantiles(latencies, n=100)[98]
     middle = quantiles(latencies, n=100)[49]
     return Measured(
@@ -95,7 +98,7 @@ async def _measure(url: str, e2b: str, data: Path, say: Say) -> Measured:
             Figure.below(
                 f"status of {_PROJECTS} projects, all asked at once, p99", p99, _LIMIT_MS, "ms"
             ),
-            Figure("  median", f"{middle:.1f} ms"),
+            Figure("  median, and the server's CPU for one", f"{middle:.1f} ms, {cpu_usec:.0f} µs"),
             Figure.at_most("provider calls in flight per project, most", most, 1),
         ],
         f"previews {_PROJECTS}",

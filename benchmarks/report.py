@@ -52,6 +52,9 @@ class Measured:
 
     figures: Sequence[Figure]
     rows: str = ""
+    load: float = 0.0
+    """The machine's load average before it."""
+    is_broken_off: bool = False
 
 
 def progress() -> Say:
@@ -63,6 +66,12 @@ def progress() -> Say:
         print(line, end="", file=sys.stderr, flush=True)
 
     return say
+
+
+def show_figures(result: Measured, say: Say) -> None:
+    """As lines, so that they are there even if the rest never comes."""
+    for figure in result.figures:
+        say(f"{figure.measured}: {figure.value} ({figure.target}) at load {result.load:.1f}\n")
 
 
 def print_table(results: Sequence[Measured], *, load_before: float) -> None:
@@ -78,9 +87,11 @@ def print_table(results: Sequence[Measured], *, load_before: float) -> None:
     table.add_column("value", justify="right")
     table.add_column("target", justify="right", no_wrap=True)
     table.add_column("met", no_wrap=True)
+    table.add_column("load", justify="right", no_wrap=True)
     for result in results:
+        load = f"{result.load:.1f}"
         for figure in result.figures:
-            table.add_row(figure.measured, figure.value, figure.target, _MET[figure.is_met])
+            table.add_row(figure.measured, figure.value, figure.target, _MET[figure.is_met], load)
         table.add_section()
     console = Console()
     if not console.is_terminal:

@@ -142,14 +142,17 @@ def _body_limits(settings: ServerSettings) -> BodyLimits:
 
 
 def _document_route(app: FastAPI) -> BaseRoute:
-    """The API's document, which is the same as long as the process lives."""
+    """The API's document, which is the same as long as the process lives. It takes a while to make
+    it, and other requests go on meanwhile."""
+    making = asyncio.Lock()
 
     @cache
     def encoded() -> bytes:
         return orjson.dumps(app.openapi())
 
     async def get_document(_request: Request) -> Response:
-        return JsonResponse(encoded())
+        async with making:
+            return JsonResponse(await asyncio.to_thread(encoded))
 
     return DirectRoute("/openapi.json", get_document, methods=["GET"], include_in_schema=False)
 

@@ -22,7 +22,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         for route in app.routes:
             if isinstance(route, APIRoute):
-                route.operation_id = route.name
+                route.operation_id = route.operation_id or route.name
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )

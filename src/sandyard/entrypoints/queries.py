@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache, partial
 from urllib.parse import parse_qsl
 
 from fastapi import params
@@ -17,15 +18,15 @@ _SHOWN_CHARACTERS = 64
 
 def refuse_unknown_parameters(route: APIRoute) -> None:
     """Make the route look at the names in a query string, where there is one, before all else."""
-    accepted = accepted_parameters(route)
-    handle = route.app
+    handle = route.handle
+    accepted = cache(partial(accepted_parameters, route))
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["query_string"]:
-            require_known_parameters(scope["query_string"], accepted=accepted)
+        if scope["query_string"] and scope["method"] in (route.methods or ()):
+            require_known_parameters(scope["query_string"], accepted=accepted())
         await handle(scope, receive, send)
 
-    route.app = checked
+    route.handle = checked  # type: ignore[method-assign]
 
 
 def accepted_parameters(route: APIRoute) -> tuple[str, ...]:

@@ -65,7 +65,6 @@ def run(settings: Settings, options: ServeOptions) -> None:
         settings = with_addresses(with_secrets(settings, options.data_dir), options)
         if options.worker_of is None:
             require_free_port(options.host, options.port)
-            tell_missing(settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, options))
 
@@ -97,6 +96,8 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
     in_flight = InFlight()
     registry = new_registry()
     async with AsyncExitStack() as stack:
+        telling = asyncio.create_task(_tell_missing(settings, options))
+        stack.callback(telling.cancel)
         parts = await stack.enter_async_context(running_parts(settings, options.data_dir, registry))
         for part in parts:
             await _prepare(settings, part, options)
@@ -123,6 +124,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
             metrics = _metrics_app(parts, registry)
             await _listen(stack, metrics, options.host, settings.server.metrics_port)
         schedule = _start_jobs(stack, parts)
+        await telling
         if options.worker_of is None:
             await _welcome(settings, options, parts, schedule)
         else:
@@ -133,6 +135,12 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         for part in parts:
             part.drain()
         await _drain(in_flight, settings.server.drain_sec)
+
+
+async def _tell_missing(settings: Settings, options: ServeOptions) -> None:
+    """Beside the start, which does not depend on it: a program is run to find out."""
+    if options.worker_of is None:
+        await asyncio.to_thread(tell_missing, settings)
 
 
 def _start_jobs(stack: AsyncExitStack, parts: Sequence[Part]) -> Schedule:

@@ -3,19 +3,19 @@
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, cast
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from sandyard.kit.http import values_of
+from sandyard.kit.on_demand import OnDemandRoute
 
 Check = Callable[[Request], Awaitable[object]]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class DirectRoute(APIRoute):
+class DirectRoute(OnDemandRoute):
     """A route whose endpoint takes the request and gives the response, as Starlette's own do.
 
     The API's document describes it like any other. Nothing is injected, validated or converted
@@ -90,5 +90,5 @@ def checked_first(check: Check, endpoint: Endpoint) -> Endpoint:
         request.state.caller = await check(request)
         return await endpoint(request)
 
-    checked.__name__ = endpoint.__name__
+    checked.__name__, checked.__doc__ = endpoint.__name__, endpoint.__doc__
     return checked

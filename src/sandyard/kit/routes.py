@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from fastapi import APIRouter
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.kit.direct import Check, DirectRoute, Endpoint, checked_first
 from sandyard.kit.http import errors
+from sandyard.kit.on_demand import OnDemandRoute
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -112,12 +112,12 @@ def joined(*routers: APIRouter) -> APIRouter:
     return whole
 
 
-class StreamedRoute(APIRoute):
+class StreamedRoute(OnDemandRoute):
     """Reads its body as it comes, with limits of its own: so many bytes, and so long between two
     pieces."""
 
 
-def _checked_first(check: Check, kind: type[APIRoute] = APIRoute) -> type[APIRoute]:
+def _checked_first(check: Check, kind: type[OnDemandRoute] = OnDemandRoute) -> type[OnDemandRoute]:
     class CheckedRoute(kind):  # type: ignore[valid-type, misc]
         def get_route_handler(self) -> Endpoint:
             return checked_first(check, super().get_route_handler())

@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.single_flight import SingleFlight
 from sandyard.kit.sql import Database
 from sandyard.platform.credentials import AccountCredential, KeyCredential
 from sandyard.platform.principal import Role, Scope
@@ -27,14 +28,20 @@ _key = (
 
 
 class SqlCredentialLookup:
+    """Many callers often have the same key, and those who come at once share a lookup."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._keys: SingleFlight[KeyCredential | None] = SingleFlight()
 
     async def find_account(self, account_id: str) -> AccountCredential | None:
         row = await self._first(_account, account_id=account_id)
         return None if row is None else _account_credential(row)
 
     async def find_key(self, key_hash: str) -> KeyCredential | None:
+        return await self._keys.run(key_hash, lambda: self._find_key(key_hash))
+
+    async def _find_key(self, key_hash: str) -> KeyCredential | None:
         row = await self._first(_key, key_hash=key_hash)
         if row is None:
             return None

@@ -9,8 +9,8 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
-import aiohttp
 import orjson
 
 from sandyard.broker.errors import SinkError, WebhookAddressError
@@ -23,6 +23,9 @@ from sandyard.kit.events_http import EventAnswer
 from sandyard.kit.ids import EventIds
 from sandyard.kit.public_addresses import Network, is_public
 
+if TYPE_CHECKING:  # imported where it is used: most servers have no webhook
+    import aiohttp
+
 logger = logging.getLogger(__name__)
 
 _PARALLEL = 8
@@ -34,7 +37,7 @@ class WebhookClient:
     """Posts to the URLs of webhooks; one for all of them."""
 
     def __init__(self, *, timeout_sec: float, allowed: Sequence[Network], clock: Clock) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout_sec)
+        self._timeout_sec = timeout_sec
         self._allowed = allowed
         self._clock = clock
         self._make_id = EventIds()
@@ -60,6 +63,8 @@ class WebhookClient:
     async def _post(
         self, webhook: Webhook, logged: LoggedEvent, now_ms: int
     ) -> tuple[int | None, str | None]:
+        import aiohttp
+
         body = body_of(logged)
         headers = headers_of(webhook, logged.event_id, now_ms, body)
         try:
@@ -75,18 +80,20 @@ class WebhookClient:
             return None, f"{type(error).__name__}: {error}"[:200]
         return status, None if 200 <= status < 300 else f"answered {status}"
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
         if self._session is None:
             connector = aiohttp.TCPConnector(socket_factory=self._socket, limit=0)
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                timeout=self._timeout,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_sec),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "sandyard-webhooks"},
             )
         return self._session
 
-    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+    def _socket(self, address: "aiohttp.AddrInfoType") -> socket.socket:
         """What a connection is made with: the address is the one that is connected to."""
         family, kind, protocol, _, where = address
         if not is_public(str(where[0]).split("%")[0], allowed=self._allowed):

@@ -78,6 +78,7 @@ class Api:
             auth=auth,
             timeout=httpx.Timeout(policy.read_timeout_sec, connect=policy.connect_timeout_sec),
             follow_redirects=False,
+            verify=httpx.URL(base_url).scheme != "http",  # certificates take a while to read
         )
         self._breakers = AsyncCircuitBreakerFactory(
             default_threshold=policy.circuit_threshold,

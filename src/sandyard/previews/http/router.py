@@ -25,7 +25,15 @@ from sandyard.previews.http.schemas import (
 )
 from sandyard.previews.service import Previews
 
-ProjectId = Annotated[str, Path(description="Of one of your projects")]
+_DESCRIPTION = "Of one of your projects"
+ProjectId = Annotated[str, Path(description=_DESCRIPTION)]
+_PROJECT_ID = {
+    "name": "project_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "title": "Project Id"},
+    "description": _DESCRIPTION,
+}
 
 
 class Account(Protocol):
@@ -75,12 +83,20 @@ def create_previews_router(
     routes = routes_for(checks.account)
     watching, syncing = routes_for(checks.status), routes_for(checks.sync)
 
-    @watching.get("/sandbox/status", "How a project's preview stands")
-    async def get_preview_status(caller: Caller, project_id: ProjectId) -> PreviewStatusAnswer:
+    @watching.get(
+        "/sandbox/status",
+        "How a project's preview stands",
+        is_direct=True,
+        answers={200: {"model": PreviewStatusAnswer, "description": "Successful Response"}},
+        described={"parameters": [_PROJECT_ID]},
+    )
+    async def get_preview_status(request: Request) -> Response:
         """Asks the provider, unless the end is past. An outage is never reported as an end. An
         access token with the scope `status` will do too."""
+        project_id, caller = request.path_params["project_id"], request.state.caller
         report = await previews.status(project_id, account_id=caller.account_id)
-        return PreviewStatusAnswer.of(report, utc_time(clock.now()))
+        answer = PreviewStatusAnswer.of(report, utc_time(clock.now()))
+        return JsonResponse(answer.model_dump_json().encode())
 
     @syncing.post("/sync", "Bring a project's preview up to date", 409)
     async def sync_preview(
