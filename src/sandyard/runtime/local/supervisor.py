@@ -281,9 +281,13 @@ async def _main(path: Path, *, is_closing: bool) -> None:
     await supervisor.run()
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> None:
     # A signal that comes early must not kill: the request to stop is read from the folder too.
     # Handlers, not SIG_IGN, which the program would inherit.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    asyncio.run(_main(Path(sys.argv[1]), is_closing="--close" in sys.argv[2:]))
+    asyncio.run(_main(Path(arguments[0]), is_closing="--close" in arguments[1:]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
