@@ -11,6 +11,8 @@ _WEB_PORTS = frozenset({80, 443})
 _SSH_PORT = 22
 _FIRST_UNPRIVILEGED_PORT = 1024
 _MOST_REFUSALS = 100
+_LARGEST = 1 << 62
+_LONGEST = 500
 
 NO_NETWORK = "this sandbox has no network"
 NOT_LISTED = "not in the package allow-list"
@@ -72,6 +74,15 @@ class EgressCounter:
         self.bytes_received = 0
         self._refusals: dict[tuple[str, int, str], Refusal] = {}
 
+    @classmethod
+    def of(cls, report: EgressReport) -> "EgressCounter":
+        """One that goes on where the report ends."""
+        made = cls()
+        made.connections, made.refused = report.connections, report.refused
+        made.bytes_sent, made.bytes_received = report.bytes_sent, report.bytes_received
+        made._refusals = {(each.host, each.port, each.reason): each for each in report.refusals}
+        return made
+
     def refuse(self, host: str, port: int, reason: str, *, at: float) -> bool:
         """Whether this is news."""
         self.refused += 1
@@ -92,6 +103,36 @@ class EgressCounter:
             self.bytes_received,
             list(self._refusals.values()),
         )
+
+
+def read_report(found: object, network: Network) -> EgressReport:
+    """What somebody tells who may lie: ValueError if it has not the form of a report."""
+    try:
+        told_of = dict(found)  # type: ignore[call-overload]
+        refusals = [Refusal(**each) for each in told_of.pop("refusals")]
+        report = EgressReport(**(told_of | {"network": network}), refusals=refusals)
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError("no report") from error
+    counts = (report.connections, report.refused, report.bytes_sent, report.bytes_received)
+    if len(refusals) > _MOST_REFUSALS or not all(_is_count(each) for each in counts):
+        raise ValueError("no counts")
+    if not all(_is_refusal(each) for each in refusals):
+        raise ValueError("no refusals")
+    return report
+
+
+def _is_count(found: object) -> bool:
+    return type(found) is int and 0 <= found < _LARGEST
+
+
+def _is_refusal(found: Refusal) -> bool:
+    texts, times = (found.host, found.reason), (found.first_at, found.last_at)
+    return (
+        all(isinstance(each, str) and len(each) < _LONGEST for each in texts)
+        and all(type(each) is float and 0 <= each < _LARGEST for each in times)
+        and _is_count(found.port)
+        and _is_count(found.count)
+    )
 
 
 def told(host: str, reason: str) -> str:

@@ -1,5 +1,7 @@
 """Which hosts each network reaches, and what is told of the others."""
 
+from dataclasses import asdict
+
 import pytest
 
 from sandyard.runtime.network_model import (
@@ -7,6 +9,8 @@ from sandyard.runtime.network_model import (
     NOT_LISTED,
     EgressCounter,
     EgressPolicy,
+    Refusal,
+    read_report,
     told,
 )
 
@@ -76,3 +80,45 @@ def test_of_many_refused_hosts_the_last_are_kept() -> None:
 
 def test_a_refusal_in_words() -> None:
     assert told("example.org", NOT_LISTED) == "blocked: example.org (not in the package allow-list)"
+
+
+def a_report() -> dict[str, object]:
+    counter = EgressCounter()
+    counter.connections = 3
+    counter.refuse("example.org", 443, "not in the package allow-list", at=5.0)
+    return asdict(counter.report("packages"))
+
+
+def test_a_report_is_read_as_it_was_told_and_counted_on() -> None:
+    report = read_report(a_report(), "packages")
+    assert asdict(report) == a_report()
+    counter = EgressCounter.of(report)
+    assert not counter.refuse("example.org", 443, "not in the package allow-list", at=9.0)
+    assert counter.report("packages").refusals[0].count == 2
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"connections": -1},
+        {"connections": "many"},
+        {"connections": True},
+        {"bytes_sent": 1 << 70},
+        {"unheard_of": 1},
+        {"refusals": None},
+        {"refusals": [{"host": "a"}]},
+        {"refusals": [Refusal("a", 1, "b", 1, float("nan"), 1.0)]},
+        {"refusals": [asdict(Refusal("a", 1, "b", 1, float("nan"), 1.0))]},
+        {"refusals": [asdict(Refusal("a" * 501, 1, "b", 1, 1.0, 1.0))]},
+        {"refusals": [asdict(Refusal("a", 1, "b", 1, 1.0, 1.0))] * 101},
+    ],
+)
+def test_a_report_that_is_none_is_refused(lie: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no "):
+        read_report(a_report() | lie, "packages")
+
+
+@pytest.mark.parametrize("found", [None, [], "report", {}, 1])
+def test_what_has_not_the_form_of_a_report_is_refused(found: object) -> None:
+    with pytest.raises(ValueError, match="no report"):
+        read_report(found, "packages")

@@ -153,7 +153,7 @@ def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int
 
 def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int, ...]) -> None:
     channel.settimeout(None)
-    _close_all_but(channel.fileno(), 0, 1, 2, *kept)
+    close_all_but(channel.fileno(), 0, 1, 2, *kept)
     if setup.get("enter") is not None:
         filter_ = bytes.fromhex(setup["seccomp"]) if setup.get("seccomp") else None
         namespaces.enter(
@@ -175,7 +175,7 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
         agent.kill_children()  # without isolation nobody else does
 
 
-def _close_all_but(*kept: int) -> None:
+def close_all_but(*kept: int) -> None:
     """What the supervisor has open is not for the machine."""
     below = 0
     for descriptor in sorted(set(kept)):

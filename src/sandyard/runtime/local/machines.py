@@ -43,6 +43,7 @@ from sandyard.runtime.local.session import LocalSession
 from sandyard.runtime.local.session_channel import Channel
 from sandyard.runtime.local.snapshots import SnapshotFolder
 from sandyard.runtime.local.spawn_supervisor import spawn_supervisor
+from sandyard.runtime.local.supervisor_forks import FORKS
 from sandyard.runtime.local.uids import Uids
 from sandyard.runtime.local.volumes import make_image
 from sandyard.runtime.machine_ports import Egress
@@ -217,7 +218,8 @@ class LocalMachines:
                     time.sleep(_POLL_SEC)
                 elif folder.spec() is None:
                     self._prepare(folder, whole)
-                    self._supervise(folder, lock)
+                    if not FORKS.start(folder.path, lock):
+                        self._supervise(folder, lock)
 
     def _spec_for(self, run_id: RunId, spec: MachineSpec) -> Spec:
         policy = self._policy

@@ -68,6 +68,24 @@ def enter(
         install_filter(seccomp)
 
 
+def give_up_rights(uid: int | None) -> None:
+    """Become this user, or stay the one that one is, with no right beyond a user's. Nobody else
+    of that user may look into this process, which ends with its parent."""
+    parent = os.getppid()
+    if uid is not None:
+        os.setgroups([])
+        for capability in range(_LAST_CAPABILITY + 1):
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    drop_capabilities()
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_SET_DUMPABLE, 0)
+    die_with_parent()
+    if os.getppid() != parent:
+        raise ChildProcessError("its parent has gone")
+
+
 def drop_capabilities() -> None:
     header = _Header(_CAPABILITY_VERSION_3, 0)
     _call("capset", ctypes.byref(header), ctypes.byref((_Sets * 2)()))

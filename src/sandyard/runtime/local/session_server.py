@@ -45,7 +45,7 @@ class SessionServer:
         pid_inside: int,
         start_program: StartProgram,
         egress: EgressListeners,
-        set_network: Callable[[Network], None],
+        set_network: Callable[[Network], Awaitable[None]],
         watchdog: Watchdog,
     ) -> None:
         """`pid_inside` is a process of the machine, by which its ports are found."""
@@ -130,7 +130,7 @@ class SessionServer:
             if name == "open_egress":
                 return await self._open_egress(held)
             if name == "refused_egress":
-                return _result(None if held.egress is None else held.egress.refused())
+                return _result(None if held.egress is None else await held.egress.refused())
             return await self._handlers[name](arguments, request.data)
         except AgentLostError as error:
             return _refused("AGENT_LOST", str(error))
@@ -228,7 +228,8 @@ class SessionServer:
         return _result([port for port in ports if port != EGRESS_PORT])
 
     async def _set_network(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        return _result(self._set_network_to(arguments["network"]))
+        await self._set_network_to(arguments["network"])
+        return _result(None)
 
     async def _measure(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
         return _result(await asyncio.to_thread(self._watchdog.sample))

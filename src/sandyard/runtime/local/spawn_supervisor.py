@@ -7,7 +7,7 @@ from pathlib import Path
 import sandyard
 from sandyard.runtime.local import processes
 
-_SOURCES = Path(sandyard.__file__).parent.parent
+SOURCES = Path(sandyard.__file__).parent.parent
 _LOCK_INSIDE = 3
 
 
@@ -19,12 +19,12 @@ def spawn_supervisor(folder: Path, lock: int, *arguments: str) -> int:
     # Without /proc it needs psutil, and so the packages that are installed.
     options = ["-S"] if processes.HAS_PROC else []
     module = "sandyard.runtime.local.supervisor"
-    log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = open_log(folder)
     try:
         return os.posix_spawn(
             sys.executable,
             [sys.executable, *options, "-m", module, str(folder), *arguments],
-            {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(_SOURCES)},
+            {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(SOURCES)},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),
@@ -36,3 +36,7 @@ def spawn_supervisor(folder: Path, lock: int, *arguments: str) -> int:
         )
     finally:
         os.close(log)
+
+
+def open_log(folder: Path) -> int:
+    return os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

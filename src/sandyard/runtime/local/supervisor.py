@@ -59,7 +59,7 @@ class Supervisor:
         self._watchdog = Watchdog(spec, folder.workspace, self._volume, self._cgroup)
         self._commands = CommandTable(folder.path)
         self._log = ProgramLog(self._commands, folder.logs, limit_bytes=spec.log_bytes)
-        self._egress = MachineEgress(folder, spec, note=self._log.note)
+        self._egress = MachineEgress(folder, spec, own=self._watchdog.spared, note=self._log.note)
 
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
@@ -120,7 +120,7 @@ class Supervisor:
             self._commands,
             pid_inside=machine.pid_inside,
             start_program=self._log.start_program,
-            egress=EgressListeners(machine.agent, self._spec),
+            egress=EgressListeners(machine.agent, self._spec, own=self._watchdog.spared),
             set_network=self._egress.set_network,
             watchdog=self._watchdog,
         )
@@ -195,7 +195,7 @@ class Supervisor:
         await self._log.end_program(grace_sec=grace_sec)
         if self._server is not None:
             await self._server.close()
-        self._egress.close()
+        await self._egress.close()
         await machine.kill()
         processes.kill_descendants(os.getpid())  # those that left their parents, without isolation
         await self._log.close()
@@ -281,9 +281,13 @@ async def _main(path: Path, *, is_closing: bool) -> None:
     await supervisor.run()
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> None:
     # A signal that comes early must not kill: the request to stop is read from the folder too.
     # Handlers, not SIG_IGN, which the program would inherit.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    asyncio.run(_main(Path(sys.argv[1]), is_closing="--close" in sys.argv[2:]))
+    asyncio.run(_main(Path(arguments[0]), is_closing="--close" in arguments[1:]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -41,6 +41,8 @@ class Watchdog:
         self._files = files
         self._volume = volume
         self._cgroup = cgroup
+        self.spared: set[int] = set()
+        """Processes below this one that are not the machine's."""
         self._stored = 0
         self._folders: list[int] = []
         self._hidden = _HiddenMemory()
@@ -73,7 +75,7 @@ class Watchdog:
 
     def sample(self) -> dict[str, Any]:
         """What the processes use and hold at this moment."""
-        pids = processes.descendants(os.getpid())
+        pids = self._pids()
         group = self._cgroup
         return {
             "at": time.time(),
@@ -108,7 +110,7 @@ class Watchdog:
         if self._cgroup is not None:
             return ("out_of_memory" if self._cgroup.was_out_of_memory() else None), _INTERVAL_SEC
         limit = self._limits.memory_bytes
-        pids = processes.descendants(os.getpid())
+        pids = self._pids()
         worked_sec = processes.cpu_seconds(pids)
         if (pids, worked_sec) == self._idle_since:  # who sleeps takes nothing
             self._pause_sec = min(2 * self._pause_sec, _ASLEEP_SEC)
@@ -127,6 +129,9 @@ class Watchdog:
         pause_sec = _NEAR_LIMIT_SEC if is_near else _INTERVAL_SEC
         return ("out_of_memory" if bound > limit else None), pause_sec
 
+    def _pids(self) -> list[int]:
+        return [pid for pid in processes.descendants(os.getpid()) if pid not in self.spared]
+
     def _memory(self, pids: list[int]) -> Memory:
         return memory(pids, in_folders=self._in_folders())
 
@@ -143,7 +148,7 @@ class Watchdog:
         return ("out_of_storage" if self._stored > self._limits.storage_bytes else None), pause_sec
 
     def _stored_bytes(self) -> int:
-        pids = processes.descendants(os.getpid())
+        pids = self._pids()
         kept = workspace.used_bytes(self._files, give_up_above=self._limits.storage_bytes)
         return kept + workspace.unlinked_bytes(self._files, pids)
 

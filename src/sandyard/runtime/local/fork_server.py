@@ -1,0 +1,76 @@
+"""The process that supervisors are forked from: what they all need is loaded once, and shared.
+
+`python -m sandyard.runtime.local.fork_server <room for a name>`, with a packet socket as
+descriptor 3. It is as bare of the server's secrets as a supervisor, holds nothing about machines,
+and ends with the server that started it; those that it forked do not.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from sandyard.runtime.local.packets import Packet, receive_now, send_now
+from sandyard.runtime.local.supervisor import main as supervise
+
+CHANNEL = 3
+SUPERVISOR = "sandyard.runtime.local.supervisor"
+_ARGUMENTS_BEGIN, _ARGUMENTS_END = 45, 46
+"""Of the fields of /proc/self/stat behind the name."""
+
+
+def serve(channel: socket.socket) -> None:
+    """Fork a supervisor for each request; return when the server has gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
+    gc.collect()
+    gc.freeze()  # what is forked from here copies no page for its collector
+    while (packet := receive_now(channel)) is not None:
+        pid = os.fork()
+        if not pid:
+            _become_supervisor(channel, packet)
+        packet.close()
+        with suppress(BrokenPipeError):
+            send_now(channel, {"pid": pid})
+
+
+def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log, lock = packet.descriptors
+        channel.detach()
+        for source, target in ((log, 1), (log, 2), (lock, CHANNEL)):
+            os.dup2(source, target)
+        packet.close()
+        folder = str(packet.message["folder"])
+        rename_process([sys.executable, "-S", "-m", SUPERVISOR, folder])
+        supervise([folder])
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def rename_process(words: list[str]) -> None:
+    """What `ps` shows of this process, as far as there is room where its own words were."""
+    with suppress(OSError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        begin, end = int(fields[_ARGUMENTS_BEGIN]), int(fields[_ARGUMENTS_END])
+        shown = "\0".join(words).encode()[: end - begin - 1].ljust(end - begin, b"\0")
+        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+            memory.seek(begin)
+            memory.write(shown)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=CHANNEL) as server:
+        os.set_inheritable(CHANNEL, False)  # noqa: FBT003 - its own way
+        serve(server)
