@@ -43,7 +43,7 @@ $(UV):
 COMMA := ,
 KEPT := $(shell cat $(VENV)/installed 2>/dev/null)
 CHOSEN := $(sort parquet $(subst $(COMMA), ,$(EXTRAS)) $(KEPT))
-install: $(VENV)/installed ## Make .venv with what `sandyard serve` needs (EXTRAS=e2b,aws,lambda)
+install: $(VENV)/installed ## Make .venv with what `sandyard serve` needs (EXTRAS=e2b,aws,lambda,otel)
 $(VENV)/installed: pyproject.toml clients/python/pyproject.toml uv.lock $(if $(filter-out $(KEPT),$(CHOSEN)),more) | $(UV)
 	@echo "Installing into $(VENV); this takes some seconds."
 	@$(UV) sync --quiet --frozen --no-dev --inexact $(addprefix --extra ,$(CHOSEN))

@@ -28,6 +28,7 @@ from benchmarks import (
     start,
     telemetry_http,
     telemetry_rows,
+    tracing,
 )
 from benchmarks.pools import LargePool
 from benchmarks.report import Figure, Measured, Say, print_table, progress, show_figures
@@ -38,6 +39,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "http": lambda folder, _large, say: http_ratio.measure(folder, say),
     "start": lambda folder, _large, say: start.measure(folder, say),
     "postgres": lambda folder, _large, say: postgres.measure(folder, say),
+    "tracing": lambda folder, _large, say: tracing.measure(folder, say),
     "open-loop": lambda folder, _large, say: open_loop.measure(folder, say),
     "previews": lambda folder, _large, say: previews.measure(folder, say),
     "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
@@ -71,6 +73,7 @@ def main(names: Sequence[str], limit_sec: int) -> None:
 
     \b
     http           claims and /healthz over HTTP beside the bare frameworks (needs wrk)
+    tracing        CPU time of a claim with traces to a collector beside without (needs wrk)
     open-loop      latency of claims at 1,000 per second; open-loop-dynamodb: at 500
     rows           a claim in a pool of a million rows beside one of a thousand
     expiry         the expiry job in a pool of a million rows beside one of ten thousand

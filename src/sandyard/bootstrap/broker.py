@@ -10,6 +10,7 @@ from typing import ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
+from sandyard.bootstrap import tracing
 from sandyard.bootstrap.broker_jobs import JobContext, broker_jobs, pool_provider
 from sandyard.bootstrap.clients import admin_guard, client_access, track_guard
 from sandyard.bootstrap.delivery import Delivery, build_delivery
@@ -53,6 +54,7 @@ from sandyard.broker.verification import verify
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.metrics import Gauges
+from sandyard.kit.tracing import traced
 from sandyard.kit.transitions import Entity
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 
@@ -121,7 +123,7 @@ def build_broker(
     clock = clock or SystemClock()
     metrics = BrokerMetrics(registry)
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
-    store = pool.store
+    store = traced(pool.store, tracing.POOL)
     provider = _provider(settings.provider, provider_address, pool.circuits)
     queue = Queue(store, clock=clock, ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec)
     runner = job_runner(settings, pool.leases, clock)
@@ -302,10 +304,11 @@ def _rate_limit(settings: Settings) -> RateLimit | None:
 def _provider(
     settings: ProviderSettings, address: ProviderAddress, circuits: CircuitStore
 ) -> HttpProvider:
-    return HttpProvider(
+    provider = HttpProvider(
         base_url=address.url,
         token=address.token,
         dialect=settings.csp_dialect,
         policy=provider_policy(settings),
         circuits=circuits,
     )
+    return traced(provider, tracing.PROVIDER)

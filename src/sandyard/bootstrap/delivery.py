@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandyard.bootstrap import tracing
 from sandyard.broker.delivery.dispatcher import Dispatcher, Follows, Route
 from sandyard.broker.delivery.logs import Logs, OpenLog
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
@@ -20,6 +21,7 @@ from sandyard.broker.webhooks import Webhooks
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import JobRunner
+from sandyard.kit.tracing import traced
 from sandyard.settings import DeliverySettings, Settings, SettingsError
 
 if TYPE_CHECKING:  # imported where they are used: most installations don't need them
@@ -51,6 +53,8 @@ class _Wiring:
     policy: StreamPolicy
 
     def route(self, sink: Sink, version: int = 0) -> Route:
+        sink = traced(sink, tracing.SINK)
+
         def stream(log: EventLog) -> Stream:
             return Stream(sink, log, self.store, clock=self.clock, policy=self.policy)
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from pydantic import SecretStr
 
+from sandyard.bootstrap import tracing as spans
 from sandyard.bootstrap.registry import get_spec
 from sandyard.bootstrap.spec import JobSpec, Verification
-from sandyard.kit import ids
+from sandyard.kit import ids, tracing
 from sandyard.kit.clock import Clock
 from sandyard.kit.embedded import EmbeddedDatabase
 from sandyard.kit.events import EventLog
@@ -30,12 +31,13 @@ def is_embedded(settings: Settings, part: str) -> bool:
 
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
-    return open_database(
+    database = open_database(
         _login(settings),
         data_dir=data_dir,
         part=part,
         pool_size=settings.server.database_pool_size,
     )
+    return tracing.traced(database, spans.database(database.name, part))
 
 
 def _login(settings: Settings) -> PostgresLogin | None:
@@ -73,11 +75,12 @@ def verification_of(what: str, report: HistoryReport) -> Verification:
 def open_dynamo(settings: Settings) -> "Dynamo":
     from sandyard.kit.dynamo import Dynamo, DynamoPolicy
 
-    return Dynamo(
+    dynamo = Dynamo(
         region=settings.dynamo.aws_region,
         endpoint_url=settings.dynamo.ddb_endpoint_url,
         policy=DynamoPolicy(circuit_threshold=settings.provider.circuit_breaker_threshold),
     )
+    return tracing.traced(dynamo, spans.DYNAMO)
 
 
 def e2b_key(settings: E2bSettings, *, needed_for: str) -> str:

@@ -69,8 +69,10 @@ class JobSpec:
     ) -> "Job[R]":
         """The job itself; of one node, if that is named."""
         from sandyard.kit.jobs import Job
+        from sandyard.kit.tracing import traced_job
 
         name = self.name if node is None else f"{self.name} {node}"
+        run = traced_job(self.name, run)
         return Job(name, interval_sec, run, at_start=at_start, run_forced=run_forced)
 
 

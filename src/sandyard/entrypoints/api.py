@@ -262,8 +262,12 @@ def _without_query(call: Endpoint) -> Endpoint:
 
 
 async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -> Response:
-    readings = await asyncio.gather(*(_gauges(part) for part in parts))
-    return Response(render(registry, merged(readings)), media_type=CONTENT_TYPE)
+    return Response(render(registry, await read_gauges(parts)), media_type=CONTENT_TYPE)
+
+
+async def read_gauges(parts: Sequence[Part]) -> Gauges:
+    """Of all parts, read now; without those whose engine is away."""
+    return merged(await asyncio.gather(*(_gauges(part) for part in parts)))
 
 
 async def _require_ready(part: Part) -> None:

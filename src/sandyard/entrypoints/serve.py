@@ -26,6 +26,7 @@ from sandyard.entrypoints.api import create_app, entry_of, metrics_response
 from sandyard.entrypoints.connections import ConnectionLimits, ConnectionPolicy
 from sandyard.entrypoints.data_dir import locked, require_writable, with_secrets
 from sandyard.entrypoints.middleware import InFlight
+from sandyard.entrypoints.otlp import open_otlp
 from sandyard.entrypoints.parts import running_parts
 from sandyard.entrypoints.renewal import Renewal
 from sandyard.entrypoints.server import Listener, Tls, is_loopback, require_free_port
@@ -98,6 +99,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
     async with AsyncExitStack() as stack:
         telling = asyncio.create_task(_tell_missing(settings, options))
         stack.callback(telling.cancel)
+        otlp = await open_otlp(stack, settings.otel)
         parts = await stack.enter_async_context(running_parts(settings, options.data_dir, registry))
         for part in parts:
             await _prepare(settings, part, options)
@@ -111,7 +113,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         )
         listener = await _listen(
             stack,
-            entry_of(app),
+            entry_of(app) if otlp is None else otlp.traced(entry_of(app)),
             options.host,
             options.port,
             keep_alive_sec=settings.server.keep_alive_sec,
@@ -123,6 +125,8 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         if settings.server.metrics_port is not None and options.worker_of is None:
             metrics = _metrics_app(parts, registry)
             await _listen(stack, metrics, options.host, settings.server.metrics_port)
+        if otlp is not None:
+            otlp.export_metrics(registry, parts)
         schedule = _start_jobs(stack, parts)
         await telling
         if options.worker_of is None:

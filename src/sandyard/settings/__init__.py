@@ -18,6 +18,7 @@ from sandyard.kit.rotation import Secret
 from sandyard.settings.broker import BrokerSettings, OAuthSettings, ProviderSettings
 from sandyard.settings.delivery import DeliverySettings
 from sandyard.settings.fields import Section, tokens
+from sandyard.settings.otel import OtelSettings
 from sandyard.settings.platform import PlatformSettings, SandboxSettings
 from sandyard.settings.previews import PreviewSettings
 from sandyard.settings.references import references
@@ -32,6 +33,7 @@ __all__ = [
     "DynamoSettings",
     "E2bSettings",
     "OAuthSettings",
+    "OtelSettings",
     "PlatformSettings",
     "PreviewSettings",
     "ProviderSettings",
@@ -75,6 +77,7 @@ class Settings:
     sandboxes: SandboxSettings
     previews: PreviewSettings
     e2b: E2bSettings
+    otel: OtelSettings
     secrets: Secrets
 
     def secret(self, setting: str) -> Secret:

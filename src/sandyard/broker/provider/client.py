@@ -20,6 +20,7 @@ from sandyard.broker.errors import (
 from sandyard.broker.model import Listed
 from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
 from sandyard.kit.rotation import Secret
+from sandyard.kit.tracing import request_hooks
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Api:
             timeout=httpx.Timeout(policy.read_timeout_sec, connect=policy.connect_timeout_sec),
             follow_redirects=False,
             verify=httpx.URL(base_url).scheme != "http",  # certificates take a while to read
+            event_hooks=request_hooks(),
         )
         self._breakers = AsyncCircuitBreakerFactory(
             default_threshold=policy.circuit_threshold,
