@@ -1,6 +1,7 @@
 """The HTTP application: every part's routes behind one middleware and one error shape."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -267,7 +268,9 @@ async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -
 
 async def read_gauges(parts: Sequence[Part]) -> Gauges:
     """Of all parts, read now; without those whose engine is away."""
-    return merged(await asyncio.gather(*(_gauges(part) for part in parts)))
+    readings = await asyncio.gather(*(_gauges(part) for part in parts))
+    clock = ("The time by this server's clock", time.time())
+    return merged([*readings, {"sandyard_clock_timestamp_seconds": clock}])
 
 
 async def _require_ready(part: Part) -> None:

@@ -10,6 +10,8 @@ from sandyard.gameday.stage import Stage
 
 _THROTTLED_SHARE = 0.9
 _LONGER_THAN_ANY_TIMEOUT_SEC = 60.0
+_AHEAD_SEC = 60.0
+"""Longer than a job's lease lasts, so that jobs are taken from a holder that is well."""
 ADDED = 500
 
 Step = Callable[[Stage], Awaitable[None]]
@@ -87,6 +89,17 @@ async def _free(stage: Stage) -> None:
         stage.disk.free()
 
 
+async def _skew(stage: Stage) -> None:
+    if stage.clock is None:
+        raise GameDayError("clock-skew needs an engine that two servers share.")
+    stage.clock.set(_AHEAD_SEC)
+
+
+async def _set_right(stage: Stage) -> None:
+    if stage.clock is not None:
+        stage.clock.set(0.0)
+
+
 INJECTIONS: Mapping[Fault, Injection] = {
     Fault.PROVIDER_OUTAGE: Injection(_provider_fails, _provider_answers),
     Fault.POOL_EXHAUSTION: Injection(_nothing, _add_sandboxes),
@@ -95,4 +108,5 @@ INJECTIONS: Mapping[Fault, Injection] = {
     Fault.ENGINE_AWAY: Injection(_cut, _mend),
     Fault.THROTTLED: Injection(_throttle, _serve_all),
     Fault.DISK_FULL: Injection(_fill, _free),
+    Fault.CLOCK_SKEW: Injection(_skew, _set_right),
 }

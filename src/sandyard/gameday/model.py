@@ -19,6 +19,7 @@ class Fault(StrEnum):
     ENGINE_AWAY = "engine away"
     THROTTLED = "throttled"
     DISK_FULL = "disk full"
+    CLOCK_SKEW = "clock skew"
 
 
 class Promise(StrEnum):
@@ -47,6 +48,11 @@ class Scenario:
     """Sandboxes at the start; None: as many as the load can ask for."""
     marks: bool = True
     """Whether tracks give their sandboxes back while the load runs."""
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether a server has a clock of its own."""
+        return self.fault is Fault.CLOCK_SKEW
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -109,6 +109,16 @@ def server(folder: Path, number: int, data_dir: Path, settings: Mapping[str, str
     port = free_port()
     arguments = sandyard_command("serve", "--port", str(port), "--data-dir", str(data_dir))
     return Program(f"server-{number}", arguments, "/readyz", folder, port, settings)
+
+
+def skewed_server(
+    folder: Path, number: int, data_dir: Path, settings: Mapping[str, str], clock: Path
+) -> Program:
+    """One whose clock is wrong by the seconds in the file `clock`."""
+    right = server(folder, number, data_dir, settings)
+    own = right.arguments[right.arguments.index("serve") :]
+    arguments = [sys.executable, "-m", "sandyard.gameday.skewed", str(clock), *own]
+    return replace(right, arguments=arguments)
 
 
 def find_prometheus() -> str | None:

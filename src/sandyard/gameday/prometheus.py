@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes the servers each second and evaluates the project's rules."""
+"""A real Prometheus that scrapes the servers and evaluates the rules of the project."""
 
 import json
 from collections.abc import Sequence
@@ -26,9 +26,10 @@ def prometheus(program: str, folder: Path, rules: Path, targets: Sequence[str]) 
 
 
 def _configuration(targets: Sequence[str]) -> dict[str, object]:
-    """JSON is YAML, too."""
+    """JSON is YAML, too. A scrape has as long as the servers give the engine for its gauges: one
+    that is missed makes an alert begin its wait anew."""
     return {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yml"],
         "scrape_configs": [{"job_name": "sandyard", "static_configs": [{"targets": [*targets]}]}],
     }

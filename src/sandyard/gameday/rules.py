@@ -3,7 +3,8 @@
 import re
 
 SHRINK = 60
-_SHORTEST_SEC = {"for": 1, "window": 5}
+_SHORTEST_SEC = {"for": 1, "window": 7}
+"""A window has three scrapes, so that one may be missed."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FOR = re.compile(r"(?P<before>^\s*for:\s*)(?P<count>\d+)(?P<unit>[smhd])[ ]*$", re.MULTILINE)
 _WINDOW = re.compile(r"(?P<before>\[|\boffset )(?P<count>\d+)(?P<unit>[smhd])\b")

@@ -62,6 +62,13 @@ SCENARIOS = (
         alerts=("SandyardDiskFilling",),
         engines=(Engine.SQLITE,),
     ),
+    Scenario(
+        name="clock-skew",
+        summary="The clock of one of two servers jumps a minute ahead, and later back.",
+        fault=Fault.CLOCK_SKEW,
+        alerts=("SandyardClockSkewed",),
+        engines=SHARED,
+    ),
 )
 
 

@@ -13,8 +13,16 @@ from sandyard.gameday.disks import SmallDisk, small_disk
 from sandyard.gameday.engines import EngineAccess, engine_for
 from sandyard.gameday.errors import GameDayError
 from sandyard.gameday.model import Engine, Fault, Scenario
-from sandyard.gameday.processes import START_SEC, Program, find_prometheus, server, simulator
+from sandyard.gameday.processes import (
+    START_SEC,
+    Program,
+    find_prometheus,
+    server,
+    simulator,
+    skewed_server,
+)
 from sandyard.gameday.prometheus import prometheus
+from sandyard.gameday.skewed import ClockOffset
 
 TRACK_TOKEN = "gameday-track"  # noqa: S105 - of servers that live for this run, on loopback
 ADMIN_TOKEN = "gameday-admin"  # noqa: S105
@@ -54,6 +62,8 @@ class Stage:
     data_dir: Path
     prometheus: Program | None
     disk: SmallDisk | None
+    clock: ClockOffset | None
+    """Of the last server."""
 
     async def admin(self, method: str, path: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -96,10 +106,11 @@ async def stage_for(scenario: Scenario, place: Place, pool: int) -> AsyncIterato
         [provider] = await _started(stack, simulator(place.folder, pool))
         own = {**access.settings, **scenario.settings, "CSP_BASE_URL": provider.url}
         settings = {**_SETTINGS, **own}
-        servers = await _started(stack, *_servers(place, data_dir, settings))
+        clock = ClockOffset(place.folder / "clock") if scenario.is_skewed else None
+        servers = await _started(stack, *_servers(place, data_dir, settings, clock))
         watching = await _started(stack, *_watching(place, servers))
         [seen_by] = watching or (None,)
-        stage = Stage(client, provider, servers, access, settings, data_dir, seen_by, disk)
+        stage = Stage(client, provider, servers, access, settings, data_dir, seen_by, disk, clock)
         await stage.await_pool(pool)
         yield stage
 
@@ -112,13 +123,18 @@ async def _started(stack: AsyncExitStack, *programs: Program) -> tuple[Program, 
     return programs
 
 
-def _servers(place: Place, data_dir: Path, settings: Mapping[str, str]) -> Iterator[Program]:
-    """One on SQLite; two on a shared engine."""
+def _servers(
+    place: Place, data_dir: Path, settings: Mapping[str, str], clock: ClockOffset | None
+) -> Iterator[Program]:
+    """One on SQLite; two on a shared engine, the second by this clock if there is one."""
     if place.engine is Engine.SQLITE:
         yield server(place.folder, 1, data_dir, settings)
+        return
+    yield server(place.folder, 1, data_dir / "1", settings)
+    if clock is None:
+        yield server(place.folder, 2, data_dir / "2", settings)
     else:
-        for number in (1, 2):
-            yield server(place.folder, number, data_dir / str(number), settings)
+        yield skewed_server(place.folder, 2, data_dir / "2", settings, clock.file)
 
 
 def _client() -> httpx.AsyncClient:

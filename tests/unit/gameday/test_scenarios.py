@@ -35,9 +35,9 @@ def test_every_fault_can_be_injected_and_has_a_scenario() -> None:
 
 
 def test_durations_are_a_sixtieth_and_the_rest_stays() -> None:
-    rule = "expr: rate(errors[5m]) > 0.1 and rate(errors[1h] offset 30m) > 3600\n    for: 10m\n"
+    rule = "expr: rate(errors[10m]) > 0.1 and rate(errors[1h] offset 30m) > 3600\n    for: 10m\n"
     expected = (
-        "expr: rate(errors[5s]) > 0.1 and rate(errors[60s] offset 30s) > 3600\n    for: 10s\n"
+        "expr: rate(errors[10s]) > 0.1 and rate(errors[60s] offset 30s) > 3600\n    for: 10s\n"
     )
     assert shortened(rule) == expected
     assert shortened("    for: 1s\n") == "    for: 1s\n"
