@@ -46,7 +46,7 @@ POOL: list[Panel] = [
         "h",
         {
             "hours": "max(sandyard_pool_available) / "
-            "(-deriv(sandyard_pool_available[30m]) * 3600 > 0)"
+            "(max(-deriv(sandyard_pool_available[30m])) * 3600 > 0)"
         },
     ),
     (
@@ -117,6 +117,7 @@ READINGS: list[Panel] = [
 ]
 SANDBOXES: list[Panel] = [
     ("Sandboxes", "short", {"{{status}}": "sum by (status) (sandyard_sandboxes_active)"}),
+    ("Previews", "short", {"active": "max(sandyard_previews_active)"}),
     ("On silent nodes", "short", {"silent": "max(sandyard_sandboxes_silent)"}),
     (
         "Calls of the Platform",

@@ -1,7 +1,7 @@
 """Previews, wired to the Platform's projects and runtime."""
 
 import base64
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,11 +28,12 @@ from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
-from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.clock import Clock, SystemClock, utc_time
 from sandyard.kit.events import EventLog
 from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.metrics import Gauges
 from sandyard.kit.sql import Database
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
@@ -69,6 +70,11 @@ class PreviewsPart(WiredPart):
     log: EventLog
     targets: PreviewTargets
     """For the gateway."""
+    count_running: Callable[[], Awaitable[int]]
+
+    async def own_gauges(self) -> Gauges:
+        about = "Previews that run or are being made"
+        return {"sandyard_previews_active": (about, await self.count_running())}
 
     async def check(self) -> None:
         await self.database.check()
@@ -125,6 +131,7 @@ def build_previews(
         previews=previews,
         log=log,
         targets=_targets(store, platform, provider, clock),
+        count_running=lambda: store.count_running(at=utc_time(clock.now())),
     )
 
 

@@ -69,6 +69,10 @@ class PreviewStore(Protocol):
         was decided from it is applied if it is still so, one at a time per account."""
         ...
 
+    async def count_running(self, *, at: datetime) -> int:
+        """How many of all accounts run at this time or are being made."""
+        ...
+
     async def read_file_quota(self, about: FileQuota) -> FileQuota:
         """The fact as it is now."""
         ...

@@ -157,6 +157,20 @@ async def test_files_are_written_with_the_change_or_not_at_all(
     assert await store.changes_since("prj-unknown", 0) == ({}, [], 0)
 
 
+async def test_what_runs_or_is_being_made_is_counted_over_all_accounts(
+    stores: list[SqlPreviewStore],
+) -> None:
+    [store, *_] = stores
+    assert await store.count_running(at=NOW) == 0
+    for number in range(3):
+        begins = begun(project(number), attempt(number))
+        assert await store.apply(begins)
+    assert await store.apply(made(begins, sandbox("attempt-2")))
+    assert await store.count_running(at=NOW) == 3
+    running = await store.running(ACCOUNT, at=SOON)
+    assert await store.count_running(at=SOON) == len(running.project_ids)
+
+
 async def test_known_attempts_are_those_under_way_and_those_of_running_sandboxes(
     stores: list[SqlPreviewStore],
 ) -> None:

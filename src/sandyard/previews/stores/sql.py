@@ -86,6 +86,10 @@ class SqlPreviewStore:
     async def running(self, account_id: str, *, at: datetime) -> RunningPreviews:
         return await self._database.read(lambda c: _read_running(c, account_id, at))
 
+    async def count_running(self, *, at: datetime) -> int:
+        statement = sa.select(sa.func.count()).where(_preview.running_until > at)
+        return await self._database.read(lambda c: c.execute(statement).scalar_one())
+
     async def read_file_quota(self, about: FileQuota) -> FileQuota:
         return await self._database.read(lambda c: _read_file_quota(c, about))
 
