@@ -2,17 +2,17 @@
 # deploy/smoke.sh deploy IMAGE: a new task definition with this image; the service takes it up, by blue/green or task by
 #                               task as it was made, and goes back by itself on alarms.
 # deploy/smoke.sh try URL:      what must work right after a deployment. BROKER_API_TOKEN is sent.
+# deploy/smoke.sh back ARN:     the service takes up this task definition again, which `deploy` has named as `previous`.
 set -eu
-case "$1" in
-deploy)
-  described() { aws ecs describe-services --cluster "$ECS_CLUSTER_NAME" --services "$ECS_SERVICE_NAME" --query "services[0].$1" --output text; }
-  family=$(described taskDefinition)
-  aws ecs describe-task-definition --task-definition "$family" --query taskDefinition > task.json
-  python3 - "$2" <<'PYTHON'
+described() { aws ecs describe-services --cluster "$ECS_CLUSTER_NAME" --services "$ECS_SERVICE_NAME" --query "services[0].$1" --output text; }
+# take_up ARN [IMAGE]: a copy of this task definition, with another image if one is given.
+take_up() {
+  aws ecs describe-task-definition --task-definition "$1" --query taskDefinition > task.json
+  python3 - "${2:-}" <<'PYTHON'
 import json, sys
 task = json.load(open("task.json"))
 for container in task["containerDefinitions"]:
-    if container["name"] in ("sandyard", "upgrade"):
+    if sys.argv[1] and container["name"] in ("sandyard", "upgrade"):
         container["image"] = sys.argv[1]
 for name in ("taskDefinitionArn", "revision", "status", "requiresAttributes", "compatibilities", "registeredAt", "registeredBy"):
     task.pop(name, None)
@@ -26,7 +26,14 @@ PYTHON
     aws ecs wait services-stable --cluster "$ECS_CLUSTER_NAME" --services "$ECS_SERVICE_NAME"
     [ "$(described taskDefinition)" = "$new" ] || { echo "the deployment was undone; see the alarms and the service's events" >&2; exit 1; }
   fi
+}
+case "$1" in
+deploy)
+  previous=$(described taskDefinition)
+  echo "previous=$previous" >> "${GITHUB_OUTPUT:-/dev/stdout}"
+  take_up "$previous" "$2"
   ;;
+back) take_up "$2" ;;
 try)
   curl -fsS --retry 10 --retry-delay 3 --retry-all-errors "$2/readyz"
   track="smoke-$(date +%s)"

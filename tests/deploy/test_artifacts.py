@@ -118,3 +118,54 @@ def test_a_deployment_is_tried_as_a_track_would(tmp_path: Path) -> None:
         environment = os.environ | {"BROKER_API_TOKEN": server.track_token}
         said = run(DEPLOY / "smoke.sh", "try", server.url, env=environment)
     assert '"status":"pending_deletion"' in said
+
+
+AWS = """#!/bin/sh
+echo "$@" >> "$CALLS"
+case "$*" in
+*describe-task-definition*) cat "$TASK" ;;
+*deploymentController*) echo ECS ;;
+*register-task-definition*) cp task.json "$REGISTERED"; echo new-arn ;;
+*services*taskDefinition*) [ -f "$REGISTERED" ] && echo new-arn || echo old-arn ;;
+esac
+"""
+"""A stand-in for AWS's command line: what is asked of it, and which task it is given."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "image"), [(["deploy", "new:2"], "new:2"), (["back", "old-arn"], "old:1")]
+)
+def test_a_service_is_given_an_image_and_its_task_definition_back(
+    tmp_path: Path, arguments: list[str], image: str
+) -> None:
+    program = tmp_path / "aws"
+    program.write_text(AWS)
+    program.chmod(0o755)
+    task = {"containerDefinitions": [{"name": "sandyard", "image": "old:1"}], "revision": 7}
+    (tmp_path / "task").write_text(json.dumps(task))
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "TASK": str(tmp_path / "task"),
+        "REGISTERED": str(tmp_path / "registered"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "ECS_CLUSTER_NAME": "cluster",
+        "ECS_SERVICE_NAME": "service",
+    }
+    subprocess.run(
+        [DEPLOY / "smoke.sh", *arguments], cwd=tmp_path, env=environment, timeout=60, check=True
+    )
+    registered = json.loads((tmp_path / "registered").read_text())
+    assert registered == {"containerDefinitions": [{"name": "sandyard", "image": image}]}
+    assert "--task-definition new-arn" in (tmp_path / "calls").read_text()
+    if arguments[0] == "deploy":
+        assert (tmp_path / "output").read_text() == "previous=old-arn\n"
+
+
+def test_what_does_not_pass_its_smoke_test_is_taken_back() -> None:
+    [workflow] = loaded(ROOT / ".github" / "workflows" / "release.yml")
+    for name in ("staging", "production"):
+        *_, tried, back = workflow["jobs"][name]["steps"]
+        assert "smoke.sh try" in tried["run"]
+        assert back["if"].startswith("failure()")
+        assert "smoke.sh back" in back["run"]

@@ -80,7 +80,11 @@ def test_every_secret_is_a_setting_of_its_part(settings: Settings) -> None:
 
 def test_every_section_of_the_settings_is_of_the_server_or_some_part() -> None:
     known = {each.name for each in fields(Settings)}
-    assert {name for spec in PARTS for name in spec.settings} == known - {"server", "secrets", "otel"}
+    assert {name for spec in PARTS for name in spec.settings} == known - {
+        "server",
+        "secrets",
+        "otel",
+    }
     own = [spec.settings[0] for spec in PARTS]
     assert len(set(own)) == len(PARTS), "each has one of its own"
 
