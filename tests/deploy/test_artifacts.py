@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -51,6 +52,15 @@ def test_what_the_image_is_made_of_is_listed(tmp_path: Path) -> None:
 def test_uv_is_the_version_that_make_installs() -> None:
     pinned = (DEPLOY / "container" / "requirements.txt").read_text().split()[0]
     assert pinned.removeprefix("uv==") in (ROOT / "Makefile").read_text()
+
+
+def test_the_compose_file_fits_its_schema() -> None:
+    """The schema is that of the Compose Specification, as docker-compose 1.29.2 brings it
+    (Apache-2.0)."""
+    schema = json.loads((ROOT / "tests" / "fixtures" / "compose_spec.json").read_text())
+    [compose] = loaded(DEPLOY / "container" / "compose.yaml")
+    mistakes = jsonschema_rs.validator_for(schema).iter_errors(compose)
+    assert [f"{each.instance_path}: {each.message}" for each in mistakes] == []
 
 
 def test_the_compose_file_holds_every_service_that_it_names() -> None:
