@@ -37,7 +37,7 @@ class EntityTable(Generic[E]):
     @property
     def columns(self) -> list[sa.Column[Any]]:
         """What `entity_of` needs of a row."""
-        return [self.column(each.name) for each in fields(self.entity)]  # type: ignore[arg-type]
+        return [self.column(name) for name in _names(self.entity)]
 
     def key(self, entity: Entity) -> sa.ColumnElement[bool]:
         return self.column(entity.SUBJECT) == subject_of(entity)
@@ -47,18 +47,17 @@ class EntityTable(Generic[E]):
         return self.table.c[self.renamed.get(name, name)]
 
     def row(self, entity: Entity) -> dict[str, Any]:
-        return {
-            self.renamed.get(each.name, each.name): getattr(entity, each.name)
-            for each in fields(self.entity)  # type: ignore[arg-type]
-        }
+        return {self.renamed.get(name, name): getattr(entity, name) for name in _names(self.entity)}
 
     def entity_of(self, row: Any) -> E:
         kinds = _enums(self.entity)
-        values = {
-            each.name: getattr(row, self.renamed.get(each.name, each.name))
-            for each in fields(self.entity)  # type: ignore[arg-type]
-        }
+        values = {name: getattr(row, self.renamed.get(name, name)) for name in _names(self.entity)}
         return self.entity(**values | {name: kinds[name](values[name]) for name in kinds})
+
+
+@cache
+def _names(entity: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(entity))
 
 
 @cache

@@ -11,7 +11,7 @@ from sqlalchemy import exc
 from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
-from sandyard.kit.sql_entities import find_entity, page_of_entities
+from sandyard.kit.sql_entities import EntityLookup, find_entity, page_of_entities
 from sandyard.kit.sql_transitions import EntityTable, SqlTransitions, lock_name
 from sandyard.kit.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
@@ -59,8 +59,7 @@ class SqlProjectStore:
             raise ProjectNameTakenError from error
 
     async def find_project(self, account_id: str, project_id: str) -> Project | None:
-        this = _project.project_id == project_id
-        return await find_entity(self._database, PROJECTS, *_of(account_id), this)
+        return await _LOOKUP.find(self._database, owner=account_id, project=project_id)
 
     async def hold_project(
         self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
@@ -140,6 +139,14 @@ class SqlProjectStore:
 
 def _of(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (_project.owner_account_id == account_id, _project.deleted_at.is_(None))
+
+
+_LOOKUP = EntityLookup(
+    PROJECTS,
+    _project.owner_account_id == sa.bindparam("owner"),
+    _project.deleted_at.is_(None),
+    _project.project_id == sa.bindparam("project"),
+)
 
 
 def _matching(only: ProjectFilter) -> list[sa.ColumnElement[bool]]:

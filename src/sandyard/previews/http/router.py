@@ -31,7 +31,7 @@ _PROJECT_ID = {
     "name": "project_id",
     "in": "path",
     "required": True,
-    "schema": {"type": "string", "title": "Project Id"},
+    "schema": {"type": "string", "title": "Project Id", "description": _DESCRIPTION},
     "description": _DESCRIPTION,
 }
 
