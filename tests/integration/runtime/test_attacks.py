@@ -69,7 +69,7 @@ def attacks_by_a_user(public_folder: Path) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture(scope="module")
 def outcomes_as_a_user(attacks_by_a_user: "subprocess.Popen[str]") -> dict[str, str]:
-    said, trouble = attacks_by_a_user.communicate(timeout=120)
+    said, trouble = attacks_by_a_user.communicate(timeout=400)
     assert attacks_by_a_user.returncode == 0, trouble
     return dict(json.loads(line) for line in said.splitlines())
 

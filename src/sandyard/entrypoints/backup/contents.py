@@ -10,7 +10,9 @@ from pathlib import Path
 from sandyard.entrypoints.backup.errors import BackupError
 
 FILES = ("node", "simulated-provider.json")
-RECORDS = (*FILES, "runtime/snapshots", "runtime-e2b/snapshots")
+ARCHIVES = ("runtime/archives", "runtime-e2b/archives")
+"""What templates of builds and snapshots begin with."""
+RECORDS = (*FILES, "runtime/snapshots", "runtime-e2b/snapshots", *ARCHIVES)
 RUNS = ("runtime/held", "runtime-e2b/held")
 """What is known of each run; only the node that ran it can use it."""
 SECRETS = ("secrets",)
@@ -108,4 +110,4 @@ def _entries(folder: Path) -> list[Path]:
 
 def _is_draft(name: str) -> bool:
     """What is still being written has such a name in every part."""
-    return name.startswith(".") or name.endswith(".new")
+    return name.startswith(".") or Path(name).suffix.startswith(".new")

@@ -41,6 +41,8 @@ class Agent:
             "listen": agent_processes.listen,
         }
         self._slow: dict[str, Operation] = agent_files.slow_operations(paths)
+        self._asked: dict[int, Any] = {}
+        """The numbers of requests by the children that answer them."""
 
     def run(self) -> None:
         """Return when the supervisor has gone."""
@@ -71,11 +73,17 @@ class Agent:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return
-                if pid not in self._starter.running:
-                    continue  # it never became a command: nobody waits for its end
-                self._starter.running.discard(pid)
-                code = os.waitstatus_to_exitcode(status)
-                self._send({"exited": pid, "code": code if code >= 0 else 128 - code})
+                self._tell_end(pid, os.waitstatus_to_exitcode(status))
+
+    def _tell_end(self, pid: int, code: int) -> None:
+        """Whoever never became a command is waited for by nobody."""
+        number = self._asked.pop(pid, None)
+        if pid in self._starter.running:
+            self._starter.running.discard(pid)
+            self._send({"exited": pid, "code": code if code >= 0 else 128 - code})
+        elif number is not None and code:
+            # If it had answered before, nobody waits for this any more.
+            self._send({"number": number, "refused": "FAILED", "message": f"it ended with {code}"})
 
     def _handle(self, packet: Packet) -> None:
         name, number = packet.message.get("op"), packet.message.get("number")
@@ -85,13 +93,17 @@ class Agent:
                 self._in_child(operation, number, arguments, packet.descriptors)
             else:
                 self._answer(self._quick[str(name)], number, arguments, packet.descriptors)
+        except BlockingIOError as error:  # there are as many processes as there may be
+            self._send({"number": number, "errno": error.errno or 0, "message": str(error)})
         finally:
             packet.close()
 
     def _in_child(
         self, operation: Operation, number: Any, arguments: Any, descriptors: tuple[int, ...]
     ) -> None:
-        if os.fork() == 0:
+        if pid := os.fork():
+            self._asked[pid] = number
+        else:
             code = 1
             try:
                 signal.set_wakeup_fd(-1)

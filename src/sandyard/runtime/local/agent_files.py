@@ -19,6 +19,7 @@ from sandyard.runtime.local.agent_answers import Answer, RefusedError
 from sandyard.runtime.local.agent_paths import DRAFT, Paths
 from sandyard.runtime.local.agent_unpack import unpack
 from sandyard.runtime.local.agent_watch import watch
+from sandyard.runtime.local.pipes import END
 from sandyard.runtime.model import FileChanges
 
 _MOST_ENTRIES = 10_000
@@ -142,11 +143,25 @@ def read_tar(paths: Paths, *, path: str) -> Answer:
     reader, writer = os.pipe2(os.O_CLOEXEC)
 
     def pack() -> None:
-        with os.fdopen(writer, "wb") as pipe, tarfile.open(fileobj=pipe, mode="w|") as archive:
-            for name in sorted(os.listdir(".")):
-                archive.add(name, filter=_without_owner)
+        with os.fdopen(writer, "wb") as pipe:
+            with tarfile.open(fileobj=pipe, mode="w|") as archive:
+                for name in sorted(os.listdir(".")):
+                    _add(archive, name)
+            pipe.write(END)
 
     return Answer(descriptors=(reader,), then=pack)
+
+
+def _add(archive: tarfile.TarFile, name: str) -> None:
+    """With all that is below; what somebody removes meanwhile is left out."""
+    try:
+        archive.add(name, recursive=False, filter=_without_owner)
+        is_folder = os.path.isdir(name) and not os.path.islink(name)
+        below = sorted(os.listdir(name)) if is_folder else []
+    except FileNotFoundError:
+        return
+    for each in below:
+        _add(archive, os.path.join(name, each))
 
 
 def write_tar(paths: Paths, archive: int, *, path: str) -> Answer:
@@ -172,6 +187,7 @@ def _through_pipe(infos: list[dict[str, Any]]) -> Answer:
     def write() -> None:
         with os.fdopen(writer, "wb") as pipe:
             pipe.writelines(f"{json.dumps(info)}\n".encode() for info in infos)
+            pipe.write(END)
 
     return Answer(descriptors=(reader,), then=write)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from sandyard.runtime.local.agent_client import AgentClient
 from sandyard.runtime.local.output import OutputRing
+from sandyard.runtime.local.pace import Pace
 from sandyard.runtime.local.packets import Packet, readable, writable
 
 _CHUNK_BYTES = 64 * 1024
@@ -21,6 +22,7 @@ _RETAINED_BYTES = 4 << 20
 _RETAINED_TOTAL_BYTES = 32 << 20
 _RETAINED_PROCESSES = 100
 _DRAIN_SEC = 0.2
+_MOST_EARLY = 10_000
 _LOST_CODE = 255
 """Of a process whose end nobody saw."""
 
@@ -36,6 +38,7 @@ class RunningCommand:
         told: dict[str, Any],
         channels: Mapping[str, int],
         ring: OutputRing,
+        pace: Pace,
         sink: Sink | None = None,
     ) -> None:
         self.told = told
@@ -43,6 +46,8 @@ class RunningCommand:
         self.ring = ring
         self.ended = asyncio.Event()
         self._changed = asyncio.Event()
+        self._is_draining = asyncio.Event()
+        self._pace = pace
         self._input = channels.get("stdin", channels.get("terminal", -1))
         self.is_terminal = "terminal" in channels
         for descriptor in channels.values():
@@ -68,9 +73,17 @@ class RunningCommand:
             self.ring.write(stream, data)
             self._notify()
             pause_sec = self._sink(data) if self._sink is not None else 0
-            await asyncio.sleep(pause_sec)
+            await self._pause(max(pause_sec, self._pace.pause_sec()))
         if stream != "terminal":
             os.close(descriptor)
+
+    async def _pause(self, pause_sec: float) -> None:
+        """Of a process that has ended little is left to read, and that is waited for."""
+        await asyncio.sleep(0)
+        if pause_sec:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_sec):
+                    await self._is_draining.wait()
 
     def _notify(self) -> None:
         self._changed.set()
@@ -96,7 +109,9 @@ class RunningCommand:
 
     async def drain(self) -> None:
         """Return when all that it wrote was read, or a moment later."""
+        self._is_draining.set()
         await asyncio.wait(self._readers, timeout=_DRAIN_SEC)
+        self._is_draining.clear()
 
     async def write(self, data: bytes) -> bool:
         """Whether it took all of it."""
@@ -155,6 +170,7 @@ class CommandTable:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._pace = Pace()
         self._commands: dict[str, RunningCommand] = {}
         self._by_pid: dict[int, RunningCommand] = {}
         self._early: dict[int, int] = {}
@@ -184,7 +200,7 @@ class CommandTable:
             "ended_at": None,
         }
         ring = OutputRing(self._folder, size=_RETAINED_BYTES)
-        running = RunningCommand(told, channels, ring, sink)
+        running = RunningCommand(told, channels, ring, self._pace, sink)
         self._commands[process_id] = self._by_pid[running.pid] = running
         if (code := self._early.pop(running.pid, None)) is not None:
             self.tell_exit(running.pid, code)
@@ -200,7 +216,8 @@ class CommandTable:
     def tell_exit(self, pid: int, code: int) -> None:
         running = self._by_pid.pop(pid, None)
         if running is None:
-            self._early[pid] = code
+            if len(self._early) < _MOST_EARLY:
+                self._early[pid] = code
             return
         self._in_background(running.finish(code))
 

@@ -1,10 +1,17 @@
-"""Reading what comes through a pipe."""
+"""Reading and writing through pipes. Whoever is at the other end may never go on, so no thread
+waits for him: the server's threads are shared by all machines."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
 
+from sandyard.runtime.errors import RuntimeUnavailableError
+from sandyard.runtime.local.packets import readable, writable
+
+END = b"\x04"
+"""The last byte of what is whole: a pipe whose writer was killed ends like any other."""
 _LINE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
 async def lines_of(pipe: int) -> AsyncIterator[bytes]:
@@ -17,3 +24,41 @@ async def lines_of(pipe: int) -> AsyncIterator[bytes]:
             yield line
     finally:
         transport.close()
+
+
+async def whole_content(pipe: int) -> AsyncIterator[bytes]:
+    """What comes up to `END`. Raises RuntimeUnavailableError if it breaks off before."""
+    last = b""
+    async for piece in _pieces(pipe):
+        if before := last + piece[:-1]:
+            yield before
+        last = piece[-1:]
+    if last != END:
+        raise RuntimeUnavailableError(reason="what the machine sent broke off")
+
+
+async def _pieces(pipe: int) -> AsyncIterator[bytes]:
+    os.set_blocking(pipe, False)
+    try:
+        while True:
+            try:
+                piece = os.read(pipe, _PIECE_BYTES)
+            except BlockingIOError:
+                await readable(pipe)
+                continue
+            if not piece:
+                return
+            yield piece
+            await asyncio.sleep(0)
+    finally:
+        os.close(pipe)
+
+
+async def write_whole(pipe: int, piece: bytes) -> None:
+    """To a pipe that does not block. Raises OSError if nobody reads any more."""
+    left = memoryview(piece)
+    while left:
+        try:
+            left = left[os.write(pipe, left) :]
+        except BlockingIOError:
+            await writable(pipe)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sandyard.runtime import errors
 from sandyard.runtime.local.packets import Packet, writable
-from sandyard.runtime.local.pipes import lines_of
+from sandyard.runtime.local.pipes import lines_of, whole_content, write_whole
 from sandyard.runtime.local.session_channel import FULL, Channel
 from sandyard.runtime.local.session_processes import LocalProcesses
 from sandyard.runtime.model import FileChanges, path_parts
@@ -41,7 +41,7 @@ class LocalFiles:
         arguments = {"path": absolute_path(path), "depth": depth}
         packet = await self._channel.ask("list_folder", arguments)
         [pipe] = packet.descriptors
-        content = await asyncio.to_thread(_read_all, pipe)
+        content = b"".join([piece async for piece in whole_content(pipe)])
         return [FileInfo(**json.loads(line)) for line in content.splitlines()]
 
     async def read(
@@ -99,11 +99,8 @@ class LocalFiles:
     async def read_tar(self, path: str) -> AsyncIterator[bytes]:
         packet = await self._channel.ask("read_tar", {"path": absolute_path(path)})
         [pipe] = packet.descriptors
-        try:
-            while piece := await asyncio.to_thread(os.read, pipe, _READ_BYTES):
-                yield piece
-        finally:
-            os.close(pipe)
+        async for piece in whole_content(pipe):
+            yield piece
 
     async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
         await self._send_archive("write_tar", {"path": absolute_path(path)}, content)
@@ -167,10 +164,11 @@ async def _write_pieces(descriptor: int, content: AsyncIterator[bytes], *, most:
 
 async def _feed(writer: int, content: AsyncIterator[bytes]) -> None:
     """Until all is taken, or nobody takes it any more: then why is told elsewhere."""
+    os.set_blocking(writer, False)
     try:
         with suppress(BrokenPipeError):
             async for piece in content:
-                await asyncio.to_thread(_write_all, writer, piece)
+                await write_whole(writer, piece)
     finally:
         os.close(writer)
 
@@ -194,11 +192,6 @@ def _write_all(descriptor: int, piece: bytes) -> None:
     view = memoryview(piece)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _read_all(pipe: int) -> bytes:
-    with os.fdopen(pipe, "rb") as content:
-        return content.read()
 
 
 async def _until_connected(made: socket.socket) -> None:

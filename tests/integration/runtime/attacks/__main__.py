@@ -28,5 +28,5 @@ async def _run_all(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    signal.alarm(120)
+    signal.alarm(400)
     asyncio.run(_run_all(Path(sys.argv[1])))

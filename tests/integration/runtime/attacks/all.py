@@ -3,6 +3,12 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.integration.runtime.attacks.entered import (
+    a_command_has_no_descriptor_of_ours,
+    a_flood_of_output_takes_little_of_the_host,
+    processes_that_it_stops_hold_up_nobody_else,
+    what_it_kills_is_never_told_as_whole,
+)
 from tests.integration.runtime.attacks.files import (
     a_procfile_that_is_a_link_is_none,
     links_do_not_lead_written_files_outside,
@@ -81,5 +87,9 @@ ATTACKS: dict[str, Attack] = {
         shut_folders_hide_nothing,
         links_do_not_lead_written_files_outside,
         a_procfile_that_is_a_link_is_none,
+        a_command_has_no_descriptor_of_ours,
+        a_flood_of_output_takes_little_of_the_host,
+        processes_that_it_stops_hold_up_nobody_else,
+        what_it_kills_is_never_told_as_whole,
     )
 }

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from sandyard.entrypoints.backup.archive import Manifest
 from sandyard.entrypoints.backup.errors import BackupError
 from sandyard.entrypoints.backup.writing import find_source, write_backup
 from sandyard.entrypoints.cli.backup import summary
+from sandyard.runtime.archives import ArchiveFolder
 from sandyard.settings import load_settings
 
 
@@ -88,6 +89,17 @@ def test_what_a_symlink_stands_for_is_in_it(data: Path, tmp_path: Path) -> None:
     manifest = back_up(data, tmp_path / "file")
     assert set(manifest.files) == {"node", "secrets/jwt_secret", "runtime/snapshots/1"}
     assert "secrets: included" in summary(manifest)
+
+
+async def test_archives_that_templates_begin_with_are_in_it(data: Path, tmp_path: Path) -> None:
+    async def content() -> AsyncIterator[bytes]:
+        yield b"files"
+
+    archives = ArchiveFolder(data / "runtime/archives")
+    await archives.write("whole", content())
+    (data / "runtime/archives/half.new-00ff").write_bytes(b"fi")
+    manifest = back_up(data, tmp_path / "file")
+    assert {each for each in manifest.files if "archives" in each} == {"runtime/archives/whole.tar"}
 
 
 @pytest.mark.parametrize("name", ["secrets", "runtime"])

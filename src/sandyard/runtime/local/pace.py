@@ -1,0 +1,33 @@
+"""Keeps small what a supervisor itself takes of a processor for the output of its machine.
+
+A supervisor is not counted as its machine's. Whoever floods its output has his pipes read more
+slowly, and waits.
+"""
+
+import time
+from collections.abc import Callable
+
+_SHARE = 0.25
+_BURST_SEC = 0.5
+
+
+class Pace:
+    """By the processor time of this whole process, since it was last within its share."""
+
+    def __init__(
+        self,
+        used_sec: Callable[[], float] = time.process_time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._used_sec = used_sec
+        self._clock = clock
+        self._since = clock(), used_sec()
+
+    def pause_sec(self) -> float:
+        """For how long nothing more should be read; a burst is free."""
+        now, used_sec = self._clock(), self._used_sec()
+        at, used_before_sec = self._since
+        owed_sec = (used_sec - used_before_sec) / _SHARE - (now - at)
+        if owed_sec <= 0:
+            self._since = now, used_sec
+        return owed_sec if owed_sec > _BURST_SEC else 0.0
