@@ -28,6 +28,7 @@ from sandyard.kit.events import actor
 from sandyard.kit.transitions import Cause, Transition, Tries, followed_by, subject_of
 
 _PAGE = 100
+_ROUNDS = 3
 TOGETHER = 20
 """So many sandboxes are kept for a reservation in one write, which on DynamoDB has a limit."""
 
@@ -60,6 +61,9 @@ class _Demand:
             ),
         )
 
+    def has_planned_besides(self, kept: Mapping[int, bool]) -> bool:
+        return any(index not in kept for planned in self.planned.values() for index in planned)
+
     def replace(self, old: Reservation, new: Reservation | None) -> None:
         place = self.reservations.index(old)
         self.reservations[place : place + 1] = [] if new is None else [new]
@@ -74,23 +78,35 @@ class Offers:
         """As the store's `apply`; but a sandbox that would become available is kept in the same
         write for a reservation that lacks one, or for the first ticket that waits for such a one.
         A reservation that loses a sandbox is told so in the same write."""
-        freed = any(becomes_free(each) for each in transitions)
-        demand = await self._demand() if freed else _Demand([], [], 0)
-        outcomes: dict[int, bool] = {}
+        outcomes = await self._keep_freed(transitions)
         for index, each in enumerate(transitions):
-            if becomes_free(each):
-                outcomes |= await self._offer(index, each, demand)
-            elif loses_reserved(each):
+            if loses_reserved(each) and not becomes_free(each):
                 outcomes[index] = await self._lose(each)
-        for reservation in demand.reservations:
-            planned = demand.planned[reservation.reservation_id]
-            outcomes |= await self._fill(reservation, {at: transitions[at] for at in planned})
         rest = [index for index in range(len(transitions)) if index not in outcomes]
         applied = await self._store.apply([transitions[index] for index in rest])
         outcomes |= zip(rest, applied, strict=True)
         done = [transitions[index] for index in rest if outcomes[index]]
         await self.offer_again([each.result for each in done if becomes_free(each)])
         return [outcomes[index] for index in range(len(transitions))]
+
+    async def _keep_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
+        """Those that were kept for somebody. What a reservation turns out not to lack any more is
+        offered to the others before it becomes available."""
+        kept: dict[int, bool] = {}
+        freed = {index: each for index, each in enumerate(transitions) if becomes_free(each)}
+        for _ in range(_ROUNDS):
+            left = [index for index in freed if index not in kept]
+            if not left:
+                break
+            demand = await self._demand()
+            for index in left:
+                kept |= await self._offer(index, freed[index], demand)
+            for reservation in demand.reservations:
+                planned = demand.planned[reservation.reservation_id]
+                kept |= await self._fill(reservation, {at: freed[at] for at in planned})
+            if not demand.has_planned_besides(kept):
+                break
+        return kept
 
     async def _offer(
         self, index: int, freed: Transition[Sandbox], demand: _Demand

@@ -1,6 +1,8 @@
 """Reservations: sandboxes that no stranger can lease, on every engine."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,6 +17,7 @@ from sandyard.broker.errors import (
 from sandyard.broker.jobs import Sync
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claimed, Listed, Sandbox, Status
+from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.queue import QueuePosition
 from sandyard.broker.reservation_model import Booking, Reservation, ReservationStatus
@@ -22,9 +25,10 @@ from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
+from sandyard.kit.transitions import Transition
 from tests.clocks import ManualClock
 from tests.fakes.provider import FakeProvider
-from tests.pools import LAB_SEC, check_invariants, everything, fill
+from tests.pools import LAB_SEC, check_invariants, discoveries, everything, fill
 
 HOUR = 3600
 
@@ -220,6 +224,40 @@ async def test_who_stops_waiting_leaves_it_to_the_reservation(course: Course) ->
     assert (await course.reservations.get(reserved.reservation_id)).kept == 1
     assert await course.is_refused("stranger-2")
     await course.lease("course-2")
+    await course.check()
+
+
+class Cancelling:
+    """The store as somebody sees it who looks a moment before the reservation is cancelled, and
+    before a newcomer takes whatever is free."""
+
+    def __init__(self, course: Course, reservation_id: str) -> None:
+        self._course = course
+        self._reservation_id = reservation_id
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._course.store, name)
+
+    async def open_reservations(self) -> Sequence[Reservation]:
+        seen = await self._course.store.open_reservations()
+        await self._course.reservations.cancel(self._reservation_id)
+        return seen
+
+    async def apply(self, transitions: Sequence[Transition[Any]]) -> Sequence[bool]:
+        applied = await self._course.store.apply(transitions)
+        assert await self._course.is_refused("newcomer"), "it was free before who waited had it"
+        return applied
+
+
+async def test_what_it_does_not_want_any_more_goes_to_who_waits(course: Course) -> None:
+    await fill(course.store, 1)
+    await course.lease("stranger")
+    reserved = await course.reserve(1)
+    assert isinstance(await course.broker.queue(track_id="waits"), QueuePosition)
+    late: Any = Cancelling(course, reserved.reservation_id)
+    freed = discoveries(2, now=course.now)[1:]
+    assert await Offers(late, clock=course.clock).apply(freed) == [True]
+    assert isinstance(await course.broker.queue(track_id="waits"), Claimed)
     await course.check()
 
 
