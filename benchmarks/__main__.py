@@ -5,57 +5,39 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from benchmarks import (
-    dynamo,
-    e2b,
-    expiry,
-    gateway,
-    http_ratio,
-    open_loop,
-    platform,
-    postgres,
-    previews,
-    replicas,
-    reservations,
-    row_counts,
-    sessions,
-    start,
-    telemetry_http,
-    telemetry_rows,
-    tracing,
-)
 from benchmarks.pools import LargePool
 from benchmarks.report import Figure, Measured, Say, print_table, progress, show_figures
 
-Benchmark = Callable[[Path, LargePool, Say], Measured]
-
-BENCHMARKS: Mapping[str, Benchmark] = {
-    "http": lambda folder, _large, say: http_ratio.measure(folder, say),
-    "start": lambda folder, _large, say: start.measure(folder, say),
-    "postgres": lambda folder, _large, say: postgres.measure(folder, say),
-    "tracing": lambda folder, _large, say: tracing.measure(folder, say),
-    "open-loop": lambda folder, _large, say: open_loop.measure(folder, say),
-    "previews": lambda folder, _large, say: previews.measure(folder, say),
-    "readings": lambda folder, _large, say: telemetry_http.measure(folder, say),
-    "replicas": lambda _folder, _large, say: replicas.measure(say),
-    "open-loop-dynamodb": lambda folder, _large, say: open_loop.measure_dynamodb(folder, say),
-    "rows": row_counts.measure,
-    "expiry": expiry.measure,
-    "dynamodb": lambda folder, _large, say: dynamo.measure(folder, say),
-    "reservations": lambda folder, _large, say: reservations.measure(folder, say),
-    "readings-rows": lambda folder, _large, say: telemetry_rows.measure(folder, say),
-    "sandboxes": lambda folder, _large, say: platform.measure(folder, say),
-    "sessions": lambda folder, _large, say: sessions.measure(folder, say),
-    "starts": lambda folder, _large, say: sessions.measure_starts(folder, say),
-    "gateway": lambda folder, _large, say: gateway.measure(folder, say),
-    "e2b": lambda folder, _large, say: e2b.measure(folder, say),
+BENCHMARKS: Mapping[str, str] = {
+    "http": "http_ratio:measure",
+    "start": "start:measure",
+    "postgres": "postgres:measure",
+    "tracing": "tracing:measure",
+    "open-loop": "open_loop:measure",
+    "previews": "previews:measure",
+    "readings": "telemetry_http:measure",
+    "replicas": "replicas:measure",
+    "open-loop-dynamodb": "open_loop:measure_dynamodb",
+    "rows": "row_counts:measure",
+    "expiry": "expiry:measure",
+    "dynamodb": "dynamo:measure",
+    "reservations": "reservations:measure",
+    "readings-rows": "telemetry_rows:measure",
+    "sandboxes": "platform:measure",
+    "sessions": "sessions:measure",
+    "starts": "sessions:measure_starts",
+    "gateway": "gateway:measure",
+    "e2b": "e2b:measure",
 }
+"""What measures each, imported when its turn has come: one that can't be loses no others."""
+_WITH_LARGE_POOL = ("rows", "expiry")
 
 _AGAIN_SEC = 30
 """After this it is broken off once more, if something took the first time for its own."""
@@ -124,7 +106,7 @@ def _measured(benchmark: str, folder: Path, large: LargePool, say: Say, limit_se
     load = os.getloadavg()[0]
     signal.setitimer(signal.ITIMER_REAL, limit_sec, _AGAIN_SEC)
     try:
-        measured = BENCHMARKS[benchmark](folder, large, say)
+        measured = _run(benchmark, folder, large, say)
     except Exception as error:
         say(f"{benchmark} broke off:\n{traceback.format_exc()}")
         why = f"it broke off: {type(error).__name__}"
@@ -132,6 +114,14 @@ def _measured(benchmark: str, folder: Path, large: LargePool, say: Say, limit_se
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return replace(measured, load=load)
+
+
+def _run(benchmark: str, folder: Path, large: LargePool, say: Say) -> Measured:
+    module, _, name = BENCHMARKS[benchmark].partition(":")
+    measure = getattr(import_module(f"benchmarks.{module}"), name)
+    pools = (large,) if benchmark in _WITH_LARGE_POOL else ()
+    measured: Measured = measure(folder, *pools, say)
+    return measured
 
 
 def _break_off(*_: object) -> None:

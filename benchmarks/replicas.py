@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from aiodynamo.credentials import Key, StaticCredentials
 
@@ -60,7 +61,7 @@ class _Table:
 Prepare = Callable[[_Table], Awaitable[Sequence[DynamoPoolStore]]]
 
 
-def measure(say: Say) -> Measured:
+def measure(_folder: Path, say: Say) -> Measured:
     if find_program() is None:
         why = "no engine; `make test` installs it"
         return Measured([Figure.not_measured(_WHAT, why)])
