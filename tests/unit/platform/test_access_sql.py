@@ -1,7 +1,6 @@
 """Lookups of credentials that many callers share."""
 
 import asyncio
-from pathlib import Path
 from typing import Any, cast
 
 from sandyard.kit.sql import Database
@@ -10,8 +9,6 @@ from sandyard.platform.access_sql import SqlCredentialLookup
 
 class _Engine:
     """Knows no key; each read ends when it is let go."""
-
-    folder: Path | None = None
 
     def __init__(self) -> None:
         self.reads: list[asyncio.Event] = []
