@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,6 @@ import orjson
 from tests.faults.cluster import ADMIN_TOKEN, TRACK_TOKEN, Replica
 from tests.faults.history import EXTENSION_MINUTES, Attempt, History
 
-_PATIENCE_SEC = 60.0
-"""For one operation with all its tries, also on a busy machine."""
 _TRY_SEC = 10.0
 _WEIGHTS = {
     "fresh": 26,
@@ -115,28 +113,39 @@ class Operation:
 
 @dataclass(slots=True)
 class Callers:
-    """Carries out a given number of operations, some at once, in an order that the seed decides."""
+    """Carries out operations, some at once, each until it is answered; the seed decides which."""
 
     replicas: Sequence[Replica]
     sandbox_ids: Sequence[str]
     seed: int
     history: History = field(default_factory=History)
+    begun: int = 0
     done: int = 0
-    unanswered: int = 0
     leases: list[tuple[str, str, str]] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
     reservations: list[str] = field(default_factory=list)
 
-    async def run(self, operations: int, *, at_once: int = 20) -> None:
+    async def run(
+        self,
+        operations: int,
+        *,
+        goes_on: Callable[[], bool] = lambda: False,
+        at_most: int = 0,
+        at_once: int = 20,
+    ) -> None:
+        """So many operations, and more while `goes_on` says so, but not above `at_most`."""
+
+        def is_more() -> bool:
+            return self.begun < operations or (self.begun < at_most and goes_on())
+
         timeout = aiohttp.ClientTimeout(total=_TRY_SEC)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
-            share = -(-operations // at_once)
             jobs = asyncio.create_task(self._run_jobs(http))
             try:
                 async with asyncio.TaskGroup() as group:
                     for number in range(at_once):
-                        group.create_task(self._work(http, number, share))
+                        group.create_task(self._work(http, number, is_more))
             finally:
                 jobs.cancel()
                 await asyncio.gather(jobs, return_exceptions=True)
@@ -148,9 +157,14 @@ class Callers:
             await self._insist(http, Operation(job), rng)
             await asyncio.sleep(rng.uniform(0.5, 2))
 
-    async def _work(self, http: aiohttp.ClientSession, number: int, operations: int) -> None:
+    async def _work(
+        self, http: aiohttp.ClientSession, number: int, is_more: Callable[[], bool]
+    ) -> None:
         rng = random.Random(f"{self.seed}:{number}")
-        for step in range(operations):
+        step = 0
+        while is_more():
+            self.begun += 1
+            step += 1
             [choice] = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
             chosen = self._operations(choice, rng, f"track-{number}-{step}")
             await asyncio.gather(*(self._insist(http, each, rng) for each in chosen))
@@ -219,9 +233,8 @@ class Callers:
     async def _insist(
         self, http: aiohttp.ClientSession, operation: Operation, rng: random.Random
     ) -> None:
-        deadline = time.monotonic() + _PATIENCE_SEC
         polls = 0
-        while time.monotonic() < deadline:
+        while True:
             attempt = await self._try(http, operation, rng.choice(self.replicas))
             self.history.add(attempt)
             if attempt.status is not None and attempt.status < 500:
@@ -231,7 +244,6 @@ class Callers:
                     return
                 await asyncio.sleep(0.5)
             await asyncio.sleep(rng.uniform(0.05, 0.3))
-        self.unanswered += 1
 
     async def _try(
         self, http: aiohttp.ClientSession, operation: Operation, replica: Replica

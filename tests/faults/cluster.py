@@ -61,12 +61,14 @@ class Replica:
         return self.folder / str(self.port)
 
     async def start(self) -> None:
-        self.process = run_sandyard(
-            *("serve", "--port", str(self.port), "--data-dir", str(self.data_dir)),
-            environment=self.environment,
-            log=self.folder / f"replica-{self.port}.log",
-        )
-        await asyncio.to_thread(wait_until_ready, self.url, self.process)
+        """Until it answers, whether its engine does or not; also if it was being started."""
+        if self.process is None:
+            self.process = run_sandyard(
+                *("serve", "--port", str(self.port), "--data-dir", str(self.data_dir)),
+                environment=self.environment,
+                log=self.folder / f"replica-{self.port}.log",
+            )
+        await asyncio.to_thread(wait_until_ready, self.url, self.process, "/healthz")
 
     def kill(self) -> None:
         if self.process is not None:
@@ -131,11 +133,20 @@ async def proxy_process(engine_url: str, *, seed: int) -> AsyncIterator[Proxy]:
         process.wait(60)
 
 
+async def sync_at(server: Replica) -> None:
+    """The provider's sandboxes are in the pool; again, as long as it is answered 503."""
+    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=120) as http:
+        while (answer := await http.post("/v1/admin/sync")).status_code != httpx.codes.OK:
+            assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE, answer.text
+            await asyncio.sleep(0.5)
+
+
 @asynccontextmanager
 async def replicas(
     count: int, *, folder: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[list[Replica]]:
-    """So many of them, all ready; whatever became of them, none is left at the end."""
+    """So many of them, all answering; whatever became of them, none is left at the end."""
     all_of_them = [Replica(folder, {**_SETTINGS, **environment}) for _ in range(count)]
     try:
         await asyncio.gather(*(each.start() for each in all_of_them))

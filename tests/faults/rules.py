@@ -12,6 +12,8 @@ from sandyard.broker.reservation_model import Reservation
 from sandyard.kit.events import Effect, Event, LoggedEvent
 
 State = dict[str, Any]
+_TIME_DIGITS = 12
+"""Of an event's id, which sorts by the time of writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class _Step:
     event: Event
     before: State
     after: State
+    written_ms: int
+    """When the write began, which may be long after it was decided: `event.at_ms`."""
 
 
 @dataclass(slots=True)
@@ -55,10 +59,11 @@ class _Life:
         life = cls()
         numbered = [each for each in log if each.event.sequence is not None]
         for each in sorted(numbered, key=lambda e: (e.event.sequence, e.event_id)):
-            life._add(each.event)
+            life._add(each)
         return life
 
-    def _add(self, event: Event) -> None:
+    def _add(self, logged: LoggedEvent) -> None:
+        event = logged.event
         steps = self.steps[event.subject]
         before = steps[-1].after if steps else {}
         match event.effect:
@@ -70,14 +75,14 @@ class _Life:
                 after = {}
             case Effect.NONE:
                 after = before
-        steps.append(_Step(event, before, after))
+        steps.append(_Step(event, before, after, int(logged.event_id[:_TIME_DIGITS], 16)))
 
     def of(self, *kinds: str) -> Iterator[_Step]:
-        """The steps of these kinds, in the order of their times."""
+        """The steps of these kinds, in the order in which they were written."""
         found = [
             each for steps in self.steps.values() for each in steps if each.event.kind in kinds
         ]
-        return iter(sorted(found, key=lambda each: each.event.at_ms))
+        return iter(sorted(found, key=lambda each: each.written_ms))
 
     def ticket(self, ticket_id: str | None) -> State | None:
         """The ticket as it was made."""
@@ -176,7 +181,7 @@ def _overtaken(life: _Life, limits: Limits) -> Iterator[str]:
     for step in life.of(*kinds, "lease.created"):
         subject = step.event.subject
         if step.event.kind in ("ticket.created", "ticket.waiting"):
-            waiting[subject] = _Waiting(life.steps[subject][0], step.event.at_ms)
+            waiting[subject] = _Waiting(life.steps[subject][0], step.written_ms)
             continue
         others = [each for name, each in waiting.items() if name != subject]
         if step.event.kind == "ticket.ready":
@@ -224,9 +229,9 @@ def _passed_by_newcomer(
 
 
 def _freed_at(life: _Life, leased: _Step) -> int:
-    """When the sandbox last became available before it was leased."""
+    """When it was written that the sandbox became available, last before it was leased."""
     return max(
-        step.event.at_ms
+        step.written_ms
         for step in life.steps[leased.event.subject]
         if step.after.get("status") == Status.AVAILABLE != step.before.get("status")
     )

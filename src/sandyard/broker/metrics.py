@@ -50,7 +50,10 @@ class BrokerMetrics:
         )
         self.allocated = {
             outcome: self.allocate.labels(outcome)
-            for outcome in ("created", "repeated", "exhausted", "rate_limited", "unavailable")
+            for outcome in (
+                *("created", "repeated", "exhausted", "rate_limited", "unavailable"),
+                "disconnected",  # while it waited
+            )
         }
         for outcome in ("extended", "repeated", "refused", "unavailable"):
             self.extended.labels(outcome)

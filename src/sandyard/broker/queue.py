@@ -30,7 +30,7 @@ from sandyard.broker.ticket_model import (
     decide_served,
     decide_waiting,
 )
-from sandyard.broker.ticket_watch import TicketWatch
+from sandyard.broker.ticket_watch import TicketWatch, Waiter
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import EventQuery, actor
 from sandyard.kit.ids import EventIds
@@ -80,10 +80,17 @@ class Queue:
         self._counted_at_ms = 0
 
     async def wait(
-        self, make_claim: MakeClaim, *, wait_sec: float, urgency: int = URGENCY
+        self,
+        make_claim: MakeClaim,
+        *,
+        wait_sec: float,
+        urgency: int = URGENCY,
+        waiter: Waiter | None = None,
     ) -> Claimed | None:
-        """The caller's lease once a sandbox is reserved for it; None if none was within the time.
-        The ticket stays: whoever asks again with the same track and key keeps its position."""
+        """The caller's lease once a sandbox is reserved for it; None if none was within the time,
+        or the caller has gone: nothing is leased to it after that. The ticket stays: whoever asks
+        again with the same track and key keeps its position."""
+        waiter = waiter or Waiter()
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_sec
         while True:
@@ -91,7 +98,9 @@ class Queue:
             left = until - loop.time()
             if isinstance(answer, Claimed) or left <= 0 or self._watch.is_stopping:
                 return answer if isinstance(answer, Claimed) else None
-            await self._watch.until_served(answer, within_sec=left)
+            await self._watch.until_served(answer, waiter, within_sec=left)
+            if waiter.is_gone:
+                return None
 
     async def ask(self, make_claim: MakeClaim, *, urgency: int = URGENCY) -> Claimed | Ticket:
         """The lease, if the caller has one, something is free or reserved for its ticket; else

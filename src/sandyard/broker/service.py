@@ -31,6 +31,7 @@ from sandyard.broker.ports import PoolCounts, PoolStore
 from sandyard.broker.queue import Queue, QueuePosition
 from sandyard.broker.rows import Rows, is_sandbox_id
 from sandyard.broker.ticket_model import URGENCY
+from sandyard.broker.ticket_watch import Waiter
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import ForbiddenError, NotFoundError, UnavailableError
 from sandyard.kit.events import EventQuery, LoggedEvent, actor
@@ -107,11 +108,13 @@ class Broker:
         *,
         wait_sec: float | None = None,
         urgency: int = URGENCY,
+        waiter: Waiter | None = None,
         **asked: Unpack[ClaimRequest],
     ) -> Claimed:
         """The lease of this track and key: the live one if there is one, else a new one.
 
-        With `wait_sec` the call waits so long for a sandbox; the next one keeps its position.
+        With `wait_sec` the call waits so long for a sandbox; the next one keeps its position. A
+        `waiter` that leaves ends the wait, and nothing is leased to it.
         Raises NoSandboxesAvailableError only if no free sandbox matched, TrackRateLimitedError,
         and UnavailableError if the engine did not answer; then a retry finds what was done.
         """
@@ -123,14 +126,17 @@ class Broker:
                 claimed = await self._queue.claim(claim)
             else:
                 make_claim = partial(self._claim, **asked)
-                claimed = await self._queue.wait(make_claim, wait_sec=wait_sec, urgency=urgency)
+                claimed = await self._queue.wait(
+                    make_claim, wait_sec=wait_sec, urgency=urgency, waiter=waiter
+                )
         except UnavailableError:
             self._metrics.allocated["unavailable"].inc()
             raise
         if wait_sec is None:
             self._metrics.allocation_latency.observe(time.perf_counter() - started)
         if claimed is None:
-            self._metrics.allocated["exhausted"].inc()
+            is_gone = waiter is not None and waiter.is_gone
+            self._metrics.allocated["disconnected" if is_gone else "exhausted"].inc()
             retry_after = _RETRY_AFTER_EXHAUSTED if wait_sec is None else _RETRY_AFTER_WAITING
             raise NoSandboxesAvailableError(retry_after=retry_after)
         if claimed.is_new and self.check_new is not None:

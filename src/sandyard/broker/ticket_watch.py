@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.ticket_model import Ticket
@@ -15,36 +16,49 @@ logger = logging.getLogger(__name__)
 _LOOK_SEC = 0.25
 
 
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A call that waits."""
+
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    is_gone: bool = False
+    """Its connection is closed: nobody would hear of a lease."""
+
+    def leave(self) -> None:
+        self.is_gone = True
+        self.woken.set()
+
+
 class TicketWatch:
     def __init__(self, store: PoolStore, *, clock: Clock, renew_sec: float) -> None:
         self._store = store
         self._clock = clock
         self._renew_sec = renew_sec
-        self._waiters: dict[tuple[str, str], set[asyncio.Event]] = defaultdict(set)
+        self._waiters: dict[tuple[str, str], set[Waiter]] = defaultdict(set)
         self._looking: asyncio.Task[None] | None = None
         self.is_stopping = False
 
-    async def until_served(self, ticket: Ticket, *, within_sec: float) -> None:
-        """Return when a sandbox is reserved for the ticket, it is gone, the time is over, or the
-        process stops. The ticket is renewed meanwhile."""
-        if self.is_stopping:
+    async def until_served(self, ticket: Ticket, waiter: Waiter, *, within_sec: float) -> None:
+        """Return when a sandbox is reserved for the ticket, it is gone, the waiter is gone, the
+        time is over, or the process stops. The ticket is renewed meanwhile."""
+        if self.is_stopping or waiter.is_gone:
             return
-        served = asyncio.Event()
-        self._waiters[ticket.lease_key].add(served)
+        waiter.woken.clear()
+        self._waiters[ticket.lease_key].add(waiter)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look())
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(served.wait(), within_sec)
+                await asyncio.wait_for(waiter.woken.wait(), within_sec)
         finally:
-            self._leave(ticket.lease_key, served)
+            self._leave(ticket.lease_key, waiter)
 
     def stop(self) -> None:
         """Let everybody who waits be answered now."""
         self.is_stopping = True
         self._wake(list(self._waiters))
 
-    def _leave(self, key: tuple[str, str], waiter: asyncio.Event) -> None:
+    def _leave(self, key: tuple[str, str], waiter: Waiter) -> None:
         self._waiters[key].discard(waiter)
         if not self._waiters[key]:
             del self._waiters[key]
@@ -52,7 +66,7 @@ class TicketWatch:
     def _wake(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:
             for waiter in self._waiters.get(key, ()):
-                waiter.set()
+                waiter.woken.set()
 
     async def _look(self) -> None:
         try:

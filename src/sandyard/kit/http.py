@@ -1,6 +1,8 @@
 """What every HTTP endpoint shares: the error shape, its description, and bearer tokens."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,6 +165,23 @@ async def refuse_body(request: Request) -> None:
     """For calls of weight that take no body: one may hold a `dry_run` that would not be read."""
     if await request.body():
         raise InvalidError("Send no body; this call takes query parameters. Nothing was changed.")
+
+
+@asynccontextmanager
+async def noticing_disconnect(request: Request, leave: Callable[[], None]) -> AsyncIterator[None]:
+    """Calls `leave` if the caller closes the connection during the block. The body is lost."""
+
+    async def notice() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        leave()
+
+    noticing = asyncio.create_task(notice())
+    try:
+        yield
+    finally:
+        noticing.cancel()
+        await asyncio.gather(noticing, return_exceptions=True)
 
 
 class BearerGuard:

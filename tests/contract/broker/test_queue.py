@@ -18,6 +18,7 @@ from sandyard.broker.ports import PoolStore
 from sandyard.broker.queue import Queue, QueueReport
 from sandyard.broker.service import Broker
 from sandyard.broker.ticket_model import URGENCY, QueueOrder, Ticket
+from sandyard.broker.ticket_watch import Waiter
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
 from tests.clocks import ManualClock
@@ -292,6 +293,30 @@ async def test_a_call_waits_until_it_is_served_or_its_time_is_over(yard: Yard) -
     assert claimed.lease.name == "lab-1"
     assert await yard.store.find_ticket("a", "a") is None
     assert await yard.store.find_ticket("b", "b") is not None, "its place is kept"
+
+
+async def test_who_goes_away_while_it_waits_is_leased_nothing_and_keeps_its_place(
+    yard: Yard,
+) -> None:
+    waiter = Waiter()
+    waiting = asyncio.create_task(yard.queue.wait(yard.claim("a"), wait_sec=300, waiter=waiter))
+    while await yard.store.find_ticket("a", "a") is None:
+        await asyncio.sleep(0.01)
+    waiter.leave()
+    assert await waiting is None
+    await yard.queued("b")
+    await yard.grow("lab-1")
+    assert [each.status for each in await everything(yard.store)] == [Status.RESERVED]
+    assert await yard.served("a") == "lab-1"
+
+
+async def test_what_was_leased_as_its_caller_went_the_retry_finds(yard: Yard) -> None:
+    await yard.grow("lab-1")
+    waiter = Waiter()
+    waiter.leave()
+    leased = await yard.queue.wait(yard.claim("a"), wait_sec=300, waiter=waiter)
+    assert leased is not None
+    assert await yard.queue.wait(yard.claim("a"), wait_sec=0) == replace(leased, is_new=False)
 
 
 async def test_calls_that_wait_are_answered_when_the_process_stops(yard: Yard) -> None:

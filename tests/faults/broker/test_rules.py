@@ -50,9 +50,10 @@ class Pool:
     def cause(self) -> Cause:
         return Cause("system", self.now * 1000)
 
-    def write(self, *transitions: Transition[Any]) -> None:
+    def write(self, *transitions: Transition[Any], late_sec: int = 0) -> None:
         for event in (event for each in transitions for event in each.events):
-            self.log.append(LoggedEvent(f"{len(self.log):026}", "broker", event))
+            event_id = f"{event.at_ms + late_sec * 1000:012x}{len(self.log):014x}"
+            self.log.append(LoggedEvent(event_id, "broker", event))
         self.now += 10
 
     def did(self, transition: Transition[E]) -> E:
@@ -157,6 +158,16 @@ def who_came_in_the_same_instant_may_be_passed(pool: Pool) -> None:
     pool.leased(row, "newcomer")
 
 
+def who_is_ready_before_the_late_write_is_not_passed(pool: Pool) -> None:
+    """The sandbox was decided to be free while the ticket waited, and written when it did not."""
+    first = pool.ticket("a")
+    decided = decide_discovery(Listed("e-late", "late"), lab_duration_hours=4, cause=pool.cause)
+    leased = decide_claim(decided.result, pool.claim("newcomer"))
+    pool.now += 10
+    pool.ready(first, pool.found())
+    pool.write(decided, leased, late_sec=40)
+
+
 @pytest.mark.parametrize(
     "life",
     [
@@ -167,6 +178,7 @@ def who_came_in_the_same_instant_may_be_passed(pool: Pool) -> None:
         what_is_kept_goes_to_the_reservations_tracks,
         what_is_let_go_is_anybodys,
         who_came_in_the_same_instant_may_be_passed,
+        who_is_ready_before_the_late_write_is_not_passed,
     ],
 )
 def test_what_may_be_is_no_problem(life: Life) -> None:

@@ -1,5 +1,6 @@
 """Calls of tracks: allocate, give up, look."""
 
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -19,10 +20,12 @@ from sandyard.broker.http.headers import (
     read_wait,
 )
 from sandyard.broker.http.schemas import LeaseAnswer, LeasedSandboxAnswer, MarkAnswer
+from sandyard.broker.model import Claimed
 from sandyard.broker.service import Broker
+from sandyard.broker.ticket_watch import Waiter
 from sandyard.kit.direct import DirectRoute, JsonResponse
 from sandyard.kit.errors import NotFoundError
-from sandyard.kit.http import SecurityScheme, errors, secured_by
+from sandyard.kit.http import SecurityScheme, errors, noticing_disconnect, secured_by
 
 TRACK_TOKEN = SecurityScheme(
     "TrackToken",
@@ -31,6 +34,7 @@ TRACK_TOKEN = SecurityScheme(
     "client with the scope `allocate`, or an access token of the issuer with it.",
 )
 _WHICH = "As `allocate` answered it"
+Claiming = Callable[..., Coroutine[Any, Any, Claimed]]
 SandboxId = Annotated[str, Path(description=_WHICH)]
 
 
@@ -53,8 +57,6 @@ def create_track_router(
         request.state.log = about
         await guard.check_track(caller, headers.track_id)
         wait_sec = read_wait(request.scope["headers"], longest_sec=longest_wait_sec)
-        if wait_sec is not None:  # so that who watches the latency can leave these out
-            about["wait_sec"] = str(wait_sec)
         claim = partial(
             broker.allocate,
             track_id=headers.track_id,
@@ -62,10 +64,12 @@ def create_track_router(
             name_prefix=headers.name_prefix,
             track_name=headers.track_name,
             lab_minutes=headers.lab_minutes,
-            wait_sec=wait_sec,
             urgency=headers.urgency,
             client=caller.client,
         )
+        if wait_sec is not None:
+            about["wait_sec"] = str(wait_sec)  # who watches the latency can leave these out
+            claim = partial(_wait, request, claim, wait_sec)
         if caller.max_leases is None:
             claimed = await claim()
         else:
@@ -142,6 +146,12 @@ def create_track_router(
         return LeasedSandboxAnswer.of(found)
 
     return router
+
+
+async def _wait(request: Request, claim: Claiming, wait_sec: float) -> Claimed:
+    waiter = Waiter()
+    async with noticing_disconnect(request, waiter.leave):
+        return await claim(wait_sec=wait_sec, waiter=waiter)
 
 
 def header(name: str, pattern: str, text: str) -> dict[str, Any]:
