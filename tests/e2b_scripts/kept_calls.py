@@ -27,6 +27,7 @@ def main() -> None:
         snapshots(sandbox)
         forks(sandbox)
         notes(sandbox)
+        root(sandbox)
         networks(sandbox)
     finally:
         sandbox.kill()
@@ -84,7 +85,19 @@ def notes(sandbox: Sandbox) -> None:
     entries = [each.entry for each in watch.get_new_events() if each.entry is not None]
     assert entries[0].path == "/home/user/seen/file"
     assert "MemTotal" in sandbox.files.read("/proc/meminfo")
-    assert sandbox.commands.run("sudo whoami").stdout == "user\n"
+
+
+def root(sandbox: Sandbox) -> None:
+    """A root of its own, who can change what is outside the home."""
+    assert sandbox.commands.run("whoami").stdout == "user\n"
+    assert sandbox.commands.run("sudo whoami").stdout == "root\n"
+    assert sandbox.commands.run("whoami; pwd", user="root").stdout == "root\n/root\n"
+    sandbox.files.write("/etc/made-by-root", "1", user="root")
+    assert sandbox.files.read("/etc/made-by-root") == "1"
+    info = sandbox.files.get_info("/etc/made-by-root")
+    assert (info.owner, info.group) == ("root", "root")
+    assert sandbox.files.write("relative", "2", user="root").path == "/root/relative"
+    refused(SandboxException, lambda: sandbox.files.write("/etc/made-by-user", "1"))
 
 
 def networks(sandbox: Sandbox) -> None:

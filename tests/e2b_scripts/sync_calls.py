@@ -57,9 +57,11 @@ def commands(sandbox: Sandbox) -> None:
     with raises(TimeoutException):
         sandbox.commands.run("sleep 30", timeout=0.5)
     until(lambda: "sleep 30" not in shown(sandbox))  # it was ended with its time
-    handle = sandbox.commands.run("sleep 0.2; echo late", background=True)
+    wait = "until [ -e go ]; do sleep 0.02; done; echo late"
+    handle = sandbox.commands.run(wait, background=True)
     handle.disconnect()
     again = sandbox.commands.connect(handle.pid)
+    sandbox.files.write("go", "")
     assert again.wait().stdout == "late\n"
     with raises(NotFoundException):
         sandbox.commands.connect(handle.pid)

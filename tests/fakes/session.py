@@ -44,6 +44,9 @@ class FakeSession:
         self.processes = processes
         self.ports = ports
 
+    def as_root(self) -> None:
+        """It has none."""
+
 
 class FakeMachine:
     def __init__(self, folder: Path, *, storage_bytes: int = STORAGE_BYTES) -> None:

@@ -35,6 +35,7 @@ def local_policy(settings: SandboxSettings) -> LocalPolicy:
         kernels=Path(kernels) if (kernels := settings.sandbox_kernels) else None,
         prepare_timeout_sec=settings.sandbox_git_timeout_sec,
         volume=settings.sandbox_volume,
+        root=settings.sandbox_root,
         cgroup_root=Path(cgroup_root) if cgroup_root else None,
     )
 

@@ -210,7 +210,8 @@ class ProgramRunner:
 
     async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
         session = await self.session(run_id)
-        return await self._archives.write(archive_id, session.files.read_tar(WORKSPACE))
+        files = (session.as_root() or session).files  # the user may not read what is root's
+        return await self._archives.write(archive_id, files.read_tar(WORKSPACE))
 
     async def list_archives(self) -> Sequence[Snapshot]:
         return await asyncio.to_thread(self._archives.list_all)

@@ -29,6 +29,9 @@ class FileInfo:
     modified_at: float
     target: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
+    uid: int | None = None
+    """Whose it is inside; None where that is not known."""
+    gid: int | None = None
 
     @property
     def name(self) -> str:

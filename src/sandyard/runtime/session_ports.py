@@ -168,3 +168,7 @@ class Session(Protocol):
 
     @property
     def ports(self) -> Ports: ...
+
+    def as_root(self) -> "Session | None":
+        """A session in which files and processes are root's; None where the machine has none."""
+        ...

@@ -160,6 +160,12 @@ class SandboxSettings(Section):
     sandbox_storage_gb: float = Field(
         2, gt=0, le=1000, description="Maximum size of a sandbox's files and logs."
     )
+    sandbox_root: Literal["auto", "none"] = Field(
+        default="auto",
+        description="Whether sandboxes have a root of their own, with `sudo`, who can change what "
+        "is outside the workspace, for that sandbox alone and within its storage. `auto`: where "
+        "that works (Linux, root, files in an image or in memory, shifted owners).",
+    )
     sandbox_volume: Literal["auto", "image", "tmpfs", "folder"] = Field(
         "auto",
         description="Where the files of a sandbox lie: an image with a file system of its own, in "

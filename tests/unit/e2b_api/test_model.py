@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandyard.e2b_api.control.requests import new_sandbox
-from sandyard.e2b_api.envd.paths import require_user, whole_path
+from sandyard.e2b_api.envd.paths import home_of, known_user, whole_path
 from sandyard.e2b_api.errors import NoSuchUserError, NotJsonError, NotOfferedError
 from sandyard.e2b_api.model import (
     Described,
@@ -88,11 +88,12 @@ def test_paths_begin_at_home(path: str, whole: str) -> None:
     assert whole_path(path) == whole
 
 
-def test_there_is_one_user() -> None:
-    for name in (None, "", "user", "root"):
-        require_user(name)
+def test_there_are_a_user_and_root() -> None:
+    assert [known_user(name) for name in (None, "", "user", "root")] == ["user"] * 3 + ["root"]
     with pytest.raises(NoSuchUserError):
-        require_user("daemon")
+        known_user("daemon")
+    assert whole_path("~/a", home_of("root")) == "/root/a"
+    assert whole_path("a", home_of("user")) == "/home/user/a"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sandyard.e2b_api.connect import Message, StreamPolicy
 from sandyard.e2b_api.envd import files, filesystem, processes
 from sandyard.e2b_api.envd.filesystem import FilesystemService
 from sandyard.e2b_api.envd.inside import Entrance, Inside, Visit
-from sandyard.e2b_api.envd.paths import require_user, user_of
+from sandyard.e2b_api.envd.paths import user_of
 from sandyard.e2b_api.envd.processes import ProcessService
 from sandyard.e2b_api.tokens import FileLink
 from sandyard.kit.errors import (
@@ -69,7 +69,7 @@ class Envd:
 
     async def _plain(self, inside: Inside, request: Request, path: str) -> Response:
         if path == "/files":
-            require_user(request.query_params.get("username"))
+            inside = inside.by(request.query_params.get("username"))
             if request.method == "GET":
                 return await files.download(inside, request)
             if request.method == "POST":
@@ -82,7 +82,7 @@ class Envd:
         raise NotFoundError
 
     async def _call(self, inside: Inside, request: Request, path: str) -> Response:
-        require_user(user_of(request))
+        inside = inside.by(user_of(request))
         media_type = connect.media_type_of(request)
         if path.endswith("/StreamInput") and media_type == connect.STREAM:
             return await self._stream_input(inside, request)

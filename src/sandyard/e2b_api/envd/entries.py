@@ -5,7 +5,7 @@ import stat
 from datetime import UTC, datetime
 from typing import Any
 
-from sandyard.e2b_api.envd.paths import USER
+from sandyard.e2b_api.envd.paths import ROOT, USER
 from sandyard.e2b_api.model import HOME
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.session_model import WORKSPACE, FileInfo
@@ -15,6 +15,8 @@ _KINDS = {"file": stat.S_IFREG, "folder": stat.S_IFDIR, "link": stat.S_IFLNK, "o
 _TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
 _OWN = (HOME, WORKSPACE, "/tmp", "/dev/shm")  # noqa: S108 - inside
 _MOST_LINKS = 8
+_NAMES = {0: ROOT, 1000: USER, 65534: ROOT}
+"""What belongs to nobody inside is the machine's, where a sandbox has no root."""
 METADATA = "e2b."
 """Of the extended attributes that are metadata."""
 
@@ -23,7 +25,6 @@ async def entry_of(files: Files, info: FileInfo, *, path: str | None = None) -> 
     """A link has the type of what it leads to, and says where that is."""
     shown = path or info.path
     led_to = await _led_to(files, info) if info.kind == "link" else info
-    owner = USER if any(f"{shown}/".startswith(f"{each}/") for each in _OWN) else "root"
     told: dict[str, Any] = {
         "name": posixpath.basename(shown),
         "path": shown,
@@ -31,8 +32,8 @@ async def entry_of(files: Files, info: FileInfo, *, path: str | None = None) -> 
         "size": str(info.size_bytes),
         "mode": info.mode & 0o7777,
         "permissions": _permissions(info),
-        "owner": owner,
-        "group": owner,
+        "owner": _name(info.uid, shown),
+        "group": _name(info.gid, shown),
         "modifiedTime": datetime.fromtimestamp(info.modified_at, UTC)
         .isoformat()
         .replace("+00:00", "Z"),
@@ -65,6 +66,14 @@ async def _led_to(files: Files, info: FileInfo) -> FileInfo | None:
         except SandyardError:
             return None
     return None
+
+
+def _name(owner: int | None, path: str) -> str:
+    """Of the id of an owner; without one, by where the file lies."""
+    if owner is None:
+        is_own = any(f"{path}/".startswith(f"{each}/") for each in _OWN)
+        return USER if is_own else ROOT
+    return _NAMES.get(owner, str(owner))
 
 
 def _permissions(info: FileInfo) -> str:

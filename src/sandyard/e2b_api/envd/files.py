@@ -34,7 +34,10 @@ class NotAFileError(InvalidError):
 
 
 async def download(inside: Inside, request: Request) -> Response:
-    path, files = whole_path(request.query_params.get("path", "")), inside.session.files
+    path, files = (
+        whole_path(request.query_params.get("path", ""), inside.home),
+        inside.session.files,
+    )
     try:
         pieces = files.read(path)
         first = await anext(pieces, b"")
@@ -59,7 +62,7 @@ async def upload(inside: Inside, request: Request, *, most_bytes: int) -> Respon
         written = await _upload_parts(inside, request, path, most_bytes=most_bytes)
     elif path:
         body = _limited(_decoded(request), most_bytes)
-        written = [await _write(inside.session.files, path, body, _metadata(request))]
+        written = [await _write(inside, path, body, _metadata(request))]
     else:
         raise NotJsonError("Name the file by `path`.")
     return Response(orjson.dumps(written), media_type="application/json")
@@ -75,7 +78,7 @@ async def _upload_parts(
         if not parts or (path and len(parts) > 1):
             raise NotJsonError("Send one file with `path`, or files that are named by their paths.")
         return [
-            await _write(inside.session.files, path or part.filename or "", _pieces(part), metadata)
+            await _write(inside, path or part.filename or "", _pieces(part), metadata)
             for part in parts
         ]
     finally:
@@ -91,9 +94,9 @@ async def _form(request: Request, *, most_bytes: int) -> FormData:
 
 
 async def _write(
-    files: Files, path: str, content: AsyncIterator[bytes], metadata: Mapping[str, str]
+    inside: Inside, path: str, content: AsyncIterator[bytes], metadata: Mapping[str, str]
 ) -> dict[str, Any]:
-    whole = whole_path(path)
+    files, whole = inside.session.files, whole_path(path, inside.home)
     try:
         await files.write(whole, content)
         if metadata:

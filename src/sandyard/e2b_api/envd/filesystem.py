@@ -42,11 +42,11 @@ class FilesystemService:
         self._watchers = Watchers()
 
     async def stat(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(message), inside.session.files
+        path, files = _path(inside, message), inside.session.files
         return {"entry": await entry_of(files, await files.stat(path), path=path)}
 
     async def make_dir(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(message), inside.session.files
+        path, files = _path(inside, message), inside.session.files
         with suppress(FileMissingError):
             if (await files.stat(path)).kind == "file":
                 raise NotAFolderError(f"path already exists but it is not a directory: {path}")
@@ -56,13 +56,13 @@ class FilesystemService:
 
     async def move(self, inside: Inside, message: Message) -> Message:
         files = inside.session.files
-        source, target = _path(message, "source"), _path(message, "destination")
+        source, target = _path(inside, message, "source"), _path(inside, message, "destination")
         await files.stat(source)
         await files.make_folder(posixpath.dirname(target))
         return {"entry": await entry_of(files, await files.move(source, target), path=target)}
 
     async def list_dir(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(message), inside.session.files
+        path, files = _path(inside, message), inside.session.files
         folder = await _folder(files, path)
         try:
             found = await files.list(folder, depth=int(message.get("depth") or 1))
@@ -74,11 +74,11 @@ class FilesystemService:
     async def remove(self, inside: Inside, message: Message) -> Message:
         """Nothing if it is not there."""
         with suppress(FileMissingError):
-            await inside.session.files.remove(_path(message))
+            await inside.session.files.remove(_path(inside, message))
         return {}
 
     async def watch_dir(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
-        path, files = _path(message), inside.session.files
+        path, files = _path(inside, message), inside.session.files
         with_entry = bool(message.get("includeEntry"))
         folder = await _folder(files, path)
         if (await files.stat(folder)).kind != "folder":
@@ -146,8 +146,8 @@ async def _event(
     return told
 
 
-def _path(message: Message, name: str = "path") -> str:
-    return whole_path(str(message.get(name, "")))
+def _path(inside: Inside, message: Message, name: str = "path") -> str:
+    return whole_path(str(message.get(name, "")), inside.home)
 
 
 def _watcher_id(message: Message) -> str:

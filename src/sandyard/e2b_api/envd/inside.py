@@ -1,11 +1,12 @@
 """The way into a sandbox: by its id and its access token, or a signed link."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from sandyard.e2b_api.envd.paths import ROOT, USER, home_of, known_user
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
-from sandyard.e2b_api.model import HOME, is_running
+from sandyard.e2b_api.model import is_running
 from sandyard.e2b_api.tokens import FileLink, SandboxTokens
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
@@ -44,6 +45,17 @@ class Inside:
 
     sandbox: Sandbox
     session: Session
+    user: str = USER
+
+    @property
+    def home(self) -> str:
+        return home_of(self.user)
+
+    def by(self, name: str | None) -> "Inside":
+        """As this user; root, where there is none, is the user. Raises NoSuchUserError."""
+        if known_user(name) == USER or (as_root := self.session.as_root()) is None:
+            return self
+        return replace(self, user=ROOT, session=as_root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +121,9 @@ class Entrance:
         """What commands in the sandbox find in their environment."""
         sandbox = inside.sandbox
         own = {
-            "HOME": HOME,
-            "USER": "user",
-            "LOGNAME": "user",
+            "HOME": inside.home,
+            "USER": inside.user,
+            "LOGNAME": inside.user,
             "SHELL": "/bin/bash",
             "E2B_SANDBOX": "true",
             "E2B_SANDBOX_ID": sandbox.sandbox_id,
@@ -124,14 +136,14 @@ class Entrance:
         """Where commands begin that do not say."""
         sandbox = inside.sandbox
         if sandbox.archive_id is None:
-            return HOME
+            return inside.home
         try:
             template = await self._templates.find(
                 sandbox.template_id, account_id=sandbox.owner_account_id
             )
         except SandyardError:  # it was deleted
-            return HOME
-        return template.working_folder or HOME
+            return inside.home
+        return template.working_folder or inside.home
 
     def _signs(self, link: FileLink, sandbox_id: str) -> bool:
         """Raises LinkOverError for one that was good."""

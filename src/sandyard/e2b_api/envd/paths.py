@@ -9,14 +9,19 @@ from starlette.requests import Request
 from sandyard.e2b_api.errors import NoSuchUserError
 from sandyard.e2b_api.model import HOME
 
-USER = "user"
-_USERS = frozenset({"", USER, "root"})
-"""There is one user inside; `root` is taken for it, and may no more than it."""
+USER, ROOT = "user", "root"
+_ROOT_HOME = "/root"
 
 
-def require_user(name: str | None) -> None:
-    if (name or "") not in _USERS:
+def known_user(name: str | None) -> str:
+    """Raises NoSuchUserError."""
+    if name not in (None, "", USER, ROOT):
         raise NoSuchUserError(f"invalid username: '{name}'")
+    return name or USER
+
+
+def home_of(user: str) -> str:
+    return _ROOT_HOME if user == ROOT else HOME
 
 
 def user_of(request: Request) -> str | None:
@@ -30,8 +35,8 @@ def user_of(request: Request) -> str | None:
         return None
 
 
-def whole_path(path: str) -> str:
+def whole_path(path: str, home: str = HOME) -> str:
     """From the home on, unless it is absolute."""
     if path == "~" or path.startswith("~/"):
-        path = HOME + path[1:]
-    return posixpath.normpath(posixpath.join(HOME, path or "."))
+        path = home + path[1:]
+    return posixpath.normpath(posixpath.join(home, path or "."))

@@ -11,3 +11,6 @@ class E2bSession:
         self.files = E2bFiles(channel)
         self.processes = E2bProcesses(channel)
         self.ports = E2bPorts(channel, sandbox_url=sandbox_url)
+
+    def as_root(self) -> None:
+        """There `sudo` is the way to root."""

@@ -168,8 +168,13 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
     close_all_but(channel.fileno(), 0, 1, 2, *kept)
     if setup.get("enter") is not None:
         filter_ = bytes.fromhex(setup["seccomp"]) if setup.get("seccomp") else None
+        files = setup.get("sudo")
         namespaces.enter(
-            setup["enter"], uid=setup["uid"], seccomp=filter_, tmpfs=setup.get("tmpfs", {})
+            setup["enter"],
+            uid=setup["uid"],
+            seccomp=filter_,
+            tmpfs=setup.get("tmpfs", {}),
+            sudo=None if files is None else {path: bytes.fromhex(files[path]) for path in files},
         )
         os.chdir("/")
         # Nothing is imported from here on: the files at these paths are the machine's.

@@ -218,6 +218,8 @@ def _info(paths: Paths, path: str) -> dict[str, Any]:
         "modified_at": found.st_mtime,
         "target": _as_text(os.readlink(path)) if kind == "link" else None,
         "attributes": _attributes(path),
+        "uid": found.st_uid,
+        "gid": found.st_gid,
     }
 
 

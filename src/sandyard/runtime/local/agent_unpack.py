@@ -11,6 +11,8 @@ from sandyard.runtime.local.agent_answers import Answer, RefusedError
 from sandyard.runtime.local.agent_paths import Paths
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ELSEWHERE = ".sandyard-system"
+"""What is not the workspace's: its paths are short enough for tar."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,6 +27,8 @@ def unpack(paths: Paths, archive: int) -> Answer:
             tarfile.open(fileobj=content, mode="r|") as packed,
         ):
             for entry in packed:
+                if (_parts(entry.name) or [""])[0] == _ELSEWHERE:
+                    continue
                 _put(root, packed, entry)
                 if entry.isdir():
                     modes.append((entry.name, entry.mode))

@@ -7,11 +7,12 @@ import signal
 import struct
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sandyard.runtime.local import processes
 from sandyard.runtime.local.agent_client import AgentClient
 from sandyard.runtime.local.output import OutputRing
 from sandyard.runtime.local.pace import Pace
@@ -224,7 +225,8 @@ class CommandTable:
     def adopt(self) -> None:
         """See to the ends of those that run: who started them is gone."""
         self._early.clear()
-        for running in list(self._by_pid.values()):
+        others = set(_children_of_others(self._by_pid))
+        for running in [each for pid, each in self._by_pid.items() if pid not in others]:
             self._in_background(self._watch(running))
 
     async def _watch(self, running: RunningCommand) -> None:
@@ -247,6 +249,14 @@ class CommandTable:
             retained -= each.ring.end - each.ring.begin
             del self._commands[each.told["id"]]
             each.drop()
+
+
+def _children_of_others(pids: Iterable[int]) -> Iterator[int]:
+    """Those whose end another agent tells."""
+    for pid in pids:
+        parent = processes.parent(pid)
+        if parent is not None and parent != os.getpid():
+            yield pid
 
 
 def _exit_code(pid: int) -> int | None:

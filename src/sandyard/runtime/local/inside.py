@@ -60,12 +60,16 @@ def image_environment(variables: Mapping[str, str], own: Mapping[str, str]) -> d
     return {**variables, **own, "PATH": ":".join(path)}
 
 
-def machine_files(sources: PackageSources, *, root: Path, has_ca: bool) -> dict[str, str]:
+def machine_files(
+    sources: PackageSources, *, root: Path, has_ca: bool, has_root: bool = False
+) -> dict[str, str]:
     """Settings of package managers, by path; their users' own go before them."""
     return {
         "/etc/pip.conf": _pip_settings(sources, has_ca=has_ca),
         "/etc/npmrc": _npm_settings(sources, has_ca=has_ca),
-        "/etc/apt/apt.conf": _apt_settings(root, has_ca=has_ca),
+        "/etc/apt/apt.conf": _apt_settings(
+            _NO_PACKAGES if root == HOST_ROOT and not has_root else _PACKAGES, has_ca=has_ca
+        ),
         "/etc/apt/sources.list": _debian_sources(sources, root),
         **({_NO_PACKAGES: ""} if root == HOST_ROOT else {}),
     }
@@ -77,10 +81,10 @@ def machine_folders(root: Path) -> list[str]:
     return [*made, f"{_APT}/state/lists/partial", f"{_APT}/cache/archives/partial"]
 
 
-def aliases(root: Path) -> dict[str, str]:
-    """`python` and `pip` where the system has only python3 and pip3, and a `sudo` that runs a
-    command as it is, for there is one user: the program of each."""
-    wanted = {"python": "python3", "pip": "pip3", "sudo": "env"}
+def aliases(root: Path, *, has_root: bool = False) -> dict[str, str]:
+    """`python` and `pip` where the system has only python3 and pip3, and where there is one user a
+    `sudo` that runs a command as it is: the program of each."""
+    wanted = {"python": "python3", "pip": "pip3"} | ({} if has_root else {"sudo": "env"})
     found = {name: _program(root, target) for name, target in wanted.items()}
     return {
         name: target
@@ -128,7 +132,7 @@ def _npm_settings(sources: PackageSources, *, has_ca: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _apt_settings(root: Path, *, has_ca: bool) -> str:
+def _apt_settings(packages: str, *, has_ca: bool) -> str:
     """It may look packages up and download them; who is not root installs none."""
     settings = {
         "Acquire::http::Proxy": _PROXY,
@@ -136,7 +140,7 @@ def _apt_settings(root: Path, *, has_ca: bool) -> str:
         "Acquire::GzipIndexes": "true",
         "APT::Sandbox::User": "",
         "Dir::State": f"{_APT}/state",
-        "Dir::State::status": _NO_PACKAGES if root == HOST_ROOT else _PACKAGES,
+        "Dir::State::status": packages,
         "Dir::Cache": f"{_APT}/cache",
     }
     if has_ca:

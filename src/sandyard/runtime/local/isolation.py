@@ -27,6 +27,11 @@ class WrappedCommand:
         os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
 
+    def add_descriptor(self, descriptor: int) -> int:
+        """Another one of the same, to be inherited."""
+        self.descriptors.append(os.dup(descriptor))
+        return self.descriptors[-1]
+
     def close(self) -> None:
         for descriptor in self.descriptors:
             os.close(descriptor)
@@ -39,6 +44,11 @@ class Isolation(Protocol):
     @property
     def folder(self) -> str:
         """The workspace as a command inside sees it."""
+        ...
+
+    @property
+    def has_root(self) -> bool:
+        """Whether there is a root inside, beside the user, whose files are to be kept as its."""
         ...
 
     def wrap(
@@ -62,6 +72,10 @@ class NoIsolation:
     @property
     def folder(self) -> str:
         return str(self.workspace)
+
+    @property
+    def has_root(self) -> bool:
+        return False
 
     def wrap(
         self,

@@ -8,6 +8,8 @@ from pathlib import Path
 from sandyard.runtime.local import pause, seccomp
 from sandyard.runtime.local.isolation import PATH, WrappedCommand
 from sandyard.runtime.local.mount_namespace import MountNamespace
+from sandyard.runtime.local.sudo import FOLDER as SUDO_FOLDER
+from sandyard.runtime.local.system import ARCHIVED, System
 
 _WORKSPACE = "/workspace"
 _HOME = "/home/user"
@@ -15,10 +17,16 @@ _HOME = "/home/user"
 _PAUSE = "/run/sandyard/pause"
 LAUNCHER = "/run/sandyard/launch"
 UID_INSIDE = 1000
+_OWN_FOLDER = "/run/sandyard"
+_IN_MEMORY = ("/run/", "/tmp/")  # noqa: S108 - inside
+_ALONE = ("--unshare-all", "--unshare-user", "--disable-userns")
+_ALONE_BUT_USERS = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup"),
+)
 _FEWEST_NAMES = 1024
 _BYTES_PER_NAME = 8192
-_SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_SYSTEM_FILES = (
+SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SYSTEM_FILES = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -49,6 +57,22 @@ class Contents:
     executables: Mapping[str, bytes] = field(default_factory=dict)
     """Programs that can be run and not be read, so that nobody can trace them."""
 
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    """Folders that can be written to, the root first; then the files in them are theirs."""
+
+    def over(self, mounts: Mapping[str, Path]) -> "Contents":
+        """The same in a root that can be written to: it has the files already that last."""
+        files = {path: text for path, text in self.files.items() if path.startswith(_IN_MEMORY)}
+        folders = [path for path in self.folders if path.startswith(_IN_MEMORY)]
+        folders = [SUDO_FOLDER, *folders]
+        return replace(self, mounts=mounts, files=files, folders=folders, root=None)
+
+    def read_only(self) -> Sequence[str]:
+        """What bubblewrap made in memory, where anything could be stored else."""
+        if self.mounts:
+            return ("/dev", _OWN_FOLDER)
+        return ("/dev", "/") if self.root is None else ("/dev", "/run", "/")
+
     def has_place(self, path: str) -> bool:
         """Whether something can be mounted there: a root of before may lack some of the places."""
         if self.root is None or path.startswith("/run/"):
@@ -69,6 +93,12 @@ class Jail:
     mounts: MountNamespace | None = None
     """Needed with a `uid`: that one can't enter the server's folders."""
     folder: str = _WORKSPACE
+    system: System | None = None
+    """What it may change outside its workspace, if it has a root of its own."""
+
+    @property
+    def has_root(self) -> bool:
+        return self.system is not None
 
     def memory_folders(self) -> dict[str, str]:
         """The folders in memory with their limits, also of names: the kernel keeps about
@@ -85,6 +115,8 @@ class Jail:
         command = ["/bin/sleep", "infinity"] if content is None else [_PAUSE]
         executables = {} if content is None else {_PAUSE: content}
         contents = replace(contents, executables={**contents.executables, **executables})
+        if self.system is not None:
+            contents = contents.over(self.system.mounted())
         return self._wrap(command, ["--info-fd", str(info)], {}, contents, ())
 
     def wrap(
@@ -95,8 +127,13 @@ class Jail:
         added: Mapping[str, Path] | None = None,
         capabilities: Iterable[str] = (),
     ) -> WrappedCommand:
+        """As the machine's root, if it has one."""
         contents = Contents(bound=added or {})
-        return self._wrap(command, [], environment, contents, capabilities)
+        options: list[str] = []
+        if self.system is not None:
+            changes = str(self._reachable(self.system.folder))
+            options += ["--bind", changes, f"{_WORKSPACE}/{ARCHIVED}"]
+        return self._wrap(command, options, environment, contents, capabilities)
 
     def _wrap(
         self,
@@ -107,22 +144,24 @@ class Jail:
         capabilities: Iterable[str],
     ) -> WrappedCommand:
         wrapped = WrappedCommand(self.uid)
+        uid = str(0 if self.system is not None and not contents.mounts else UID_INSIDE)
         arguments = [
-            *("--unshare-all", "--unshare-user", "--disable-userns"),
+            *self._namespaces(wrapped),
             *("--die-with-parent", "--new-session", "--hostname", "sandbox"),
-            *("--uid", str(UID_INSIDE), "--gid", str(UID_INSIDE), "--cap-drop", "ALL"),
+            *("--uid", uid, "--gid", uid, "--cap-drop", "ALL"),
             *(word for name in capabilities for word in ("--cap-add", name)),
-            *(_system() if contents.root is None else self._root(contents.root)),
+            *self._root(contents),
             *("--proc", "/proc", "--dev", "/dev"),
-            *("--size", str(self.shared_memory_bytes), "--tmpfs", "/dev/shm"),  # noqa: S108 - inside
-            *("--size", str(self.tmp_bytes), "--tmpfs", "/tmp"),  # noqa: S108 - inside
+            *_memory("/dev/shm", self.shared_memory_bytes),  # noqa: S108 - inside
+            *_memory("/tmp", self.tmp_bytes),  # noqa: S108 - inside
         ]
         for path in filter(contents.has_place, (_WORKSPACE, _HOME)):
             arguments += ["--bind", str(self._reachable(self.workspace)), path]
         arguments += ["--chdir", _WORKSPACE]
         for path in contents.folders:
             arguments += ["--dir", path]
-        for path, content in {**MADE_FILES, **contents.files}.items():
+        made = {**MADE_FILES, **contents.files} if not contents.mounts else contents.files
+        for path, content in made.items():
             arguments += ["--ro-bind-data", str(wrapped.add_content(content.encode())), path]
         for path, source in contents.bound.items():
             if not contents.has_place(path):
@@ -136,8 +175,7 @@ class Jail:
         if (rules := seccomp.program()) is not None:
             arguments += ["--seccomp", str(wrapped.add_content(rules))]
         # bubblewrap's own tmpfs would else take any amount of memory.
-        read_only = ["/dev", "/"] if contents.root is None else ["/dev", "/run", "/"]
-        arguments += [word for path in read_only for word in ("--remount-ro", path)]
+        arguments += [word for path in contents.read_only() for word in ("--remount-ro", path)]
         arguments += ["--clearenv", *options]
         for name, value in {"PATH": PATH, "HOME": _WORKSPACE, **environment}.items():
             arguments += ["--setenv", name, value]
@@ -146,11 +184,29 @@ class Jail:
         wrapped.command = [bubblewrap() or "bwrap", "--args", str(listed), "--", *command]
         return wrapped
 
-    def _root(self, root: Path) -> Iterable[str]:
-        yield from ("--ro-bind", str(self._reachable(root)), "/", "--tmpfs", "/run")
+    def _namespaces(self, wrapped: WrappedCommand) -> Iterable[str]:
+        if self.system is None:
+            return _ALONE
+        made = self.system.namespaces
+        owner, inside = (wrapped.add_descriptor(each) for each in (made.owner, made.inside))
+        return ("--userns", str(owner), "--userns2", str(inside), *_ALONE_BUT_USERS)
+
+    def _root(self, contents: Contents) -> Iterable[str]:
+        for path, source in contents.mounts.items():
+            yield from ("--bind", str(source), path)
+        if contents.mounts:
+            yield from ("--perms", "0755", "--tmpfs", _OWN_FOLDER)
+        elif contents.root is not None:
+            yield from ("--ro-bind", str(self._reachable(contents.root)), "/", "--tmpfs", "/run")
+        else:
+            yield from _system()
 
     def _reachable(self, source: Path) -> Path:
         return source if self.mounts is None else self.mounts.bind(source)
+
+
+def _memory(path: str, size_bytes: int) -> Iterable[str]:
+    return ("--perms", "1777", "--size", str(size_bytes), "--tmpfs", path)
 
 
 def bubblewrap() -> str | None:
@@ -159,11 +215,11 @@ def bubblewrap() -> str | None:
 
 def _system() -> Iterable[str]:
     yield from ("--ro-bind", "/usr", "/usr")
-    for name in _SYSTEM_LINKS:
+    for name in SYSTEM_LINKS:
         path = Path("/", name)
         if path.is_symlink():
             yield from ("--symlink", str(path.readlink()).removeprefix("/"), str(path))
         elif path.exists():
             yield from ("--ro-bind", str(path), str(path))
-    for file in _SYSTEM_FILES:
+    for file in SYSTEM_FILES:
         yield from ("--ro-bind-try", file, file)

@@ -17,8 +17,10 @@ from sandyard.runtime.local.isolation import PATH, Isolation
 from sandyard.runtime.local.jail import LAUNCHER, UID_INSIDE, Contents, Jail
 from sandyard.runtime.local.records import Spec
 from sandyard.runtime.local.spawn import kill_tree, pinned, spawn
+from sandyard.runtime.local.sudo import sudo_files
 
 KERNELS_INSIDE = "/opt/kernels"
+ROOT_INSIDE = 0
 _OPEN_FILES = 4096
 _PROCESSES_OF_OURS = 3
 # Programs reserve far more address space than they use; what they use is limited by RLIMIT_DATA.
@@ -34,6 +36,8 @@ class MachineProcess:
         self._process = process
         self.pid_inside = pid_inside
         self.agent = agent
+        self.root_agent: AgentClient | None = None
+        """Acts as root, where there is one; it is started when it is first asked."""
         self.exited: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if process is not None:
             self.exited = asyncio.ensure_future(process.wait())
@@ -66,6 +70,9 @@ class MachineProcess:
                 "seccomp": rules.hex() if rules else None,
                 "tmpfs": isolation.memory_folders(),
             }
+            if isolation.system is not None:
+                files = sudo_files()
+                setup["sudo"] = {path: content.hex() for path, content in files.items()}
         cpu = spec.limits.cpu if cgroup is None else None
         enlist = None if cgroup is None else cgroup.add
         agent = AgentClient(setup, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost)
@@ -75,7 +82,14 @@ class MachineProcess:
             if process is not None:
                 await kill_tree(process)
             raise
-        return cls(process, pid_inside, agent)
+        made = cls(process, pid_inside, agent)
+        if "sudo" in setup:
+            # Without the launcher: root could read it, and so take it over before it has limits.
+            as_root = setup | {"uid": ROOT_INSIDE, "launcher": None}
+            made.root_agent = AgentClient(
+                as_root, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost
+            )
+        return made
 
     async def kill(self) -> None:
         """The processes of a machine die with its first one, all at once; the agent is there until
@@ -85,6 +99,8 @@ class MachineProcess:
         if self._process is not None:
             await kill_tree(self._process)
         self.agent.close()
+        if self.root_agent is not None:
+            self.root_agent.close()
 
 
 async def _start_jail(

@@ -41,6 +41,7 @@ from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import LocalRunFolder, Spec
 from sandyard.runtime.local.session import LocalSession
 from sandyard.runtime.local.session_channel import Channel
+from sandyard.runtime.local.skeleton import make_skeleton
 from sandyard.runtime.local.snapshots import SnapshotFolder
 from sandyard.runtime.local.spawn_supervisor import spawn_supervisor
 from sandyard.runtime.local.supervisor_forks import FORKS
@@ -111,8 +112,9 @@ class LocalMachines:
         return await _in_thread(self.records.run_ids, kind)
 
     async def session(self, run_id: RunId) -> Session:
+        await self.check()
         await self._require_up(run_id)
-        return LocalSession(self._channel(run_id))
+        return LocalSession(self._channel(run_id), has_root=self._means.has_root)
 
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
         await self._require_up(run_id)
@@ -235,6 +237,17 @@ class LocalMachines:
         variables = machine_environment(has_ca=bundle is not None) if is_isolated else {}
         if environment is not None:
             variables = image_environment(environment.environment, variables)
+        has_root = self._means.has_root
+        known = aliases(root, has_root=has_root)
+        files = machine_files(
+            policy.packages, root=root, has_ca=bundle is not None, has_root=has_root
+        )
+        folders = machine_folders(root)
+        skeleton = None
+        if has_root:
+            of_this_machine = environment is None
+            made = self._folder / "skeletons"
+            skeleton = str(make_skeleton(made, files, folders, of_this_machine=of_this_machine))
         return Spec(
             run_id=run_id,
             limits=spec.limits,
@@ -249,9 +262,9 @@ class LocalMachines:
             network=spec.network,
             allowed_hosts=list(policy.allowed_hosts),
             egress_networks=list(policy.egress_networks),
-            files=machine_files(policy.packages, root=root, has_ca=bundle is not None),
-            folders=machine_folders(root),
-            links={f"{ALIASES}/{name}": target for name, target in aliases(root).items()},
+            files=files,
+            folders=folders,
+            links={f"{ALIASES}/{name}": target for name, target in known.items()},
             environment=variables,
             root=None if environment is None else str(root),
             kernels=str(policy.kernels.absolute()) if policy.kernels else None,
@@ -259,6 +272,7 @@ class LocalMachines:
             snapshot_timeout_sec=policy.snapshot_timeout_sec,
             log_bytes=policy.log_bytes,
             volume=self._means.volume,
+            skeleton=skeleton,
             cgroup_root=str(policy.cgroup_root) if policy.cgroup_root else None,
         )
 

@@ -3,6 +3,7 @@
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,9 +12,14 @@ from sandyard.runtime.local import cgroups
 from sandyard.runtime.local.mount_namespace import MountNamespace
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import VolumeKind
+from sandyard.runtime.local.skeleton import make_skeleton
+from sandyard.runtime.local.system import System, layers_of
+from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import ImageVolume, make_image
 
 _PROBE_BYTES = 1 << 20
+_PROBE_PROCESSES = 4096
+"""Sandboxes of another server may have the same uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,9 @@ class Means:
     has_cgroups: bool = False
     no_image: str | None = None
     """Why workspaces have no file system of their own."""
+    no_root: str | None = None
+    """Why sandboxes have no root, and can't change what is outside their workspace."""
+    has_root: bool = False
 
     def told(self) -> dict[str, str]:
         """What holds which limit, and what would be stronger."""
@@ -32,7 +41,12 @@ class Means:
         }
         watched = "held by a watchdog, CPU in whole cores; SANDBOX_CGROUP_ROOT would hold more"
         held = "held by control groups, as processes and CPU"
-        return {"memory": held if self.has_cgroups else watched, "storage": stored[self.volume]}
+        root = "of its own, with sudo" if self.has_root else f"none: {self.no_root}"
+        return {
+            "memory": held if self.has_cgroups else watched,
+            "storage": stored[self.volume],
+            "root": root,
+        }
 
 
 def find_means(policy: LocalPolicy, folder: Path) -> Means:
@@ -40,19 +54,21 @@ def find_means(policy: LocalPolicy, folder: Path) -> Means:
     that was asked for by name can't be used."""
     means = Means(volume="folder", has_cgroups=_has_cgroups(policy))
     if policy.isolation == "none":
-        return replace(means, no_image="SANDBOX_ISOLATION=none")
+        return replace(means, no_image="SANDBOX_ISOLATION=none", no_root="SANDBOX_ISOLATION=none")
     if policy.volume == "folder":
-        return replace(means, no_image="SANDBOX_VOLUME=folder")
+        return replace(means, no_image="SANDBOX_VOLUME=folder", no_root="SANDBOX_VOLUME=folder")
     missing = "the server is not root" if os.geteuid() else None
     if missing is None and policy.volume != "tmpfs":
         missing = _why_no_image(folder)
     if missing is None:
-        return replace(means, volume="image" if policy.volume == "auto" else policy.volume)
+        means = replace(means, volume="image" if policy.volume == "auto" else policy.volume)
+        no_root = _why_no_root(policy, folder)
+        return replace(means, no_root=no_root, has_root=no_root is None)
     if policy.volume != "auto":
         raise LimitsMissingError(
             f"SANDBOX_VOLUME={policy.volume} can't be used here: {missing}. Set it to auto.",
         )
-    return replace(means, no_image=missing)
+    return replace(means, no_image=missing, no_root=missing)
 
 
 def _has_cgroups(policy: LocalPolicy) -> bool:
@@ -70,8 +86,39 @@ def _has_cgroups(policy: LocalPolicy) -> bool:
 
 
 def _why_no_image(folder: Path) -> str | None:
-    """None if an image can be made and mounted. Tried in a thread of its own, whose mounts are
-    gone when it ends."""
+    """None if an image can be made and mounted."""
+
+    def mount_one(top: Path) -> None:
+        mounts = MountNamespace(in_use=[top])
+        make_image(top / "image", _PROBE_BYTES, blanks=top)
+        ImageVolume(top / "image", top / "mount", mounts, uid=0).attach(is_new=True)
+        mounts.unmount(top / "mount")
+
+    return _why_not(folder, mount_one)
+
+
+def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
+    """None if this machine's files can be seen with other owners, and changed in a layer."""
+    if policy.root == "none":
+        return "SANDBOX_ROOT=none"
+
+    def overlay_one(top: Path) -> None:
+        uid = policy.uids[0]
+        made = make_user_namespaces(uid, processes=_PROBE_PROCESSES)
+        try:
+            mounts = MountNamespace(in_use=[top])
+            skeleton = make_skeleton(folder / "skeletons", {}, (), of_this_machine=True)
+            layers = layers_of(skeleton, None)
+            System(top / "mount", layers, mounts, uid=uid, namespaces=made).try_out()
+        finally:
+            made.close()
+
+    return _why_not(folder, overlay_one)
+
+
+def _why_not(folder: Path, attempt: Callable[[Path], None]) -> str | None:
+    """What keeps an attempt from success, in an empty folder. Tried in a thread of its own, whose
+    mounts are gone when it ends."""
     told: list[str] = []
 
     def probe() -> None:
@@ -79,10 +126,7 @@ def _why_no_image(folder: Path) -> str | None:
             top = Path(draft)
             (top / "mount").mkdir()
             try:
-                mounts = MountNamespace(in_use=[top])
-                make_image(top / "image", _PROBE_BYTES, blanks=top)
-                ImageVolume(top / "image", top / "mount", mounts, uid=0).attach(is_new=True)
-                mounts.unmount(top / "mount")
+                attempt(top)
             except OSError as error:
                 told.append(str(error))
 

@@ -2,15 +2,21 @@
 
 import ctypes
 import os
+import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from sandyard.runtime.local.system_calls import call
 
 _CLONE_NEWNS = 0x00020000
 NO_SUID, NO_DEV, _NO_EXEC = 2, 4, 8
-_BIND = 4096
+BIND = 4096
 _DETACH = 2
 _SLAVE_ALL_BELOW = 0x80000 | 0x4000
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_HERE, _CLONE, _CLOSE_ON_EXEC, _EMPTY_PATH, _FROM_EMPTY_PATH = -100, 1, 0x80000, 0x1000, 4
+_SHIFTED_READ_ONLY = 0x100000 | 1
 _MOUNT_POINTS = ("/media", "/mnt", "/srv", "/opt", "/home")
 
 
@@ -21,7 +27,6 @@ class MountNamespace:
     """
 
     def __init__(self, *, in_use: Iterable[Path]) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
         used = [str(path.resolve()) + "/" for path in (*in_use, Path(sys.prefix), Path.cwd())]
         self._root = next(
             Path(point)
@@ -29,7 +34,8 @@ class MountNamespace:
             if Path(point).is_dir() and not any(path.startswith(point + "/") for path in used)
         )
         self._bound: dict[Path, Path] = {}
-        self._call("unshare", _CLONE_NEWNS)
+        self._places = 0
+        call("unshare", _CLONE_NEWNS)
         self.mount(None, Path("/"), None, _SLAVE_ALL_BELOW)
         flags = NO_SUID | NO_DEV | _NO_EXEC
         self.mount("tmpfs", self._root, "tmpfs", flags, "mode=755,size=64k,nr_inodes=64")
@@ -43,19 +49,44 @@ class MountNamespace:
             bound.mkdir()
         else:
             bound.touch()
-        self.mount(str(source), bound, None, _BIND)
+        self.mount(str(source), bound, None, BIND)
         return bound
 
+    def shifted(self, source: Path, user_namespace: int) -> Path:
+        """The same folder, read-only, where the ids of its files are seen as that user namespace
+        maps them. Raises OSError where the file system can't do that."""
+        at = self._place()
+        clone = call("syscall", _OPEN_TREE, _HERE, bytes(source), _CLONE | _CLOSE_ON_EXEC)
+        try:
+            attributes = struct.pack("QQQQ", _SHIFTED_READ_ONLY, 0, 0, user_namespace)
+            size = len(attributes)
+            call("syscall", _MOUNT_SETATTR, clone, b"", _EMPTY_PATH, attributes, size)
+            call("syscall", _MOVE_MOUNT, clone, b"", _HERE, bytes(at), _FROM_EMPTY_PATH)
+        finally:
+            os.close(clone)
+        return at
+
+    def overlay(self, below: Sequence[Path], *, upper: Path, work: Path) -> Path:
+        """These folders as one, the first above the others, and changes in `upper`."""
+        at = self._place()
+        lower = ":".join(map(str, below))
+        # Colons and commas in these paths would be read as more paths or options.
+        top = self.bind(upper.parent)
+        options = f"lowerdir={lower},upperdir={top / upper.name},workdir={top / work.name}"
+        self.mount("overlay", at, "overlay", NO_SUID | NO_DEV, f"{options},userxattr")
+        return at
+
+    def _place(self) -> Path:
+        place = self._root / f"p{self._places}"
+        self._places += 1
+        place.mkdir()
+        return place
+
     def unmount(self, target: Path) -> None:
-        self._call("umount2", str(target).encode(), _DETACH)
+        call("umount2", str(target).encode(), _DETACH)
 
     def mount(
         self, source: str | None, target: Path, kind: str | None, flags: int, data: str = ""
     ) -> None:
         words = [None if word is None else word.encode() for word in (source, str(target), kind)]
-        self._call("mount", *words, ctypes.c_ulong(flags), data.encode())
-
-    def _call(self, name: str, *arguments: object) -> None:
-        if getattr(self._libc, name)(*arguments):
-            number = ctypes.get_errno()
-            raise OSError(number, f"{name}: {os.strerror(number)}")
+        call("mount", *words, ctypes.c_ulong(flags), data.encode())

@@ -6,7 +6,9 @@ The calls are Linux's own; Python has no names for them.
 import ctypes
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from sandyard.runtime.local.sudo import install_sudo
 
 _NAMESPACES = ("ipc", "uts", "net", "pid", "cgroup", "mnt")
 _NS_GET_PARENT = 0xB702
@@ -17,6 +19,10 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
 _SIGKILL = 9
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
+
+_ROOT_MAY = (0, 1, 3, 4, 5, 6, 7, 31)
+"""CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP: over the sandbox's own files and
+processes. What it mounts and what it reaches belongs to a namespace above."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,11 +44,17 @@ class _Filter(ctypes.Structure):
 
 
 def enter(
-    pid: int, *, uid: int, seccomp: bytes | None, tmpfs: Mapping[str, str] | None = None
+    pid: int,
+    *,
+    uid: int,
+    seccomp: bytes | None,
+    tmpfs: Mapping[str, str] | None = None,
+    sudo: Mapping[str, bytes] | None = None,
 ) -> None:
     """Go where the process `pid` is, as `uid` there. Children are in its pid namespace; this
     process itself stays in its own, where nobody inside sees it. `tmpfs` has options of in-memory
-    folders there, which bubblewrap can't set."""
+    folders there, which bubblewrap can't set; `sudo`, where there is a root inside, the files by
+    which its user becomes root."""
     opened = {name: os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES}
     user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     # bubblewrap nests two user namespaces; the outer one owns all the others.
@@ -55,17 +67,27 @@ def enter(
     for folder, options in (tmpfs or {}).items():
         flags = ctypes.c_ulong(_MS_REMOUNT | _MS_NOSUID | _MS_NODEV)
         _call("mount", b"tmpfs", folder.encode(), b"tmpfs", flags, options.encode())
+    if sudo is not None:
+        _become(0)
+        install_sudo(sudo)
     _call("setns", user, 0)
     os.close(user)
+    left = () if sudo is None else _ROOT_MAY
     for capability in range(_LAST_CAPABILITY + 1):
-        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # one that there is not is no loss
+        if capability not in left:
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # one that there is not is no loss
+    if sudo is None:
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if seccomp is not None:
+        install_filter(seccomp)  # without the line above it takes a right that is dropped below
+    _become(uid)
+    keep_capabilities(left if uid == 0 else ())
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def _become(uid: int) -> None:
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    drop_capabilities()
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(_PR_SET_DUMPABLE, 0)
-    if seccomp is not None:
-        install_filter(seccomp)
 
 
 def give_up_rights(uid: int | None) -> None:
@@ -76,9 +98,8 @@ def give_up_rights(uid: int | None) -> None:
         os.setgroups([])
         for capability in range(_LAST_CAPABILITY + 1):
             _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    drop_capabilities()
+        _become(uid)
+    keep_capabilities(())
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_SET_DUMPABLE, 0)
     die_with_parent()
@@ -86,9 +107,14 @@ def give_up_rights(uid: int | None) -> None:
         raise ChildProcessError("its parent has gone")
 
 
-def drop_capabilities() -> None:
+def keep_capabilities(kept: Iterable[int]) -> None:
+    """These alone."""
     header = _Header(_CAPABILITY_VERSION_3, 0)
-    _call("capset", ctypes.byref(header), ctypes.byref((_Sets * 2)()))
+    sets = (_Sets * 2)()
+    for capability in kept:
+        sets[capability // 32].effective |= 1 << capability % 32
+        sets[capability // 32].permitted |= 1 << capability % 32
+    _call("capset", ctypes.byref(header), ctypes.byref(sets))
 
 
 def install_filter(program: bytes) -> None:

@@ -30,6 +30,9 @@ class LocalPolicy:
     log_bytes: int = 1_048_576
     volume: VolumeKind | Literal["auto"] = "auto"
     """Where workspaces lie; `auto` is an image for each where one can be mounted, else a folder."""
+    root: Literal["auto", "none"] = "auto"
+    """Whether machines have a root of their own, with a system that it can change; `auto` where
+    this machine can give them one."""
     cgroup_root: Path | None = None
     """Below it each machine gets a control group; without it a watchdog looks after memory."""
     uids: Sequence[int] = _UIDS

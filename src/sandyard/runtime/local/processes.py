@@ -119,6 +119,12 @@ def map_file(span: str) -> str:
     return "-".join(f"{int(edge, 16):x}" for edge in span.split("-"))
 
 
+def parent(pid: int) -> int | None:
+    """The pid of its parent; None of one that is gone."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[1])
+
+
 def _stat(pid: int) -> list[str] | None:
     """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
     try:

@@ -50,6 +50,8 @@ class Spec:
     root: str | None = None
     """Its root file system; None is this machine's own /usr."""
     volume: VolumeKind = "folder"
+    skeleton: str | None = None
+    """What it finds outside /usr, if it has a root of its own."""
     cgroup_root: str | None = None
 
 
@@ -60,6 +62,7 @@ class LocalRunFolder(RunFolder):
         super().__init__(path)
         self.workspace = path / "workspace"
         self.image = path / "workspace.img"
+        self.volume = path / "volume"
         self.logs = path / "logs"
 
     def write_spec(self, spec: Spec) -> None:

@@ -23,10 +23,15 @@ _READ_BYTES = 1 << 20
 
 
 class LocalSession:
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, *, has_root: bool = False) -> None:
+        self._channel = channel
+        self._has_root = has_root
         self.files = LocalFiles(channel)
         self.processes = LocalProcesses(channel)
         self.ports = LocalPorts(channel)
+
+    def as_root(self) -> "LocalSession | None":
+        return LocalSession(self._channel.of_root(), has_root=True) if self._has_root else None
 
 
 class LocalFiles:

@@ -35,9 +35,13 @@ OnFailure = Callable[[OSError], Awaitable[NoReturn]]
 class Channel:
     """Asks the supervisor of one machine; a connection for each request."""
 
-    def __init__(self, folder: Path, on_failure: OnFailure) -> None:
+    def __init__(self, folder: Path, on_failure: OnFailure, *, as_root: bool = False) -> None:
         self._folder = folder
         self._on_failure = on_failure
+        self._as_root = as_root
+
+    def of_root(self) -> "Channel":
+        return Channel(self._folder, self._on_failure, as_root=True)
 
     async def ask(
         self,
@@ -66,7 +70,7 @@ class Channel:
             descriptors: tuple[int, ...] = (),
         ) -> Packet:
             try:
-                message = {"op": operation, "arguments": arguments}
+                message = {"op": operation, "arguments": arguments, "as_root": self._as_root}
                 await send(channel, message, data, descriptors)
                 packet = await receive(channel)
             except OSError as error:

@@ -32,14 +32,26 @@ _FILE_OPERATIONS = frozenset(
     }
 )
 
+Starter = Callable[[AgentClient, dict[str, Any]], Awaitable[Packet]]
 Handler = Callable[[dict[str, Any], bytes], Awaitable[Packet]]
 StartProgram = Callable[[AgentClient, dict[str, Any]], Awaitable[Packet | str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """Of the machine's user, and of its root if it has one."""
+
+    user: AgentClient
+    root: AgentClient | None = None
+
+    def chosen(self, *, as_root: bool) -> AgentClient:
+        return self.root if as_root and self.root is not None else self.user
 
 
 class SessionServer:
     def __init__(
         self,
-        agent: AgentClient,
+        agents: Agents,
         commands: CommandTable,
         *,
         pid_inside: int,
@@ -49,7 +61,7 @@ class SessionServer:
         watchdog: Watchdog,
     ) -> None:
         """`pid_inside` is a process of the machine, by which its ports are found."""
-        self._agent = agent
+        self._agents = agents
         self._commands = commands
         self._pid_inside = pid_inside
         self._start_program = start_program
@@ -58,9 +70,8 @@ class SessionServer:
         self._watchdog = watchdog
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starters: dict[str, Starter] = {"start": self._start, "run": self._run}
         self._handlers: dict[str, Handler] = {
-            "start": self._start,
-            "run": self._run,
             "processes": self._list,
             "get": self._get,
             "wait": self._wait,
@@ -115,22 +126,25 @@ class SessionServer:
                     answer.close()
         if held.egress is not None:
             held.egress.close()
-        for draft in held.drafts:
+        for draft, agent in held.drafts.items():
             with suppress(OSError):
-                (await self._agent.ask("discard_file", {"draft": draft})).close()
+                (await agent.ask("discard_file", {"draft": draft})).close()
 
     async def _answer(self, request: Packet, held: "_Held") -> Packet:
         name = str(request.message.get("op"))
         arguments = request.message.get("arguments", {})
+        agent = self._agents.chosen(as_root=request.message.get("as_root") is True)
         try:
             if name == "connect" and arguments["port"] == EGRESS_PORT:
                 return _refused("PORT_CLOSED")  # the way out is no way in
             if name in _FILE_OPERATIONS:
-                return await self._pass_on(name, arguments, request.descriptors, held.drafts)
+                return await self._pass_on(agent, name, arguments, request.descriptors, held)
             if name == "open_egress":
                 return await self._open_egress(held)
             if name == "refused_egress":
                 return _result(None if held.egress is None else await held.egress.refused())
+            if name in self._starters:
+                return await self._starters[name](agent, arguments)
             return await self._handlers[name](arguments, request.data)
         except AgentLostError as error:
             return _refused("AGENT_LOST", str(error))
@@ -140,15 +154,20 @@ class SessionServer:
             request.close()
 
     async def _pass_on(
-        self, name: str, arguments: dict[str, Any], descriptors: tuple[int, ...], drafts: set[str]
+        self,
+        agent: AgentClient,
+        name: str,
+        arguments: dict[str, Any],
+        descriptors: tuple[int, ...],
+        held: "_Held",
     ) -> Packet:
-        answer = await self._agent.ask(name, arguments, descriptors)
+        answer = await agent.ask(name, arguments, descriptors)
         result = answer.message.get("result")
         if name == "create_file" and isinstance(result, dict):
-            drafts.add(result["draft"])
+            held.drafts[result["draft"]] = agent
             answer.message["most_bytes"] = self._watchdog.free_bytes()
         elif name in ("commit_file", "discard_file") and "errno" not in answer.message:
-            drafts.discard(arguments["draft"])
+            held.drafts.pop(arguments["draft"], None)
         return answer
 
     async def _open_egress(self, held: "_Held") -> Packet:
@@ -158,16 +177,16 @@ class SessionServer:
         held.egress = opened
         return _result(opened.told())
 
-    async def _start(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+    async def _start(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
         start = self._start_program if arguments["is_program"] else self._commands.start
-        started = await start(self._agent, arguments)
+        started = await start(agent, arguments)
         if isinstance(started, Packet):
             return started
         return _result(self._command({"id": started}).told)
 
-    async def _run(self, arguments: dict[str, Any], data: bytes) -> Packet:
+    async def _run(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
         """Start it, and tell what it wrote: all of it and its end, if a moment is enough."""
-        started = await self._start(arguments, data)
+        started = await self._start(agent, arguments)
         told = started.message.get("result")
         if told is None:
             return started
@@ -249,7 +268,7 @@ class SessionServer:
 class _Held:
     """What ends with a connection."""
 
-    drafts: set[str] = field(default_factory=set)
+    drafts: dict[str, AgentClient] = field(default_factory=dict)
     egress: EgressListener | None = None
 
 

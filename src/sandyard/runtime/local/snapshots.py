@@ -14,16 +14,20 @@ from pathlib import Path
 
 from sandyard.runtime.local.isolation import Isolation
 from sandyard.runtime.local.spawn import kill_tree, run, spawn
+from sandyard.runtime.local.system import ARCHIVED
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.records import entries, sync_folder
 
 _SUFFIX = ".snapshot"
 _TAR = "/bin/tar" if Path("/bin/tar").exists() else "/usr/bin/tar"
 # A program may have taken away its own right to read a file.
-_READS_ITS_OWN = ("CAP_DAC_OVERRIDE",)
+_READS_ITS_OWN: tuple[str, ...] = ("CAP_DAC_OVERRIDE",)
 _IS_LINUX = sys.platform == "linux"
 _SPARSE = ("--sparse",) if _IS_LINUX else ()
 _ATTRIBUTES = ("--xattrs", "--xattrs-include=user.*") if _IS_LINUX else ()
+_NO_OWNERS = ("--no-same-owner", f"--exclude=./{ARCHIVED}")
+"""Where there is a user alone, what root changed has no place."""
+_OWNERS = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
 _CHANGED_WHILE_READ = 1
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -66,6 +70,8 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
     """Pack the workspace; the snapshot is there as a whole or not at all."""
     blocks = 2 * limit_bytes // 512 + 2048  # it may have gone over its limit, and ended by that
     words = (_TAR, *_SPARSE, *_ATTRIBUTES, "-cf", "-", f"--use-compress-program={_compressor()}")
+    if isolation.has_root:
+        words += ("--numeric-owner", f"--exclude=./{ARCHIVED}/*/work")
     tar = shlex.join((*words, "."))
     pack = f"ulimit -f {blocks}; exec {tar}"
     draft = to.with_suffix(".new")
@@ -94,9 +100,12 @@ async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> 
     try:
         with source.open("rb") as file:
             program = " ".join(_decompressor(file.fileno()))
-            unpack = [_TAR, *_ATTRIBUTES, "-xpf", "-", "--no-same-owner"]
+            owners, rights = ([*_NO_OWNERS], _READS_ITS_OWN)
+            if isolation.has_root:
+                owners, rights = (["--numeric-owner", "--same-owner"], _OWNERS)
+            unpack = [_TAR, *_ATTRIBUTES, "-xpf", "-", *owners]
             unpack.append(f"--use-compress-program={program}")
-            wrapped = isolation.wrap(unpack, environment={}, capabilities=_READS_ITS_OWN)
+            wrapped = isolation.wrap(unpack, environment={}, capabilities=rights)
             outcome = await run(wrapped, timeout_sec=timeout_sec, stdin=file.fileno())
     except TimeoutError as error:
         raise SnapshotFailedError(f"it was not unpacked within {timeout_sec:g} s") from error

@@ -35,9 +35,11 @@ from sandyard.runtime.local.machine_process import MachineProcess
 from sandyard.runtime.local.mount_namespace import MountNamespace
 from sandyard.runtime.local.program_log import ProgramLog
 from sandyard.runtime.local.records import LocalRunFolder, Spec
-from sandyard.runtime.local.session_server import SessionServer
+from sandyard.runtime.local.session_server import Agents, SessionServer
 from sandyard.runtime.local.spawn import first_of
-from sandyard.runtime.local.volumes import volume_of
+from sandyard.runtime.local.system import ARCHIVED, System, layers_of
+from sandyard.runtime.local.user_namespaces import make_user_namespaces
+from sandyard.runtime.local.volumes import SYSTEM, volume_of
 from sandyard.runtime.local.watchdog import Watchdog
 from sandyard.runtime.model import Ended, EndReason, Up
 
@@ -102,6 +104,8 @@ class Supervisor:
 
     async def _make(self) -> MachineProcess:
         await asyncio.to_thread(self._volume.attach, is_new=True)
+        if self._system is not None:
+            self._system.prepare()
         is_restored = await self._restore()
         machine = await MachineProcess.start(
             self._isolation,
@@ -116,7 +120,7 @@ class Supervisor:
         if spec_has_egress(self._spec):
             await self._egress.open(machine.agent)
         self._server = SessionServer(
-            machine.agent,
+            Agents(machine.agent, machine.root_agent),
             self._commands,
             pid_inside=machine.pid_inside,
             start_program=self._log.start_program,
@@ -135,9 +139,12 @@ class Supervisor:
         source = Path(spec.restore_from)
         try:
             timeout_sec = spec.prepare_timeout_sec
-            return await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
+            is_restored = await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
         except snapshots.SnapshotFailedError as error:
             raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
+        if self._isolation.has_root:
+            (self._folder.workspace / ARCHIVED).rmdir()  # what was mounted over it is elsewhere
+        return is_restored
 
     async def _restore_from_inside(self, machine: MachineProcess) -> None:
         try:
@@ -156,7 +163,20 @@ class Supervisor:
 
     @cached_property
     def _isolation(self) -> Isolation:
-        return build_isolation(self._folder, self._spec, self._mounts)
+        return build_isolation(self._folder, self._spec, self._mounts, self._system)
+
+    @cached_property
+    def _system(self) -> System | None:
+        spec = self._spec
+        if spec.skeleton is None or spec.uid is None or self._mounts is None:
+            return None
+        return System(
+            self._folder.volume / SYSTEM,
+            layers_of(Path(spec.skeleton), None if spec.root is None else Path(spec.root)),
+            self._mounts,
+            uid=spec.uid,
+            namespaces=make_user_namespaces(spec.uid, processes=spec.limits.processes),
+        )
 
     def _record_failure(self, error: StartFailedError) -> None:
         ended = Ended(
@@ -255,7 +275,9 @@ def spec_has_egress(spec: Spec) -> bool:
     return spec.isolation != "none"
 
 
-def build_isolation(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None) -> Isolation:
+def build_isolation(
+    folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None, system: System | None
+) -> Isolation:
     if spec.isolation == "none":
         return NoIsolation(folder.workspace)
     memory = spec.limits.memory_bytes
@@ -265,6 +287,7 @@ def build_isolation(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace |
         shared_memory_bytes=memory // 2,
         uid=spec.uid,
         mounts=mounts,
+        system=system,
     )
 
 

@@ -2,8 +2,10 @@
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from zlib import crc32
 
 from sandyard.kit.errors import ExhaustedError
 
@@ -28,7 +30,7 @@ class Uids:
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             taken = {path.name for path in self._folder.iterdir()}
-            for uid in self._uids:
+            for uid in self._in_order():
                 link = self._folder / str(uid)
                 if link.name in taken:
                     if link.exists():
@@ -37,3 +39,8 @@ class Uids:
                 link.symlink_to(os.path.relpath(run_folder, self._folder))
                 return uid
         raise NoUidLeftError
+
+    def _in_order(self) -> Iterator[int]:
+        """Servers begin at different ones: all processes of a uid count together."""
+        first = crc32(os.fsencode(self._folder)) % len(self._uids)
+        return chain(self._uids[first:], self._uids[:first])

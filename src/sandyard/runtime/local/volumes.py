@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from sandyard.runtime.local import loop_device
-from sandyard.runtime.local.mount_namespace import NO_DEV, NO_SUID, MountNamespace
+from sandyard.runtime.local.mount_namespace import BIND, NO_DEV, NO_SUID, MountNamespace
 from sandyard.runtime.local.records import LocalRunFolder, Spec
 from sandyard.runtime.records import remove_folder
 
+SYSTEM = "system"
+"""The folder of a volume where what a machine changes outside its workspace is."""
 _BYTES_PER_FILE = 8192
 _FEWEST_FILES = 1024
 _INODE_BYTES = 256
@@ -130,6 +132,35 @@ class MemoryVolume:
         """It goes with the supervisor."""
 
 
+class SplitVolume:
+    """A volume with a folder for the workspace and one for the system beside it, under the same
+    limit."""
+
+    def __init__(self, whole: Volume, at: Path, workspace: Path, mounts: MountNamespace) -> None:
+        self._whole = whole
+        self._at = at
+        self._workspace = workspace
+        self._mounts = mounts
+        self.is_bounded = whole.is_bounded
+
+    def exists(self) -> bool:
+        return self._whole.exists()
+
+    def attach(self, *, is_new: bool) -> None:
+        self._at.mkdir(mode=0o700, exist_ok=True)
+        self._whole.attach(is_new=is_new)
+        files = self._at / "files"
+        if is_new:
+            owner = self._workspace.stat().st_uid
+            files.mkdir()
+            _hand_over(files, owner)
+            (self._at / SYSTEM).mkdir(mode=0o755)
+        self._mounts.mount(str(files), self._workspace, None, BIND)
+
+    def remove(self) -> None:
+        self._whole.remove()
+
+
 _FORMAT = (
     *("-q", "-F", "-t", "ext4", "-m", "0", "-I", str(_INODE_BYTES)),
     # No journal: after a power cut it is repaired, and what was not synced may be lost.
@@ -218,9 +249,17 @@ def _run(program: str, *arguments: str, most: int = 0) -> None:
 
 
 def volume_of(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None) -> Volume:
-    size_bytes = spec.limits.storage_bytes
     if spec.uid is None or mounts is None or spec.volume == "folder":
         return FolderVolume(folder.workspace)
+    if spec.skeleton is None:
+        return _bounded(folder, spec, folder.workspace, mounts, uid=spec.uid)
+    whole = _bounded(folder, spec, folder.volume, mounts, uid=0)
+    return SplitVolume(whole, folder.volume, folder.workspace, mounts)
+
+
+def _bounded(
+    folder: LocalRunFolder, spec: Spec, at: Path, mounts: MountNamespace, *, uid: int
+) -> Volume:
     if spec.volume == "tmpfs":
-        return MemoryVolume(folder.workspace, mounts, uid=spec.uid, size_bytes=size_bytes)
-    return ImageVolume(folder.image, folder.workspace, mounts, uid=spec.uid)
+        return MemoryVolume(at, mounts, uid=uid, size_bytes=spec.limits.storage_bytes)
+    return ImageVolume(folder.image, at, mounts, uid=uid)

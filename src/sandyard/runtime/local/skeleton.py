@@ -1,0 +1,93 @@
+"""What machines with a root of their own find outside /usr: the same for all, made once."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from sandyard.runtime.local.jail import MADE_FILES, SYSTEM_FILES, SYSTEM_LINKS
+from sandyard.runtime.records import remove_folder
+
+_FOLDERS = (
+    *("dev", "etc", "home/user", "media", "mnt", "opt/kernels", "proc", "root", "run/sandyard"),
+    *("srv", "sys", "tmp", "usr", "workspace", "var/cache/apt/archives/partial", "var/lib/apt"),
+    *("var/lib/dpkg", "var/log", "var/spool", "var/tmp"),
+)
+_USERS = {
+    "/etc/passwd": "root:x:0:0:root:/root:/bin/bash\n"
+    "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
+    "www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "/etc/group": "root:x:0:\ndaemon:x:1:\nadm:x:4:\ntty:x:5:\nmail:x:8:\nwww-data:x:33:\n"
+    "utmp:x:43:\nshadow:x:42:\nstaff:x:50:\nnogroup:x:65534:\n",
+}
+_IN_MEMORY = ("/run/", "/tmp/")  # noqa: S108 - inside
+
+
+def make_skeleton(
+    folder: Path, files: Mapping[str, str], folders: Iterable[str], *, of_this_machine: bool
+) -> Path:
+    """A folder below `folder`. What lies in memory is not in it. With `of_this_machine` it has what
+    the programs of /usr need beside it."""
+    content = {path: text for path, text in _all(files).items() if not path.startswith(_IN_MEMORY)}
+    places = [path for path in folders if not path.startswith(_IN_MEMORY)]
+    copied = [Path(each) for each in SYSTEM_FILES if os.path.lexists(each)]
+    told = [content, places, of_this_machine, [[str(each), _changed_at(each)] for each in copied]]
+    made = folder / sha256(json.dumps(told).encode()).hexdigest()[:16]
+    if not made.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = folder / f".{secrets.token_hex(8)}"
+        try:
+            _fill(draft, content, (*_FOLDERS, *places))
+            if of_this_machine:
+                _add_own(draft, copied)
+            draft.rename(made)
+        except FileExistsError:  # another was as fast
+            pass
+        finally:
+            remove_folder(draft)
+    return made
+
+
+def _all(files: Mapping[str, str]) -> dict[str, str]:
+    users = {path: text + MADE_FILES[path] for path, text in _USERS.items()}
+    return {**MADE_FILES, **files, **users}
+
+
+def _changed_at(path: Path) -> float:
+    return path.lstat().st_mtime
+
+
+def _fill(root: Path, files: Mapping[str, str], folders: Iterable[str]) -> None:
+    for path in folders:
+        _below(root, path).mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        file = _below(root, path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o644)
+    for folder, *_ in os.walk(root):
+        Path(folder).chmod(0o755)
+    for name in ("tmp", "var/tmp"):
+        (root / name).chmod(0o1777)
+
+
+def _add_own(root: Path, copied: Iterable[Path]) -> None:
+    for source in copied:
+        target = _below(root, str(source))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, target)
+    for name in SYSTEM_LINKS:
+        path = Path("/", name)
+        if path.is_symlink():
+            (root / name).symlink_to(str(path.readlink()).removeprefix("/"))
+
+
+def _below(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")

@@ -1,0 +1,94 @@
+"""The system of a machine with a root of its own: what is outside its workspace, as it found it and
+with what it changed.
+
+Each folder is an overlay: below, read-only, what all machines share; above, in the machine's own
+file system and so within its limit, what it wrote. Ids are shifted on the way, so that what is
+root's below is root's inside.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandyard.runtime.local.mount_namespace import MountNamespace
+from sandyard.runtime.local.sudo import SUDO
+from sandyard.runtime.local.user_namespaces import UserNamespaces, root_of
+
+ARCHIVED = ".sandyard-system"
+"""Its name in the archive of a workspace."""
+_UPPER, _WORK = "upper", "work"
+_PACKAGES = "/var/lib/dpkg"
+_SUDO = Path("bin/sudo")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A folder inside, by the name of its changes, and what is below them, the first first."""
+
+    name: str
+    inside: str
+    below: Sequence[Path]
+
+
+def layers_of(skeleton: Path, root: Path | None) -> Sequence[Layer]:
+    """Of a root file system; None is this machine's own /usr, with the list of its packages."""
+    if root is not None:
+        return [Layer("root", "/", (skeleton, root))]
+    own = [Layer("root", "/", (skeleton,)), Layer("usr", "/usr", (Path("/usr"),))]
+    if Path(_PACKAGES).is_dir():
+        own.append(Layer("packages", _PACKAGES, (Path(_PACKAGES),)))
+    return own
+
+
+class System:
+    def __init__(
+        self,
+        folder: Path,
+        layers: Sequence[Layer],
+        mounts: MountNamespace,
+        *,
+        uid: int,
+        namespaces: UserNamespaces,
+    ) -> None:
+        self.folder = folder
+        self.namespaces = namespaces
+        self._layers = layers
+        self._mounts = mounts
+        self._root = root_of(uid)
+
+    def prepare(self) -> None:
+        """Make the folders of its changes, in a file system that was made for it."""
+        made = [Path(layer.name, name) for layer in self._layers for name in ("", _UPPER, _WORK)]
+        for path in (self.folder, *(self.folder / each for each in made)):
+            path.mkdir(exist_ok=True, mode=0o755)
+            os.chown(path, self._root, self._root)
+        self._link_sudo()
+
+    def mounted(self) -> Mapping[str, Path]:
+        """Where each of its folders is, by its path inside."""
+        owner = self.namespaces.owner
+        return {
+            layer.inside: self._mounts.overlay(
+                [self._mounts.shifted(each, owner) for each in layer.below],
+                upper=self.folder / layer.name / _UPPER,
+                work=self.folder / layer.name / _WORK,
+            )
+            for layer in self._layers
+        }
+
+    def try_out(self) -> None:
+        """Mount all of it and let go of it again. Raises OSError."""
+        self.prepare()
+        for path in self.mounted().values():
+            self._mounts.unmount(path)
+
+    def _link_sudo(self) -> None:
+        layer = self._layers[-1] if len(self._layers) == 1 else self._layers[1]
+        folder = self.folder / layer.name / _UPPER
+        path = folder / (_SUDO if layer.inside == "/usr" else "usr" / _SUDO)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if not path.is_symlink():
+            path.symlink_to(SUDO)
+        for each in (path, *path.relative_to(folder).parents):
+            os.chown(folder / each, self._root, self._root, follow_symlinks=False)

@@ -1,0 +1,134 @@
+"""User namespaces in which a sandbox has a root and other users of its own, who are nobody outside.
+
+bubblewrap by itself maps one id alone. It is given two namespaces instead: one that owns the mounts
+and the network, and one below it, where the sandbox's processes are. Root there may do nothing
+to what the upper one owns.
+"""
+
+import os
+import resource
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandyard.runtime.local.system_calls import call
+
+IDS = 65_536
+USER = 1000
+_NEW_USER = 0x10000000
+_PR_SET_DUMPABLE = 4
+_FIRST_ID = 2_000_000_000
+_SANDBOXES = 10_000
+_PROCESSES_OF_OURS = 16
+_DEEPEST = "1"
+"""How many user namespaces there may be below the upper one: that of the sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserNamespaces:
+    """Descriptors: of the namespace that owns the others, and of the sandbox's."""
+
+    owner: int
+    inside: int
+
+    def close(self) -> None:
+        os.close(self.owner)
+        os.close(self.inside)
+
+
+def root_of(uid: int) -> int:
+    """Who root is outside, in the sandbox whose user is `uid` there."""
+    return _FIRST_ID + (uid % _SANDBOXES) * IDS
+
+
+def make_user_namespaces(uid: int, *, processes: int) -> UserNamespaces:
+    """Owned by `uid`, with at most so many processes of all users together. Raises OSError."""
+    told, telling = os.pipe2(os.O_CLOEXEC)
+    heard, answering = os.pipe2(os.O_CLOEXEC)
+    pid = _fork(lambda: _own(uid, processes, telling, heard), without=(told, answering))
+    os.close(telling)
+    os.close(heard)
+    try:
+        _require(os.read(told, 1))
+        owner = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        _map(pid, _extents(root_of(uid), uid))
+        os.write(answering, b"1")
+        below = int(_require(os.read(told, 16)))
+        inside = os.open(f"/proc/{below}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(answering)
+        os.close(told)
+        os.waitpid(pid, 0)
+    return UserNamespaces(owner, inside)
+
+
+def _own(uid: int, processes: int, telling: int, heard: int) -> None:
+    """The owner of both. It goes when its pipe is closed."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its maps can't be written
+    most = processes + _PROCESSES_OF_OURS
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    call("unshare", _NEW_USER)
+    os.write(telling, b"1")
+    os.read(heard, 1)
+    _write(Path("/proc/sys/user/max_user_namespaces"), _DEEPEST)
+    ready, readying = os.pipe()
+    waiting, ending = os.pipe()
+    pid = _fork(lambda: _stay_below(readying, waiting), without=(telling, heard, ready, ending))
+    os.close(readying)
+    _require(os.read(ready, 1))
+    _map(pid, _extents(0, USER))
+    os.write(telling, str(pid).encode())
+    os.read(heard, 1)
+    os.close(ending)
+    os.waitpid(pid, 0)
+
+
+def _stay_below(readying: int, waiting: int) -> None:
+    call("unshare", _NEW_USER)
+    os.write(readying, b"1")
+    os.read(waiting, 1)
+
+
+def _extents(root: int, user: int) -> str:
+    """The ids from 0 on are those from `root` on, but the user's, who is `user`. A range of the
+    upper namespace that spans two of its extents could not be mapped again."""
+    after = USER + 1
+    return f"0 {root} {USER}\n{USER} {user} 1\n{after} {root + after} {IDS - after}\n"
+
+
+def _map(pid: int, extents: str) -> None:
+    for name in ("uid_map", "gid_map"):
+        _write(Path(f"/proc/{pid}/{name}"), extents)
+
+
+def _write(path: Path, content: str) -> None:
+    """In one call, as the kernel wants it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _require(told: bytes) -> bytes:
+    if not told:
+        raise ChildProcessError("a user namespace could not be made")
+    return told
+
+
+def _fork(work: Callable[[], None], *, without: Iterable[int]) -> int:
+    """A child, without these descriptors: a pipe ends when all its ends are closed."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        for descriptor in without:
+            os.close(descriptor)
+        work()
+        code = 0
+    finally:
+        os._exit(code)
