@@ -49,7 +49,7 @@ class TooLongError(Exception):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(BENCHMARKS)))
-@click.option("--limit", "limit_sec", default=240, show_default=True, help="Seconds for each.")
+@click.option("--limit", "limit_sec", default=300, show_default=True, help="Seconds for each.")
 def main(names: Sequence[str], limit_sec: int) -> None:
     """Measure Sandyard on this machine and print one table; without a NAME, everything.
 
