@@ -30,7 +30,7 @@ KERNELS := $(TOOLS)/kernels
 KERNEL_PACKAGES := ipykernel==7.1.0 matplotlib==3.11.2 e2b-charts==1.0.0 bash_kernel==0.10.0
 
 .DEFAULT_GOAL := help
-.PHONY: help install more debian-tools serve dev test gameday test-e2b test-aws check format torture bench screenshots aws-snapshots clean
+.PHONY: help install more debian-tools serve dev test gameday test-e2b test-aws test-image check format torture bench screenshots aws-snapshots clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -141,6 +141,11 @@ $(MINISTACK)/installed: | $(UV)
 	@$(UV) venv --quiet --clear --python "$(MINISTACK_PYTHON)" $(MINISTACK)
 	@$(UV) pip install --quiet --python $(MINISTACK)/bin/python ministack==$(MINISTACK_VERSION)
 	@touch $@
+
+test-image: dev debian-tools ## Build the image without Docker, start it, probe it and look through it (root, Debian)
+	@for tool in buildah mmdebstrap nsenter setpriv; do command -v $$tool >/dev/null || missing=1; done; \
+	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq buildah mmdebstrap util-linux >/dev/null)
+	$(RUN)/pytest -m image tests/deploy/test_image.py
 
 test-aws: dev $(MINISTACK)/installed ## Deploy the templates of deploy/aws into ministack, read them back, and follow the CDK's types
 	$(RUN)/pytest -m aws tests/deploy/aws

@@ -5,13 +5,34 @@ import sys
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+KNOWN_WORDS = {
+    "Apache License, Version 2.0": "Apache-2.0",
+    "Apache License Version 2.0": "Apache-2.0",
+    "Permission is hereby granted, free of charge": "MIT",
+    "Redistribution and use in source and binary forms": "BSD",
+}
+"""By what a licence says of itself."""
+UNSAID = {"protobuf-py-ext": "Apache-2.0"}
+"""Those that say nothing in their package: the licence of their project."""
+
 
 def licence_of(distribution: Distribution) -> str:
     about = distribution.metadata
     classifiers = about.get_all("Classifier") or []
     named = [each.rpartition(" :: ")[2] for each in classifiers if each.startswith("License ::")]
-    said = about.get("License-Expression") or "; ".join(named) or about.get("License") or "unknown"
-    return str(said).splitlines()[0]
+    said = about.get("License-Expression") or "; ".join(named) or about.get("License")
+    return str(
+        said or _licence_in_file(distribution) or UNSAID.get(distribution.name, "unknown")
+    ).splitlines()[0]
+
+
+def _licence_in_file(distribution: Distribution) -> str | None:
+    """The licence whose words are in the file that it brings."""
+    for file in distribution.files or ():
+        if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING")):
+            text = " ".join(file.read_text(encoding="utf-8").split())
+            return next((name for words, name in KNOWN_WORDS.items() if words in text), None)
+    return None
 
 
 def main(folder: Path) -> None:
