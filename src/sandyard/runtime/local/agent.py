@@ -106,6 +106,8 @@ class Agent:
         else:
             code = 1
             try:
+                # It holds the channel open, by whose end the supervisor sees the agent's.
+                namespaces.die_with_parent()
                 signal.set_wakeup_fd(-1)
                 self._answer(operation, number, arguments, descriptors)
                 code = 0
