@@ -18,7 +18,7 @@ from sandyard.broker.stores.sql_history import SqlHistoryStore
 from sandyard.kit.sql import SqliteDatabase
 from tests.e2e.console.conftest import ARGUMENTS, log_in
 from tests.e2e.console.people import ADMIN, open_accounts
-from tests.e2e.console.test_other_screens import BOOT_ID, HARDWARE_ID
+from tests.e2e.console.readings import BOOT_ID, HARDWARE_ID
 from tests.servers import ServerProcess, sandyard_serve
 
 SCREENS = {

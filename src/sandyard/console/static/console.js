@@ -14,6 +14,7 @@ const COLOURS = ["#c2410c", "#2563eb", "#15803d", "#a21caf", "#b45309", "#0e7490
 const charts = new WeakMap();
 
 async function drawChart(element) {
+  element.drawnAt = Date.now();
   const answer = await fetch(element.dataset.chart, { headers: { Accept: "application/json" } });
   if (!answer.ok) return void (element.textContent = "The chart's data could not be read. Reload the page.");
   const { times, series, unit = "" } = await answer.json();
@@ -30,12 +31,21 @@ async function drawChart(element) {
       label: each.label, stroke: COLOURS[index % COLOURS.length], width: 2, spanGaps: false,
       value: (_plot, value) => value === null ? "–" : `${+value.toFixed(3)}${unit}`,
     }))],
+    hooks: { setScale: [(plot, key) => { if (key === "x") element.dataset.from = plot.scales.x.min; }] },
     axes: [axis, { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => `${tick}${unit}`) }],
   };
   charts.get(element)?.destroy();
   element.textContent = "";
   charts.set(element, new uPlot(options, [times, ...series.map((each) => each.values)], element));
 }
+
+// data-every="SECONDS": drawn again so often while somebody looks.
+setInterval(() => {
+  for (const each of document.querySelectorAll("[data-every]")) {
+    const isDue = Date.now() - (each.drawnAt || 0) >= 1000 * each.dataset.every;
+    if (isDue && !document.hidden) drawChart(each);
+  }
+}, 10_000);
 
 function prepare(root) {
   showTimes(root);
@@ -46,6 +56,22 @@ function prepare(root) {
 // replaced would do nothing.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (document.getElementById("confirm")?.open) event.detail.shouldSwap = false;
+});
+
+// A page that nobody looks at asks for nothing; once somebody does, it shows what has changed meanwhile.
+const missed = new Set();
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (!document.hidden || event.detail.requestConfig.verb !== "get") return;
+  event.preventDefault();
+  missed.add(event.detail.elt);
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  for (const each of missed) {
+    const [trigger] = /sse:\w+/.exec(each.getAttribute("hx-trigger")) || [];
+    if (trigger && document.contains(each)) htmx.trigger(each, trigger);
+  }
+  missed.clear();
 });
 
 // hx-confirm asks in the page's own dialog, which can be styled and reached by keyboard.
