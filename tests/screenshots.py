@@ -18,7 +18,7 @@ from sandyard.broker.stores.sql_history import SqlHistoryStore
 from sandyard.kit.sql import SqliteDatabase
 from tests.e2e.console.conftest import ARGUMENTS, log_in
 from tests.e2e.console.people import ADMIN, open_accounts
-from tests.e2e.console.test_other_screens import BOOT_ID, HARDWARE_ID
+from tests.e2e.console.readings import BOOT_ID, HARDWARE_ID
 from tests.servers import ServerProcess, sandyard_serve
 
 SCREENS = {
@@ -77,6 +77,14 @@ def lease(server: ServerProcess) -> None:
     for number in range(9):
         headers = server.track | {"X-Track-ID": f"intro-to-sql-{number}"}
         httpx.post(f"{server.url}/v1/allocate", headers=headers).raise_for_status()
+    day = 86_400
+    for track, first, days, count in (("kubernetes-", 1, 2, 6), ("intro-to-sql-", 4, 5, 10)):
+        begins = int(time.time()) + first * day
+        kept = {"track_prefix": track, "count": count, "from": begins, "to": begins + days * day}
+        answer = httpx.post(
+            f"{server.url}/v1/admin/reservations", json=kept, headers=server.admin, timeout=30
+        )
+        answer.raise_for_status()
 
 
 def send_readings(server: ServerProcess) -> None:
@@ -91,7 +99,10 @@ def send_readings(server: ServerProcess) -> None:
             | {
                 "batch_id": f"b-{minute}",
                 "timestamp_ms": now_ms - minute * 60_000,
-                "sensors": {"temperature": 20 + minute % 17 / 4, "humidity": 55 - minute % 23},
+                "sensors": {
+                    "temperature": round(21 + 2 * math.sin(minute / 9), 1),
+                    "humidity": round(55 + 6 * math.cos(minute / 13)),
+                },
                 "sensor_status": {"temperature": "ok", "humidity": "ok"},
             }
             for minute in range(60)
@@ -114,7 +125,7 @@ def take(
     page.screenshot(path=folder / f"login{suffix}.png")
     log_in(page, server, ADMIN)
     page.get_by_role("heading", name="Overview").wait_for()
-    sandbox = start_one(page, server)
+    sandbox = start_one(page, server, f"shop-{theme}")
     for name, path in {**SCREENS, "sandbox": sandbox, "terminal": f"{sandbox}/terminal"}.items():
         page.goto(server.url + path)
         page.locator("main h1").wait_for()
@@ -123,11 +134,16 @@ def take(
     context.close()
 
 
-def start_one(page: Page, server: ServerProcess) -> str:
+def start_one(page: Page, server: ServerProcess, name: str) -> str:
     page.goto(f"{server.url}/console/sandboxes/new")
-    page.get_by_label("Name").fill(f"page {time.time():.0f}")
+    page.get_by_role("radio", name="static").check()
+    page.get_by_label("Name").fill(name)
     page.get_by_role("button", name="Make sandbox").click()
     page.locator("h1 .state.running").wait_for(timeout=60_000)
+    with page.expect_popup() as opened:
+        page.get_by_role("button", name="Open its page").click()
+    opened.value.locator("h1").wait_for()
+    opened.value.close()
     return page.url.removeprefix(server.url)
 
 

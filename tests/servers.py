@@ -17,6 +17,16 @@ from sandyard.entrypoints.server import free_port
 from tests.certificates import Certificate
 
 START_SEC = 120
+SECRETS = {
+    "BROKER_API_TOKEN": "track-token",
+    "BROKER_ADMIN_TOKEN": "admin-token",
+    "TELEMETRY_ADMIN_TOKEN": "telemetry-token",
+    "API_KEY_PEPPER": "pepper",
+    "JWT_SECRET": "the-signing-key-of-the-tests-which-is-long",
+    "GATEWAY_SECRET": "the-other-signing-key-of-the-tests-is-long",
+    "SECRETS_KEY": "the-encryption-key-of-the-tests-which-is-long",
+}
+"""What every server of the tests has."""
 
 
 @dataclass
@@ -104,22 +114,13 @@ def sandyard_serve(
 ) -> Iterator[ServerProcess]:
     """`sandyard serve`, from ready to stopped; over TLS with this certificate."""
     port = port or free_port()
-    tokens = {
-        "BROKER_API_TOKEN": "track-token",
-        "BROKER_ADMIN_TOKEN": "admin-token",
-        "TELEMETRY_ADMIN_TOKEN": "telemetry-token",
-        "API_KEY_PEPPER": "pepper",
-        "JWT_SECRET": "the-signing-key-of-the-tests-which-is-long",
-        "GATEWAY_SECRET": "the-other-signing-key-of-the-tests-is-long",
-        "SECRETS_KEY": "the-encryption-key-of-the-tests-which-is-long",
-    }
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir.with_suffix(".log")
     process = run_sandyard(
         *("serve", "--host", host, "--port", str(port), "--data-dir", str(data_dir)),
         *(_tls_arguments(certificate) if certificate else ()),
         *arguments,
-        environment=tokens | dict(environment or {}),
+        environment=SECRETS | dict(environment or {}),
         log=log,
     )
     url = f"{'https' if certificate else 'http'}://{host}:{port}"

@@ -49,6 +49,11 @@ class ConsoleRequest:
             raise UnauthorizedError
         return self.viewer
 
+    def wants(self, view: str) -> bool:
+        """Whether this view of the page is asked for: by its id, or with all of the page."""
+        target = self.http.headers.get("hx-target")
+        return "hx-request" not in self.http.headers or target in (None, view, "main")
+
     def page(self, template: str, **values: object) -> Response:
         return self.pages.page(self.http, template, self.viewer, **values)
 

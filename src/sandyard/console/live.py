@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events import EventListing, EventQuery, LoggedEvent
@@ -20,10 +21,23 @@ _READ = 50
 """Events that are looked at each time; of more, the newest are enough to tell what changed."""
 
 
+_TOLD_PER_SEC = 2
+"""How many pages are told each second, however many are open: each asks for its view again."""
+_GOLDEN = 0.618
+
+
+def pace_sec(open_pages: int, number: int) -> float:
+    """How long a page waits between hearing of a change and being told. A few are told at once; of
+    many, each has a moment of its own, so that they don't ask for their views all together."""
+    between = open_pages / _TOLD_PER_SEC
+    return 0 if between <= _INTERVAL_SEC else between * (0.5 + number * _GOLDEN % 1)
+
+
 @dataclass(eq=False, slots=True)
 class Subscriber:
     account_id: str | None
     is_operator: bool
+    number: int
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     topics: set[str] = field(default_factory=set)
 
@@ -39,17 +53,18 @@ class LiveChanges:
         self._seen: set[str] = set()
         self._subscribers: set[Subscriber] = set()
         self._reader: asyncio.Task[None] | None = None
+        self._numbers = count()
 
     async def stream(
         self, account_id: str | None, *, is_operator: bool, is_draining: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
-        subscriber = Subscriber(account_id, is_operator)
+        subscriber = Subscriber(account_id, is_operator, next(self._numbers))
         self._subscribers.add(subscriber)
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
         try:
             yield b"retry: 2000\n\n"
-            async for topics in _heard(subscriber, is_draining):
+            async for topics in self._heard(subscriber, is_draining):
                 named = (f"event: {topic}\ndata: changed\n\n".encode() for topic in topics)
                 yield b"".join(named) or b": still here\n\n"
         finally:
@@ -84,20 +99,28 @@ class LiveChanges:
                 subscriber.topics.add(event.part)
                 subscriber.changed.set()
 
+    async def _heard(
+        self, subscriber: Subscriber, is_draining: Callable[[], bool]
+    ) -> AsyncIterator[set[str]]:
+        """What changed, once there is something; nothing, now and then, so that proxies stay
+        open."""
+        waited = 0.0
+        while not is_draining():
+            try:
+                async with asyncio.timeout(_INTERVAL_SEC):
+                    await subscriber.changed.wait()
+            except TimeoutError:
+                waited += _INTERVAL_SEC
+                if waited < _KEEP_ALIVE_SEC:
+                    continue
+            else:
+                await _pause(pace_sec(len(self._subscribers), subscriber.number), is_draining)
+            topics, subscriber.topics, waited = subscriber.topics, set(), 0.0
+            subscriber.changed.clear()
+            yield topics
 
-async def _heard(
-    subscriber: Subscriber, is_draining: Callable[[], bool]
-) -> AsyncIterator[set[str]]:
-    """What changed, once there is something; nothing, now and then, so that proxies stay open."""
-    waited = 0.0
-    while not is_draining():
-        try:
-            async with asyncio.timeout(_INTERVAL_SEC):
-                await subscriber.changed.wait()
-        except TimeoutError:
-            waited += _INTERVAL_SEC
-            if waited < _KEEP_ALIVE_SEC:
-                continue
-        topics, subscriber.topics, waited = subscriber.topics, set(), 0.0
-        subscriber.changed.clear()
-        yield topics
+
+async def _pause(seconds: float, is_draining: Callable[[], bool]) -> None:
+    while seconds > 0 and not is_draining():
+        await asyncio.sleep(min(seconds, _INTERVAL_SEC))
+        seconds -= _INTERVAL_SEC

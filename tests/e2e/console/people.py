@@ -23,7 +23,7 @@ def open_account(server: ServerProcess, name: str) -> None:
     with httpx.Client(base_url=f"{server.url}/api/v1", timeout=60) as client:
         body = {"email": f"{name}@example.com", "username": name, "password": password(name)}
         client.post("/auth/signup", json=body).raise_for_status()
-        token = _mailed(server.data_dir, f"{name}@example.com")
+        token = mailed(server.data_dir, f"{name}@example.com")
         client.post("/auth/verify", json={"token": token}).raise_for_status()
 
 
@@ -38,7 +38,7 @@ def password(name: str) -> str:
     return f"{name} has a password"
 
 
-def _mailed(data_dir: Path, address: str) -> str:
+def mailed(data_dir: Path, address: str) -> str:
     """The token of the mail to this address, once it is there."""
     for _ in range(600):
         for path in (data_dir / "outbox").glob("*.eml"):

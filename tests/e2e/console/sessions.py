@@ -21,8 +21,10 @@ class ConsoleSession:
     def headers(self) -> dict[str, str]:
         return {"Cookie": self.cookie, "Sec-Fetch-Site": "same-origin"}
 
-    def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, headers=self.headers, timeout=60)
+    def get(self, path: str, view: str | None = None) -> httpx.Response:
+        """A page; or one view of it, as htmx asks for it again."""
+        of_htmx = {"HX-Request": "true", "HX-Target": view} if view else {}
+        return httpx.get(self.url + path, headers=self.headers | of_htmx, timeout=60)
 
     def post(self, path: str, form: dict[str, str] | None = None) -> httpx.Response:
         return httpx.post(self.url + path, data=form or {}, headers=self.headers, timeout=60)

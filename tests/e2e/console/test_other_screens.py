@@ -1,39 +1,18 @@
 """Devices, projects, account and admin in the console."""
 
 import json
-import time
 from pathlib import Path
 
-import httpx
 from playwright.sync_api import Page, expect
 
 from tests.e2e.console.conftest import log_in
 from tests.e2e.console.people import ANN, open_account
+from tests.e2e.console.readings import send_reading
 from tests.servers import ServerProcess
-
-HARDWARE_ID = "AA:BB:CC:DD:EE:01"
-BOOT_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
 def confirm(page: Page) -> None:
     page.get_by_role("button", name="Go on").click()
-
-
-def send_reading(console: ServerProcess, api_key: str, name: str) -> None:
-    now_ms = int(time.time() * 1000)
-    about = {"hardware_id": HARDWARE_ID, "boot_id": BOOT_ID, "firmware_version": "1.0.0"}
-    reading = {
-        **about,
-        "batch_id": f"batch-{now_ms}",
-        "timestamp_ms": now_ms,
-        "sensors": {"temperature": 21.5},
-        "sensor_status": {"temperature": "ok"},
-    }
-    with httpx.Client(base_url=f"{console.url}/telemetry/v1") as client:
-        client.headers["X-API-Key"] = api_key
-        client.post("/register", json=about | {"friendly_name": name}).raise_for_status()
-        answer = client.post("/data", json=reading)
-        assert answer.json()["rejected"] == [], answer.text
 
 
 def test_a_device_is_seen_from_its_key_to_its_chart(operator: Page, console: ServerProcess) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import Queue
 from threading import Thread
 from urllib.parse import quote
 
@@ -118,22 +119,21 @@ def test_the_stream_of_one_is_silent_while_the_other_works(
         assert heard(of_ann) == CHANGED
         ann.call("DELETE", f"/api/v1/projects/{made['project_id']}")
         assert heard(of_ann) == CHANGED
-        assert collected == []
+        assert collected.empty()
         for number in (1, 2):
-            with bob.live() as later:
-                bob.call("POST", "/api/v1/projects", {"name": f"quiet {number}"})
-                assert heard(later) == CHANGED
-    assert collected == CHANGED * 2  # one for each of his, and none of hers
+            bob.call("POST", "/api/v1/projects", {"name": f"quiet {number}"})
+            assert [collected.get(timeout=30) for _ in CHANGED] == CHANGED
+        assert collected.empty()  # one for each of his, and none of hers
 
 
 @contextmanager
-def collecting(lines: Iterator[str]) -> Iterator[list[str]]:
+def collecting(lines: Iterator[str]) -> Iterator[Queue[str]]:
     """What comes from now on, until four lines are there."""
-    collected: list[str] = []
+    collected: Queue[str] = Queue()
 
     def collect() -> None:
-        while len(collected) < 2 * len(CHANGED):
-            collected.append(next(lines))
+        for _ in CHANGED * 2:
+            collected.put(next(lines))
 
     collector = Thread(target=collect)
     collector.start()

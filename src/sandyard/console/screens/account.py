@@ -104,6 +104,7 @@ async def _chart(request: ConsoleRequest) -> Response:
         {
             "times": [day.timestamp() for day in days],
             "series": [{"label": "cost", "values": amounts}],
+            "step": 86_400,
         }
     )
 

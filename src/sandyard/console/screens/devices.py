@@ -2,22 +2,26 @@
 
 import asyncio
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.gaps import Range, strip
 
 DEVICES = "/console/devices"
 ONE = DEVICES + "/{hardware_id}"
 _SILENT_AFTER = timedelta(hours=1)
 RANGES = {
-    "1h": (3_600, "1m"),
-    "24h": (86_400, "15m"),
-    "7d": (604_800, "2h"),
-    "90d": (7_776_000, "1d"),
+    "1h": (3_600, "1m", 60_000),
+    "24h": (86_400, "15m", 900_000),
+    "7d": (604_800, "2h", 7_200_000),
+    "90d": (7_776_000, "1d", 86_400_000),
 }
+"""How long each is in seconds; and its buckets, in the API's words and in milliseconds."""
+_MOST_SENSORS = 6
 
 
 def _path(request: ConsoleRequest, tail: str = "") -> str:
@@ -76,12 +80,16 @@ async def _show(request: ConsoleRequest) -> Response:
         api.get(_path(request, "/history"), limit=20),
         api.find(_path(request, "/latest")),
     )
-    chosen = request.http.query_params.get("range", "24h")
+    asked = request.http.query_params
+    chosen = asked.get("range", "24h")
+    sensors = sorted(latest["sensors"]) if latest else []
     return request.page(
         "device.html",
         device=device,
         events=history["events"],
         latest=latest,
+        sensors=sensors,
+        together=[name for name in asked.getlist("with") if name in sensors][:_MOST_SENSORS],
         ranges=list(RANGES),
         chosen=chosen if chosen in RANGES else "24h",
     )
@@ -95,34 +103,58 @@ async def _rename(request: ConsoleRequest) -> Response:
 
 async def _chart(request: ConsoleRequest) -> Response:
     """Means of several sensors over one range; a bucket without a reading is a gap."""
-    asked = request.http.query_params
-    seconds, bucket = RANGES.get(asked.get("range", ""), RANGES["24h"])
-    now_ms = int(time.time() * 1000)
-    metrics = asked.getlist("metric")[:6]
-    answers = await asyncio.gather(
-        *(
-            request.signed_in.api.call(
-                "GET",
-                _path(request, "/series"),
-                query={
-                    "metric": metric,
-                    "from": now_ms - seconds * 1000,
-                    "to": now_ms,
-                    "bucket": bucket,
-                },
-            )
-            for metric in metrics
-        )
-    )
-    means = [{each["start_ms"]: each["mean"] for each in answer["series"]} for answer in answers]
-    step = answers[0]["bucket_ms"] if answers else 1
-    first = (now_ms - seconds * 1000) // step * step
-    starts = range(first, now_ms, step) if any(means) else range(0)
+    found = await _series(request)
+    starts = found.starts if any(found.means.values()) else range(0)
     series = [
         {"label": metric, "values": [mean.get(start) for start in starts]}
-        for metric, mean in zip(metrics, means, strict=True)
+        for metric, mean in found.means.items()
     ]
     return JSONResponse({"times": [start / 1000 for start in starts], "series": series})
+
+
+async def _gaps(request: ConsoleRequest) -> Response:
+    """When each sensor was silent, and when all of them were."""
+    device, found = await asyncio.gather(
+        request.signed_in.api.get(_path(request)), _series(request)
+    )
+    seconds = {name: [at / 1000 for at in mean] for name, mean in found.means.items()}
+    sent = {at for each in seconds.values() for at in each}
+    registered_at = datetime.fromisoformat(device["first_registered_at"]).timestamp()
+    known_from = min(registered_at, *sent) if sent else registered_at  # it may have kept some
+    within = Range(found.starts[0] / 1000, found.to_ms / 1000, known_from, found.step / 1000)
+    every = strip("any sensor", sent, within)
+    strips = [strip(name, each, within) for name, each in seconds.items()]
+    shown = [every, *strips] if len(strips) > 1 else strips
+    return request.page("_gaps.html", strips=shown, gaps=every.gaps[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """Means by the begin of their bucket, of each sensor; all in milliseconds."""
+
+    means: dict[str, dict[int, float]]
+    to_ms: int
+    step: int
+    starts: range
+
+
+async def _series(request: ConsoleRequest) -> _Series:
+    """Of the sensors and the range that the page asks for."""
+    asked = request.http.query_params
+    seconds, bucket, step = RANGES.get(asked.get("range", ""), RANGES["24h"])
+    to_ms = int(time.time() * 1000)
+    metrics = list(dict.fromkeys(asked.getlist("metric")))[:_MOST_SENSORS]
+    within: dict[str, str | int] = {"from": to_ms - seconds * 1000, "to": to_ms, "bucket": bucket}
+    path, api = _path(request, "/series"), request.signed_in.api
+    answers = await asyncio.gather(
+        *(api.call("GET", path, query={"metric": metric, **within}) for metric in metrics)
+    )
+    means = {
+        metric: {each["start_ms"]: each["mean"] for each in answer["series"]}
+        for metric, answer in zip(metrics, answers, strict=True)
+    }
+    first = (to_ms - seconds * 1000) // step * step
+    return _Series(means, to_ms, step, range(first, to_ms, step))
 
 
 def _for_operators(path: str, draw: Any, *methods: str) -> Screen:
@@ -136,4 +168,5 @@ SCREENS = (
     _for_operators(ONE, _show),
     _for_operators(ONE, _rename, "POST"),
     _for_operators(ONE + "/chart", _chart),
+    _for_operators(ONE + "/gaps", _gaps),
 )

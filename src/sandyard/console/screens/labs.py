@@ -57,32 +57,51 @@ FILTERS = ("status", "track", "name", "cursor")
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    api, asked = request.signed_in.api, request.http.query_params
+    asked = request.http.query_params
     if asked.get("id"):
         return request.redirect(f"{LABS}/sandboxes/{quote(asked['id'].strip(), safe='')}")
-    admin = api.paths.broker + "/admin"
     filters = {name: asked.get(name) for name in FILTERS}
-    stats, listed, history, queue, provider = await asyncio.gather(
+    pool, listed = await asyncio.gather(_pool(request), _listed(request, filters))
+    return request.page(
+        "labs.html",
+        **pool,
+        **listed,
+        states=STATES,
+        filters={name: value for name, value in filters.items() if value and name != "cursor"},
+        hours=_hours(request),
+        all_hours=HOURS,
+    )
+
+
+async def _pool(request: ConsoleRequest) -> dict[str, Any]:
+    """How the pool is; nothing where only the list is asked for again."""
+    if not request.wants("pool"):
+        return {"stats": None}
+    api = request.signed_in.api
+    admin = api.paths.broker + "/admin"
+    stats, history, queue, provider = await asyncio.gather(
         api.get(f"{admin}/stats"),
-        api.get(f"{admin}/sandboxes", limit=50, **filters),
         api.get(f"{admin}/history", hours=1, step_minutes=60),
         api.get(f"{admin}/queue", limit=_SHOWN_WAITING),
         api.get(f"{admin}/provider"),
     )
-    return request.page(
-        "labs.html",
-        stats=stats,
-        states=STATES,
-        sandboxes=listed["sandboxes"],
-        next_cursor=listed["next_cursor"],
-        filters={name: value for name, value in filters.items() if value and name != "cursor"},
-        outlook=history,
-        waiting=queue["tickets"],
-        more_wait=queue["next_cursor"] is not None,
-        provider=provider,
-        hours=_hours(request),
-        all_hours=HOURS,
-    )
+    return {
+        "stats": stats,
+        "outlook": history,
+        "waiting": queue["tickets"],
+        "more_wait": queue["next_cursor"] is not None,
+        "provider": provider,
+    }
+
+
+async def _listed(request: ConsoleRequest, filters: dict[str, str | None]) -> dict[str, Any]:
+    """A page of the sandboxes; none where only the pool's counts are asked for again."""
+    if not request.wants("list"):
+        return {"sandboxes": [], "next_cursor": None}
+    api = request.signed_in.api
+    path = f"{api.paths.broker}/admin/sandboxes"
+    page: dict[str, Any] = await api.get(path, limit=50, **filters)
+    return {name: page[name] for name in ("sandboxes", "next_cursor")}
 
 
 def _hours(request: ConsoleRequest) -> int:

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from sandyard.console.api import ApiError
 from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.screens.labs import STATES
 from sandyard.console.screens.login import HOME
 from sandyard.console.viewer import Viewer
 
@@ -27,7 +28,7 @@ async def _show(request: ConsoleRequest) -> Response:
     if viewer.is_operator and "telemetry" in parts:
         asked["devices"] = _or_error(viewer, paths.telemetry + "/devices", limit=5)
     answers = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
-    return request.page("overview.html", shown=answers)
+    return request.page("overview.html", shown=answers, states=STATES)
 
 
 async def _or_error(viewer: Viewer, path: str, **query: int) -> dict[str, Any] | ApiError:

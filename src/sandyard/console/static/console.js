@@ -2,40 +2,59 @@
 "use strict";
 
 function showTimes(root) {
-  const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+  const ofToday = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+  const other = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const today = new Date().toDateString();
   for (const each of root.querySelectorAll("time[datetime]")) {
-    each.title = each.getAttribute("datetime");
-    each.textContent = format.format(new Date(each.title));
+    const at = new Date(each.getAttribute("datetime"));
+    each.title = full.format(at);
+    each.textContent = (at.toDateString() === today ? ofToday : other).format(at);
   }
 }
 
 // <div data-chart="URL">: the URL answers {"times": [seconds], "series": [{"label", "values"}], "unit"?}.
-const COLOURS = ["#c2410c", "#2563eb", "#15803d", "#a21caf", "#b45309", "#0e7490"];
+const COLOURS = {
+  light: ["#c2410c", "#2563eb", "#15803d", "#a21caf", "#b45309", "#0e7490"],
+  dark: ["#fb923c", "#60a5fa", "#4ade80", "#e879f9", "#fbbf24", "#22d3ee"],
+};
 const charts = new WeakMap();
 
 async function drawChart(element) {
+  element.drawnAt = Date.now();
   const answer = await fetch(element.dataset.chart, { headers: { Accept: "application/json" } });
   if (!answer.ok) return void (element.textContent = "The chart's data could not be read. Reload the page.");
-  const { times, series, unit = "" } = await answer.json();
+  const { times, series, unit = "", step = 1800 } = await answer.json();
   if (!times.length) return void (element.textContent = element.dataset.empty || "Nothing to show yet.");
   const style = getComputedStyle(element);
+  const colours = COLOURS[style.colorScheme === "dark" ? "dark" : "light"];
   const line = { stroke: style.getPropertyValue("--line"), width: 1 };
   const axis = { stroke: style.color, grid: line, ticks: line };
-  const around = (first, last) => (times.length === 1 ? [times[0] - 1800, times[0] + 1800] : [first, last]);
+  const around = (first, last) => (times.length === 1 ? [times[0] - step, times[0] + step] : [first, last]);
   const options = {
     width: element.clientWidth,
     height: 220,
     scales: { x: { range: (_plot, first, last) => around(first, last) } },
     series: [{}, ...series.map((each, index) => ({
-      label: each.label, stroke: COLOURS[index % COLOURS.length], width: 2, spanGaps: false,
+      label: each.label, stroke: colours[index % colours.length], width: 2, spanGaps: false,
+      fill: series.length === 1 ? `${colours[0]}22` : undefined,
       value: (_plot, value) => value === null ? "–" : `${+value.toFixed(3)}${unit}`,
     }))],
+    hooks: { setScale: [(plot, key) => { if (key === "x") element.dataset.from = plot.scales.x.min; }] },
     axes: [axis, { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => `${tick}${unit}`) }],
   };
   charts.get(element)?.destroy();
   element.textContent = "";
   charts.set(element, new uPlot(options, [times, ...series.map((each) => each.values)], element));
 }
+
+// data-every="SECONDS": drawn again so often while somebody looks.
+setInterval(() => {
+  for (const each of document.querySelectorAll("[data-every]")) {
+    const isDue = Date.now() - (each.drawnAt || 0) >= 1000 * each.dataset.every;
+    if (isDue && !document.hidden) drawChart(each);
+  }
+}, 10_000);
 
 function prepare(root) {
   showTimes(root);
@@ -46,6 +65,22 @@ function prepare(root) {
 // replaced would do nothing.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (document.getElementById("confirm")?.open) event.detail.shouldSwap = false;
+});
+
+// A page that nobody looks at asks for nothing; once somebody does, it shows what has changed meanwhile.
+const missed = new Set();
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (!document.hidden || event.detail.requestConfig.verb !== "get") return;
+  event.preventDefault();
+  missed.add(event.detail.elt);
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  for (const each of missed) {
+    const [trigger] = /sse:\w+/.exec(each.getAttribute("hx-trigger")) || [];
+    if (trigger && document.contains(each)) htmx.trigger(each, trigger);
+  }
+  missed.clear();
 });
 
 // hx-confirm asks in the page's own dialog, which can be styled and reached by keyboard.
@@ -70,6 +105,11 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("htmx:load", (event) => prepare(event.target));
+document.addEventListener("DOMContentLoaded", () => {
+  for (const each of document.querySelectorAll("nav [aria-current]")) {  // on a phone it may be out of sight
+    each.parentElement.scrollLeft = each.offsetLeft - each.parentElement.offsetLeft - 40;
+  }
+});
 document.addEventListener("htmx:sseOpen", () => document.getElementById("live")?.classList.add("on"));
 document.addEventListener("htmx:sseError", () => document.getElementById("live")?.classList.remove("on"));
 document.addEventListener("htmx:beforeRequest", () => { document.getElementById("alerts").textContent = ""; });

@@ -1,0 +1,74 @@
+"""What happens is seen without a reload; and a delivery, bills, and a new account."""
+
+import csv
+import io
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import Page, expect
+
+from tests.e2e.console.people import ADMIN, ANN, mailed, password
+from tests.e2e.console.sessions import session_of
+from tests.servers import ServerProcess
+
+
+def test_a_notification_comes_while_one_looks(ann: Page, console: ServerProcess) -> None:
+    ann.get_by_role("link", name="Account").click()
+    expect(ann.locator("#live.on")).to_be_visible()
+    admin = session_of(console, ADMIN)
+    admin.post("/console/admin/broadcast", {"title": "Maintenance", "message": "At noon."})
+    session_of(console, ANN).call("POST", "/api/v1/projects", {"name": "tells the page"})
+    expect(ann.locator("#notes")).to_contain_text("Maintenance")
+    ann.get_by_role("button", name="Mark all read").click()
+    expect(ann.locator("#notes strong")).to_have_count(0)
+
+
+def test_bills_are_a_file(ann: Page) -> None:
+    ann.get_by_role("link", name="Account").click()
+    with ann.expect_download() as download:
+        ann.get_by_role("link", name="Bills as CSV").click()
+    header = next(csv.reader(io.StringIO(Path(download.value.path()).read_text())))
+    assert "amount" in header
+
+
+def test_events_are_filtered_and_followed(operator: Page, console: ServerProcess) -> None:
+    operator.goto(f"{console.url}/console/admin/events?part=broker")
+    operator.get_by_label("Kind").fill("lease.created")
+    operator.get_by_label("Actor").fill("track:followed-1")
+    operator.get_by_role("button", name="Filter").click()
+    expect(operator.get_by_text("Nothing has happened yet.")).to_be_visible()
+    expect(operator.locator("#live.on")).to_be_visible()
+    headers = console.track | {"X-Track-ID": "followed-1"}
+    httpx.post(f"{console.url}/v1/allocate", headers=headers).raise_for_status()
+    expect(operator.get_by_role("cell", name="track:followed-1")).to_be_visible()
+
+
+def test_a_delivery_is_sent_again(operator: Page, console: ServerProcess) -> None:
+    with httpx.Client(base_url=f"{console.url}/v1/admin", headers=console.admin) as admin:
+        hook = admin.post("/webhooks", json={"url": "http://127.0.0.1:9/again"}).json()
+        headers = console.track | {"X-Track-ID": "again-1"}
+        httpx.post(f"{console.url}/v1/allocate", headers=headers).raise_for_status()
+        event = admin.get("/events?kind=lease.created&limit=1").json()["events"][0]["event_id"]
+    operator.goto(f"{console.url}/console/admin/integrations/webhooks/{hook['webhook_id']}")
+    rows = operator.locator("#log tbody tr", has_text=event)
+    expect(rows.first).to_be_visible()
+    before = rows.count()
+    operator.get_by_label("Event id").fill(event)
+    operator.get_by_role("button", name="Send it again").click()
+    expect(rows.nth(before)).to_be_visible()
+
+
+def test_one_signs_up_reads_the_mail_and_logs_in(page: Page, console: ServerProcess) -> None:
+    page.goto(f"{console.url}/console/signup")
+    page.get_by_label("E-mail address").fill("flo@example.com")
+    page.get_by_label("User name").fill("flo")
+    page.get_by_label("Password").fill(password("flo"))
+    page.get_by_role("button", name="Sign up").click()
+    expect(page.get_by_text("A mail with a link is on its way.")).to_be_visible()
+    token = mailed(console.data_dir, "flo@example.com")
+    httpx.post(f"{console.url}/api/v1/auth/verify", json={"token": token}).raise_for_status()
+    page.get_by_role("link", name="log in").click()
+    page.get_by_label("E-mail address or user name").fill("flo")
+    page.get_by_label("Password").fill(password("flo"))
+    page.get_by_role("button", name="Log in", exact=True).click()
+    expect(page.get_by_role("link", name="Make one from a template")).to_be_visible()

@@ -1,0 +1,81 @@
+"""However much there is: a screen stays small, and asks its engines no more often."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sandyard.console.live import pace_sec
+from sandyard.entrypoints.api import create_app
+from sandyard.entrypoints.middleware import InFlight
+from sandyard.entrypoints.parts import running_parts
+from sandyard.kit.metrics import new_registry
+from sandyard.settings import load_settings
+from tests.crowds import Crowd
+from tests.e2e.console.people import ADMIN, open_accounts
+from tests.e2e.console.screens import make_one_of_each, screens_of
+from tests.e2e.console.sessions import session_of
+from tests.platforms import counted_statements
+from tests.servers import SECRETS, sandyard_serve
+
+LIMIT_BYTES = 200_000
+FEW, MANY = Crowd(pool=150, sandboxes=60, devices=120), Crowd(1500, 600, 1200)
+
+
+async def test_a_screen_costs_the_same_with_ten_times_as_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    few, many = await costs(tmp_path / "few", FEW), await costs(tmp_path / "many", MANY)
+    assert len(many) == len(few) > 20
+    for (path, (size, statements)), (_, more) in zip(few.items(), many.items(), strict=True):
+        assert more[0] < LIMIT_BYTES, path
+        assert more[0] <= size * 1.2, path  # longer numbers, and a link to the next page
+        assert more[1] == statements > 0, path
+
+
+async def costs(data_dir: Path, crowd: Crowd) -> dict[str, tuple[int, int]]:
+    """The bytes of each screen's first view, and the statements that it took."""
+    with sandyard_serve(data_dir) as server:
+        open_accounts(server)
+        session = session_of(server, ADMIN)
+        make_one_of_each(server, session)
+        paths = screens_of(session)
+    crowd.fill(data_dir, ADMIN)
+    found: dict[str, tuple[int, int]] = {}
+    async with console(data_dir, session.cookie) as client:
+        for path in paths:
+            await client.get(path)  # what is looked up once and kept
+            with counted_statements() as statements:
+                answer = (await client.get(path)).raise_for_status()
+            found[path] = (len(answer.content), len(statements))
+    return found
+
+
+@asynccontextmanager
+async def console(data_dir: Path, cookie: str) -> AsyncIterator[httpx.AsyncClient]:
+    """In this process, where statements can be counted; no job runs beside it."""
+    settings = load_settings()
+    async with running_parts(settings, data_dir, registry := new_registry()) as parts:
+        for part in parts:
+            await part.prepare()
+        app = create_app(settings, parts, registry=registry, in_flight=InFlight())
+        transport = httpx.ASGITransport(app)
+        headers = {"Cookie": cookie}
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", headers=headers
+        ) as client:
+            yield client
+
+
+def test_few_pages_are_told_at_once_and_many_one_after_another() -> None:
+    assert [pace_sec(2, number) for number in range(2)] == [0, 0]
+    waits = [pace_sec(200, number) for number in range(200)]
+    assert 49 < min(waits) < 52
+    assert 148 < max(waits) < 151
+    assert 2 < sum(1 / each for each in waits) < 2.5  # so many are told each second
+    seconds = [sum(1 for each in waits if second <= each < second + 1) for second in range(151)]
+    assert max(seconds) <= 4  # and never all together

@@ -1,0 +1,91 @@
+"""How the console is looked at: below a path, by keyboard, dark, and in the viewer's zone."""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+from sandyard.entrypoints.server import free_port
+from tests.e2e.console.conftest import log_in
+from tests.e2e.console.people import ANN
+from tests.e2e.console.prefix_proxy import prefix_proxy
+from tests.servers import ServerProcess, sandyard_serve
+
+
+def test_it_works_below_a_path_and_asks_for_nothing_beside_it(page: Page, tmp_path: Path) -> None:
+    port = free_port()
+    base = f"http://localhost:{port}/sandyard"
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with (
+        sandyard_serve(tmp_path / "data", environment={"PUBLIC_URL": base}) as server,
+        prefix_proxy(port, "/sandyard", server.url),
+    ):
+        page.goto(f"{base}/")
+        page.get_by_label("Operator token").fill(server.admin_token)
+        page.get_by_role("button", name="Log in as operator").click()
+        expect(page.locator("#live.on")).to_be_visible()
+        page.get_by_role("link", name="Labs").click()
+        expect(page.locator("#charts .uplot canvas").first).to_be_visible()
+        page.get_by_role("link", name="Jobs and provider").click()
+        page.get_by_role("button", name="Run now: sync").click()
+        expect(page.locator("#job-result dt:text-is('listed')")).to_be_visible()
+        page.goto("about:blank")  # ends the event stream before the proxy
+    assert len(asked) > 10
+    assert [each for each in asked if not each.startswith((base, "about:"))] == []
+
+
+def test_a_page_is_reached_and_a_question_answered_by_keyboard(operator: Page) -> None:
+    operator.keyboard.press("Tab")
+    expect(operator.get_by_role("link", name="Skip to content")).to_be_focused()
+    focused = "document.activeElement.textContent"
+    for _ in range(10):
+        operator.keyboard.press("Tab")
+        if operator.evaluate(focused) == "Labs":
+            break
+    operator.keyboard.press("Enter")
+    operator.get_by_role("heading", name="Labs").wait_for()
+    operator.locator("#list tbody a").first.focus()
+    operator.keyboard.press("Enter")
+    operator.get_by_label("Reason to quarantine").focus()
+    operator.keyboard.type("by keyboard")
+    operator.keyboard.press("Enter")
+    expect(operator.locator("dialog[open]")).to_be_visible()
+    operator.keyboard.press("Escape")
+    expect(operator.locator(".state.available").first).to_be_visible()
+    operator.get_by_label("Reason to quarantine").focus()
+    operator.keyboard.press("Enter")
+    operator.keyboard.press("Tab")
+    operator.keyboard.press("Enter")
+    expect(operator.locator(".state.stale")).to_be_visible()
+    expect(operator.get_by_text("by keyboard").first).to_be_visible()
+    operator.get_by_role("button", name="Restore").click()
+    operator.get_by_role("button", name="Go on").click()
+    expect(operator.locator(".state.available")).to_be_visible()
+
+
+def test_dark_and_light_are_chosen_and_kept(ann: Page) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = ann.evaluate(ground)
+    ann.get_by_role("button", name="Switch between dark and light").click()
+    dark = ann.evaluate(ground)
+    assert dark != light
+    ann.reload()
+    assert ann.evaluate(ground) == dark
+
+
+def test_times_are_in_the_viewers_zone(browser: Browser, console: ServerProcess) -> None:
+    shown = {}
+    for zone in ("Asia/Tokyo", "America/New_York"):
+        context = browser.new_context(timezone_id=zone, locale="en-GB")
+        page = context.new_page()
+        log_in(page, console, ANN)
+        page.get_by_role("link", name="Projects").click()
+        time = page.locator("main time").first
+        expect(time).to_have_attribute("title", re.compile(":"))
+        shown[zone] = (time.get_attribute("datetime"), time.get_attribute("title"))
+        context.close()
+    tokyo, york = shown.values()
+    assert tokyo[0] == york[0]
+    assert tokyo[1] != york[1]
+    assert str(tokyo[1]).endswith(("GMT+9", "JST"))
