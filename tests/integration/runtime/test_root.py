@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.local.processes import descendants
+from sandyard.runtime.local.volumes import image_bytes
 from sandyard.runtime.session_model import Command, Output, Process
 from sandyard.runtime.session_ports import Session
 from tests.integration.runtime.local import LocalRuntime
@@ -114,7 +115,9 @@ async def test_what_root_writes_is_within_the_limit(runtime: LocalRuntime) -> No
         code, told = await said(root, script)
         assert code == 1
         assert "No space left" in told
-        assert (await runtime.sample(running.run_id)).storage_bytes <= 21 * _MEGABYTE
+        assert (await runtime.sample(running.run_id)).storage_bytes <= image_bytes(
+            limits.storage_bytes
+        )
 
 
 async def test_all_users_together_have_so_many_processes(runtime: LocalRuntime) -> None:

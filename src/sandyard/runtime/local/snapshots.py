@@ -125,7 +125,9 @@ async def unpacked(isolation: Isolation, source: Path) -> AsyncIterator[int]:
     try:
         try:
             with source.open("rb") as file:
-                command = isolation.wrap([*_decompressor(file.fileno()), "-c"], environment={})
+                unpack = [*_decompressor(file.fileno()), "-c"]
+                # Root, where there is one, begins in the user's folder.
+                command = isolation.wrap(unpack, environment={}, capabilities=_READS_ITS_OWN)
                 process = await spawn(command, stdin=file.fileno(), stdout=writer)
         finally:
             os.close(writer)
