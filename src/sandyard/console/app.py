@@ -1,6 +1,7 @@
 """The console's application: which page a request is for, and whether its sender may see it."""
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote
@@ -178,10 +179,18 @@ class Console:
         stream = self._live.stream(
             viewer.account_id,
             is_operator=viewer.is_operator,
+            since_ms=_since_ms(request.http),
             is_draining=lambda: state["in_flight"].draining,
         )
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+def _since_ms(request: Request) -> int:
+    """Until when the page knows what happened: now, if it does not say."""
+    known = request.headers.get("Last-Event-ID") or request.query_params.get("since", "")
+    is_time = known.isascii() and known.isdigit() and len(known) < 16
+    return int(known) if is_time else int(time.time() * 1000)
 
 
 async def _never(_request: Request) -> Response:

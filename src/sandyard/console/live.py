@@ -1,17 +1,20 @@
 """Tells open pages what has changed, as server-sent events: the part's name, and nothing of it.
 
 A page that hears of a change asks for its own view again, by calls that check who it is. Events are
-read once for all pages of this process, and only while there are any.
+read once for all pages of this process, and only while there are any. A page that begins to follow,
+or does so again, is told of what happened since it was drawn or last heard of something.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events import EventListing, EventQuery, LoggedEvent
+from sandyard.kit.ids import first_event_id
 
 logger = logging.getLogger("sandyard.console")
 
@@ -19,8 +22,8 @@ _INTERVAL_SEC = 1.0
 _KEEP_ALIVE_SEC = 15.0
 _READ = 50
 """Events that are looked at each time; of more, the newest are enough to tell what changed."""
-
-
+_OVERLAP_MS = 5000
+"""So much earlier than asked for, as clocks differ: at worst a page asks once too often."""
 _TOLD_PER_SEC = 2
 """How many pages are told each second, however many are open: each asks for its view again."""
 _GOLDEN = 0.618
@@ -41,6 +44,11 @@ class Subscriber:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     topics: set[str] = field(default_factory=set)
 
+    def tell(self, event: LoggedEvent) -> None:
+        if self.may_hear(event):
+            self.topics.add(event.part)
+            self.changed.set()
+
     def may_hear(self, event: LoggedEvent) -> bool:
         return self.is_operator or (
             self.account_id is not None and event.event.account_id == self.account_id
@@ -56,19 +64,31 @@ class LiveChanges:
         self._numbers = count()
 
     async def stream(
-        self, account_id: str | None, *, is_operator: bool, is_draining: Callable[[], bool]
-    ) -> AsyncIterator[bytes]:
+        self,
+        account_id: str | None,
+        *,
+        is_operator: bool,
+        since_ms: int,
+        is_draining: Callable[[], bool],
+    ) -> AsyncGenerator[bytes, None]:
         subscriber = Subscriber(account_id, is_operator, next(self._numbers))
         self._subscribers.add(subscriber)
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
         try:
-            yield b"retry: 2000\n\n"
+            yield b"retry: 2000\n" + _position()
+            await self._catch_up(subscriber, since_ms)
             async for topics in self._heard(subscriber, is_draining):
                 named = (f"event: {topic}\ndata: changed\n\n".encode() for topic in topics)
-                yield b"".join(named) or b": still here\n\n"
+                yield b"".join(named) + _position()
         finally:
             self._subscribers.discard(subscriber)
+
+    async def _catch_up(self, subscriber: Subscriber, since_ms: int) -> None:
+        first = first_event_id(since_ms - _OVERLAP_MS)
+        for event in await self._newest():
+            if event.event_id >= first:
+                subscriber.tell(event)
 
     async def _read(self) -> None:
         """Until nobody listens any more."""
@@ -95,9 +115,7 @@ class LiveChanges:
 
     def _tell(self, event: LoggedEvent) -> None:
         for subscriber in self._subscribers:
-            if subscriber.may_hear(event):
-                subscriber.topics.add(event.part)
-                subscriber.changed.set()
+            subscriber.tell(event)
 
     async def _heard(
         self, subscriber: Subscriber, is_draining: Callable[[], bool]
@@ -118,6 +136,11 @@ class LiveChanges:
             topics, subscriber.topics, waited = subscriber.topics, set(), 0.0
             subscriber.changed.clear()
             yield topics
+
+
+def _position() -> bytes:
+    """What a browser sends back as `Last-Event-ID` when it connects again."""
+    return b"id: %d\n\n" % (time.time() * 1000)
 
 
 async def _pause(seconds: float, is_draining: Callable[[], bool]) -> None:

@@ -1,6 +1,7 @@
 """Draws pages and parts of pages from templates; whatever is put into one is escaped."""
 
 import secrets
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -95,6 +96,7 @@ class Pages:
         text = self._environment.get_template(template).render(
             viewer=viewer,
             path=request.url.path,
+            now_ms=int(time.time() * 1000),
             is_part=is_part,
             query=request.query_params,
             **values,
