@@ -20,6 +20,8 @@ logger = logging.getLogger("sandyard.console")
 
 _INTERVAL_SEC = 1.0
 _KEEP_ALIVE_SEC = 15.0
+_APART_SEC = 2.0
+"""Between two things that a page is told; what happens meanwhile is told together."""
 _READ = 50
 """Events that are looked at each time; of more, the newest are enough to tell what changed."""
 _OVERLAP_MS = 5000
@@ -136,6 +138,7 @@ class LiveChanges:
             topics, subscriber.topics, waited = subscriber.topics, set(), 0.0
             subscriber.changed.clear()
             yield topics
+            await _pause(_APART_SEC, is_draining)
 
 
 def _position() -> bytes:
