@@ -8,13 +8,13 @@ from sandyard.bootstrap.delivery import Delivery
 from sandyard.bootstrap.engines import prune_job
 from sandyard.bootstrap.provider import simulated_sandbox_ids
 from sandyard.bootstrap.specs import broker as specs
+from sandyard.broker.autoscaling import PoolAutoscaler
+from sandyard.broker.autoscaling_model import AutoscalingPolicy
 from sandyard.broker.clients import Clients
 from sandyard.broker.deletion_model import DeletionPolicy
 from sandyard.broker.history import History
 from sandyard.broker.holds import Holds
 from sandyard.broker.jobs import BrokerJobs, Cleanup, Expiry, Sync
-from sandyard.broker.keeper_model import KeeperPolicy
-from sandyard.broker.keeping import PoolKeeper
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.ports import PoolStore, Prober
@@ -78,9 +78,9 @@ def broker_jobs(
         parallel=broker.probe_parallel,
     )
     own = pool_provider(settings, store, clock)
-    keeper = _keeper(settings, store, provider, clock)
-    run = keeper.around_sync(own.before(sync.run))
-    forced = keeper.around_sync(own.before(partial(sync.run, force=True)))
+    autoscaler = _autoscaler(settings, store, provider, clock)
+    run = autoscaler.around_sync(own.before(sync.run))
+    forced = autoscaler.around_sync(own.before(partial(sync.run, force=True)))
     return BrokerJobs(
         context.runner,
         specs.SYNC.job(broker.sync_interval_sec, run, at_start=True, run_forced=forced),
@@ -90,7 +90,7 @@ def broker_jobs(
         specs.RESERVATIONS.job(broker.reservations_interval_sec, reservations.maintain),
         specs.HOLDS.job(broker.holds_interval_sec, holds.remind),
         specs.PROBE.job(broker.probe_interval_sec, probes.run),
-        specs.POOL.job(broker.pool_interval_sec, own.before(keeper.run)),
+        specs.POOL.job(broker.pool_interval_sec, own.before(autoscaler.run)),
         specs.DELIVER.job(_DELIVER_SEC, delivery.dispatcher.run),
         specs.CLIENT_LEASES.job(_CLIENT_LEASES_SEC, clients.free_slots),
         specs.HISTORY.job(_SAMPLE_SEC, history.sample),
@@ -107,18 +107,18 @@ def pool_provider(settings: Settings, store: PoolStore, clock: Clock) -> PoolPro
     )
 
 
-def _keeper(
+def _autoscaler(
     settings: Settings, store: PoolStore, provider: HttpProvider, clock: Clock
-) -> PoolKeeper:
+) -> PoolAutoscaler:
     broker = settings.broker
-    policy = KeeperPolicy(
+    policy = AutoscalingPolicy(
         min_available=broker.pool_min_available,
         max_total=broker.pool_max_total,
         low_available=broker.pool_low_available,
         per_hour=broker.pool_create_per_hour,
         lookahead_sec=round(broker.pool_lookahead_minutes * 60),
     )
-    return PoolKeeper(
+    return PoolAutoscaler(
         store,
         provider,
         clock=clock,

@@ -111,7 +111,7 @@ class Monitor:
 
     async def get_provider(self) -> ProviderStatus:
         circuit = await self._provider.circuit()
-        keeper = await self._store.find_keeper()
+        autoscaler = await self._store.find_autoscaler()
         sync = (await self._runner.runs(["sync"])).get("sync", JobRun())
         retry_at = None
         if circuit.state != "closed" and circuit.opened_at is not None:
@@ -121,7 +121,7 @@ class Monitor:
             dialect=self._facts.dialect,
             circuit=circuit,
             retry_at=retry_at,
-            sync_failures=0 if keeper is None else keeper.sync_failures,
+            sync_failures=0 if autoscaler is None else autoscaler.sync_failures,
             synced_at=sync.finished_at,
         )
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sandyard.broker.keeper_model import Keeper
+from sandyard.broker.autoscaling_model import Autoscaler
 from sandyard.broker.model import (
     Claim,
     Claimed,
@@ -190,7 +190,7 @@ class PoolStore(Protocol):
         """What all reservations change, as last committed; None before the first."""
         ...
 
-    async def find_keeper(self) -> Keeper | None:
+    async def find_autoscaler(self) -> Autoscaler | None:
         """What is known of the pool's size, as last committed; None before it was looked at."""
         ...
 

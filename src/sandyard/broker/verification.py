@@ -131,7 +131,7 @@ async def _all_singles(store: PoolStore) -> list[Entity]:
     found: list[Entity | None] = [
         await store.find_provider(),
         await store.find_calendar(),
-        await store.find_keeper(),
+        await store.find_autoscaler(),
     ]
     return [each for each in found if each is not None]
 

@@ -69,13 +69,13 @@ def _limits(context: WelcomeContext) -> Mapping[str, str]:
     """What holds the limits of sandboxes here, and what is weaker for want of which means."""
     from sandyard.bootstrap.local_runtime import local_policy
     from sandyard.runtime.errors import LimitsMissingError
-    from sandyard.runtime.local.means import find_means
+    from sandyard.runtime.local.enforcement import find_enforcement
 
     try:
-        means = find_means(local_policy(context.settings.sandboxes), context.data_dir)
+        enforcement = find_enforcement(local_policy(context.settings.sandboxes), context.data_dir)
     except LimitsMissingError as error:
         return {"limits": f"sandboxes can't start. {error.message}"}
-    return {label: f"of sandboxes {text}" for label, text in means.told().items()}
+    return {label: f"of sandboxes {text}" for label, text in enforcement.told().items()}
 
 
 def _examples(context: WelcomeContext) -> Iterator[str]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
+from sandyard.broker.autoscaling_model import Autoscaler
 from sandyard.broker.client_model import SUBJECT_PREFIX, Client
-from sandyard.broker.keeper_model import Keeper
 from sandyard.broker.provider_model import ProviderBinding
 from sandyard.broker.reservation_model import Calendar, Reservation
 from sandyard.broker.ticket_model import QueueOrder, Ticket
@@ -25,7 +25,7 @@ OPEN = "RESERVATIONS"
 CALENDAR = "CALENDAR"
 BINDING_KEY: Item = {"PK": "PROVIDER", "SK": "META"}
 CALENDAR_KEY: Item = {"PK": "BOOKINGS", "SK": "META"}
-KEEPER_KEY: Item = {"PK": "KEEPER", "SK": "META"}
+AUTOSCALER_KEY: Item = {"PK": "AUTOSCALER", "SK": "META"}
 
 
 def binding_of(item: Item) -> ProviderBinding:
@@ -69,7 +69,7 @@ def other_keys(subjects: Sequence[str]) -> list[Item]:
 
 
 def subject_of_item(item: Item) -> str:
-    names = ("sandbox_id", "pool", "keeper", "webhook_id", "client_id")
+    names = ("sandbox_id", "pool", "autoscaler", "webhook_id", "client_id")
     return str(next(item[name] for name in names if name in item))
 
 
@@ -96,8 +96,8 @@ def reservation_of(item: Item) -> Reservation:
     return entity_of(Reservation, item)
 
 
-def keeper_of(item: Item) -> Keeper:
-    return entity_of(Keeper, item)
+def autoscaler_of(item: Item) -> Autoscaler:
+    return entity_of(Autoscaler, item)
 
 
 def calendar_of(item: Item) -> Calendar:
@@ -166,8 +166,8 @@ def _key(entity: Any) -> Item:
             return BINDING_KEY
         case Calendar():
             return CALENDAR_KEY
-        case Keeper():
-            return KEEPER_KEY
+        case Autoscaler():
+            return AUTOSCALER_KEY
         case Ticket():
             return ticket_key(entity)
         case Webhook():

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from sandyard.broker.autoscaling_model import Autoscaler
 from sandyard.broker.deletion_model import is_deletion_due
-from sandyard.broker.keeper_model import Keeper
 from sandyard.broker.model import (
     UNUSED,
     Claim,
@@ -27,10 +27,10 @@ from sandyard.broker.ports import PoolCounts
 from sandyard.broker.provider_model import ProviderBinding
 from sandyard.broker.stores.dynamo_claims import DynamoClaims, new_write_id
 from sandyard.broker.stores.dynamo_entities import (
+    AUTOSCALER_KEY,
     BINDING_KEY,
-    KEEPER_KEY,
+    autoscaler_of,
     binding_of,
-    keeper_of,
     other_keys,
     subject_of_item,
 )
@@ -116,7 +116,9 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
 
     async def _alive(self, subjects: Sequence[str]) -> set[str]:
         keys = [key(each) for each in subjects for key in (sandbox_key, gone_key)]
-        items = await self._table.get_many([*keys, BINDING_KEY, KEEPER_KEY, *other_keys(subjects)])
+        items = await self._table.get_many(
+            [*keys, BINDING_KEY, AUTOSCALER_KEY, *other_keys(subjects)]
+        )
         alive = {subject_of_item(item) for item in items}
         return alive | await self._alive_reservations(subjects)
 
@@ -258,9 +260,9 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
             if start is None:
                 return total
 
-    async def find_keeper(self) -> Keeper | None:
-        item = await self._table.get(KEEPER_KEY)
-        return keeper_of(item) if item else None
+    async def find_autoscaler(self) -> Autoscaler | None:
+        item = await self._table.get(AUTOSCALER_KEY)
+        return autoscaler_of(item) if item else None
 
     async def find_provider(self) -> ProviderBinding | None:
         item = await self._table.get(BINDING_KEY)
@@ -303,5 +305,5 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
 
 
 def _subject_of(item: Item) -> str:
-    found = item.get("sandbox_id") or item.get("pool") or item["keeper"]
+    found = item.get("sandbox_id") or item.get("pool") or item["autoscaler"]
     return str(found)

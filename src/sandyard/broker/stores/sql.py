@@ -14,8 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.broker.autoscaling_model import Autoscaler
 from sandyard.broker.errors import RowBusyError
-from sandyard.broker.keeper_model import Keeper
 from sandyard.broker.model import (
     UNUSED,
     Claim,
@@ -29,7 +29,7 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.ports import PoolCounts
 from sandyard.broker.provider_model import ProviderBinding
-from sandyard.broker.stores.sql_apply import BINDINGS, KEEPERS, SqlTogether
+from sandyard.broker.stores.sql_apply import AUTOSCALERS, BINDINGS, SqlTogether
 from sandyard.broker.stores.sql_claims import Source, claim_batch
 from sandyard.broker.stores.sql_pages import SqlPages
 from sandyard.broker.stores.sql_queue import SqlQueue
@@ -45,11 +45,11 @@ from sandyard.broker.stores.sql_rows import (
 from sandyard.broker.stores.tables import (
     DELETED,
     SCHEMA,
+    autoscalers,
     bindings,
     calendars,
     clients,
     events,
-    keepers,
     reservations,
     sandboxes,
     status_counts,
@@ -82,7 +82,7 @@ _SUBJECTS = [
     clients.c.client_id,
     reservations.c.reservation_id,
     calendars.c.calendar,
-    keepers.c.keeper,
+    autoscalers.c.autoscaler,
 ]
 
 _column = sandboxes.c
@@ -283,8 +283,8 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         sums = {status: int(total) for status, total, _ in rows}
         return PoolCounts({status: sums.get(status, 0) for status in Status}, counted_at=None)
 
-    async def find_keeper(self) -> Keeper | None:
-        return await find_entity(self._database, KEEPERS)
+    async def find_autoscaler(self) -> Autoscaler | None:
+        return await find_entity(self._database, AUTOSCALERS)
 
     async def find_provider(self) -> ProviderBinding | None:
         return await find_entity(self._database, BINDINGS)

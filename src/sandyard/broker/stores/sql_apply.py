@@ -5,17 +5,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.broker.autoscaling_model import Autoscaler
 from sandyard.broker.client_model import Client
-from sandyard.broker.keeper_model import Keeper
 from sandyard.broker.model import Sandbox, Tombstone
 from sandyard.broker.provider_model import ProviderBinding
 from sandyard.broker.reservation_model import Calendar, Reservation
 from sandyard.broker.stores.sql_rows import EVENTS, apply_transitions
 from sandyard.broker.stores.tables import (
+    autoscalers,
     bindings,
     calendars,
     clients,
-    keepers,
     reservations,
     tickets,
     webhooks,
@@ -32,7 +32,7 @@ WEBHOOKS = EntityTable(Webhook, webhooks)
 CLIENTS = EntityTable(Client, clients)
 RESERVATIONS = EntityTable(Reservation, reservations)
 CALENDARS = EntityTable(Calendar, calendars)
-KEEPERS = EntityTable(Keeper, keepers)
+AUTOSCALERS = EntityTable(Autoscaler, autoscalers)
 
 
 class SqlTogether:
@@ -40,7 +40,7 @@ class SqlTogether:
         self._database = database
         kinds: list[EntityTable[Any]] = [
             *(BINDINGS, TICKETS, WEBHOOKS, CLIENTS),
-            *(RESERVATIONS, CALENDARS, KEEPERS),
+            *(RESERVATIONS, CALENDARS, AUTOSCALERS),
         ]
         self._others = SqlTransitions(database, kinds, EVENTS)
 

@@ -109,10 +109,10 @@ calendars = sa.Table(
 )
 """One row, which every new reservation changes."""
 
-keepers = sa.Table(
-    "keepers",
+autoscalers = sa.Table(
+    "autoscalers",
     metadata,
-    sa.Column("keeper", sa.String(64), primary_key=True),
+    sa.Column("autoscaler", sa.String(64), primary_key=True),
     sa.Column("level", sa.String(20), nullable=False),
     sa.Column("asked", sa.String, nullable=False),
     sa.Column("asked_at", sa.BigInteger, nullable=False),

@@ -158,7 +158,7 @@ class RunRecorder:
         """Keep the files of a run that was recorded as ended without them; False if they are
         known, or not needed."""
         snapshot = stored_snapshot(ended, retention=self._policy.snapshot_retention)
-        means = self._means(actor)
+        inputs = self._inputs(actor)
         if snapshot is None:
             return False
 
@@ -169,14 +169,14 @@ class RunRecorder:
                 run=past_run_of(ended),
                 taken_at=utc_time(ended.ended_at),
                 node=node,
-                **means,
+                **inputs,
             )
 
         if decide(sandbox) is None or not await self._runtime.has_snapshot(snapshot.id):
             return False
         return await self._settle(sandbox.sandbox_id, decide) is not None
 
-    def _means(self, actor: str) -> dict[str, Any]:
+    def _inputs(self, actor: str) -> dict[str, Any]:
         """What decisions about an end are made with."""
         return {
             "ids": self._ids.new(),
@@ -188,7 +188,7 @@ class RunRecorder:
         self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
     ) -> bool:
         """Record an end that no runtime has told."""
-        before = await self._settle(sandbox_id, partial(decide, **self._means(actor)))
+        before = await self._settle(sandbox_id, partial(decide, **self._inputs(actor)))
         if before is not None:
             logger.warning(
                 "sandbox ended without word from its node",
@@ -197,7 +197,7 @@ class RunRecorder:
         return before is not None
 
     async def _record(self, sandbox_id: str, end: End, actor: str) -> bool:
-        decide = partial(record_end, end=end, **self._means(actor))
+        decide = partial(record_end, end=end, **self._inputs(actor))
         before = await self._settle(sandbox_id, decide)
         if before is None:
             return False

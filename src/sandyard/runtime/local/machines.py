@@ -23,6 +23,7 @@ from sandyard.runtime.errors import (
 )
 from sandyard.runtime.lifecycle import wait_until
 from sandyard.runtime.local import logs, processes
+from sandyard.runtime.local.enforcement import Enforcement, find_enforcement
 from sandyard.runtime.local.environments import Environment, Environments
 from sandyard.runtime.local.inside import (
     ALIASES,
@@ -35,7 +36,6 @@ from sandyard.runtime.local.inside import (
     machine_folders,
 )
 from sandyard.runtime.local.isolation_check import check_isolation
-from sandyard.runtime.local.means import Means, find_means
 from sandyard.runtime.local.orphans import kill_orphans
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import LocalRunFolder, Spec
@@ -81,7 +81,7 @@ class LocalMachines:
         self._environments = Environments(self._folder)
         self._uids = Uids(self._folder / "uids", self._policy.uids)
         self._is_checked = False
-        self._means = Means()
+        self._enforcement = Enforcement()
         self._children: set[int] = set()
 
     async def check(self) -> None:
@@ -89,7 +89,7 @@ class LocalMachines:
             uid = self._policy.uids[0] if os.geteuid() == 0 else None
             await _in_thread(check_isolation, self._policy.isolation, uid=uid)
             await _in_thread(self._folder.mkdir, parents=True, exist_ok=True)
-            self._means = await _in_thread(find_means, self._policy, self._folder)
+            self._enforcement = await _in_thread(find_enforcement, self._policy, self._folder)
             self._is_checked = True
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
@@ -114,7 +114,7 @@ class LocalMachines:
     async def session(self, run_id: RunId) -> Session:
         await self.check()
         await self._require_up(run_id)
-        return LocalSession(self._channel(run_id), has_root=self._means.has_root)
+        return LocalSession(self._channel(run_id), has_root=self._enforcement.has_root)
 
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
         await self._require_up(run_id)
@@ -237,7 +237,7 @@ class LocalMachines:
         variables = machine_environment(has_ca=bundle is not None) if is_isolated else {}
         if environment is not None:
             variables = image_environment(environment.environment, variables)
-        has_root = self._means.has_root
+        has_root = self._enforcement.has_root
         known = aliases(root, has_root=has_root)
         files = machine_files(
             policy.packages, root=root, has_ca=bundle is not None, has_root=has_root
@@ -271,7 +271,7 @@ class LocalMachines:
             prepare_timeout_sec=policy.prepare_timeout_sec,
             snapshot_timeout_sec=policy.snapshot_timeout_sec,
             log_bytes=policy.log_bytes,
-            volume=self._means.volume,
+            volume=self._enforcement.volume,
             skeleton=skeleton,
             cgroup_root=str(policy.cgroup_root) if policy.cgroup_root else None,
         )

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.errors import LimitsMissingError
-from sandyard.runtime.local.means import Means, find_means
+from sandyard.runtime.local.enforcement import Enforcement, find_enforcement
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.volumes import file_count, image_bytes
 
 
 def test_the_strongest_is_taken_and_leaves_nothing(tmp_path: Path) -> None:
-    means = find_means(LocalPolicy(), tmp_path)
+    means = find_enforcement(LocalPolicy(), tmp_path)
     assert means.volume == ("image" if os.geteuid() == 0 else "folder")
     assert not means.has_cgroups
     assert list(tmp_path.iterdir()) == []
@@ -22,22 +22,22 @@ def test_the_strongest_is_taken_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 def test_a_folder_can_be_asked_for(tmp_path: Path, isolation: str) -> None:
     policy = LocalPolicy(isolation="none" if isolation == "none" else "bubblewrap", volume="folder")
-    assert find_means(policy, tmp_path).volume == "folder"
+    assert find_enforcement(policy, tmp_path).volume == "folder"
 
 
 def test_a_root_of_control_groups_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(LimitsMissingError, match="SANDBOX_CGROUP_ROOT can't be used"):
-        find_means(LocalPolicy(cgroup_root=tmp_path / "none"), tmp_path)
+        find_enforcement(LocalPolicy(cgroup_root=tmp_path / "none"), tmp_path)
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
     (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
-    assert find_means(LocalPolicy(cgroup_root=tmp_path), tmp_path).has_cgroups
+    assert find_enforcement(LocalPolicy(cgroup_root=tmp_path), tmp_path).has_cgroups
 
 
 def test_what_is_weaker_is_said() -> None:
-    told = Means("folder", no_image="the server is not root").told()
+    told = Enforcement("folder", no_image="the server is not root").told()
     assert "SANDBOX_CGROUP_ROOT" in told["memory"]
     assert "the server is not root" in told["storage"]
-    assert "watchdog" not in " ".join(Means("image", has_cgroups=True).told().values())
+    assert "watchdog" not in " ".join(Enforcement("image", has_cgroups=True).told().values())
 
 
 @pytest.mark.parametrize("size", [1 << 20, 40 << 20, 2 << 30, 1000 << 30])

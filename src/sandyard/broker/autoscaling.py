@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sandyard.broker.errors import ProviderUnavailableError, RowBusyError
-from sandyard.broker.keeper_model import (
+from sandyard.broker.autoscaling_model import (
     SETTLE_SEC,
-    Keeper,
-    KeeperPolicy,
+    Autoscaler,
+    AutoscalingPolicy,
     decide_answered,
     decide_asked,
     decide_level,
@@ -21,6 +20,7 @@ from sandyard.broker.keeper_model import (
     level_of,
     to_create,
 )
+from sandyard.broker.errors import ProviderUnavailableError, RowBusyError
 from sandyard.broker.listing_model import decide_discovery
 from sandyard.broker.model import Listed, Status
 from sandyard.broker.offers import Offers
@@ -42,14 +42,14 @@ class PoolReport:
     adopted: int = 0
 
 
-class PoolKeeper:
+class PoolAutoscaler:
     def __init__(
         self,
         store: PoolStore,
         provider: Provider,
         *,
         clock: Clock,
-        policy: KeeperPolicy,
+        policy: AutoscalingPolicy,
         lab_duration_hours: float,
         name_prefix: str = "sandyard-",
     ) -> None:
@@ -74,9 +74,9 @@ class PoolKeeper:
         report.missing = max(0, self._policy.min_available + needed - report.available)
         total = sum(counts.values()) + report.adopted
         available = report.available + report.adopted
-        keeper = await self._keeper()
+        autoscaler = await self._autoscaler()
         wanted = to_create(
-            keeper, self._policy, available=available, total=total, lacking=needed, now=now
+            autoscaler, self._policy, available=available, total=total, lacking=needed, now=now
         )
         if wanted and self._provider.can_create:
             await self._create(wanted, report)
@@ -86,7 +86,7 @@ class PoolKeeper:
 
     async def _tell_level(self, available: int) -> None:
         level = level_of(available, self._policy)
-        told = await self._change(lambda keeper, cause: decide_level(keeper, level, cause))
+        told = await self._change(lambda autoscaler, cause: decide_level(autoscaler, level, cause))
         if told and level != "ok":
             extra = {"action": "pool", "available": available, "level": level}
             logger.warning("the pool runs low", extra=extra)
@@ -94,15 +94,17 @@ class PoolKeeper:
     async def _adopt_lost(self, report: PoolReport) -> None:
         """What the provider lists by a name that was asked for is ours, whatever was answered.
         What it has not listed after a while was not made."""
-        keeper = await self._keeper()
-        if not keeper.names:
+        autoscaler = await self._autoscaler()
+        if not autoscaler.names:
             return
         by_name = {each.name: each for each in await self._provider.list_sandboxes()}
-        found = [by_name[name] for name in keeper.names if name in by_name]
+        found = [by_name[name] for name in autoscaler.names if name in by_name]
         report.adopted += await self._adopt(found)
-        is_settled = int(self._clock.now()) >= keeper.asked_at + SETTLE_SEC
-        known = keeper.names if is_settled else [each.name for each in found]
-        await self._change(lambda keeper, cause: decide_settled(keeper or Keeper(), known, cause))
+        is_settled = int(self._clock.now()) >= autoscaler.asked_at + SETTLE_SEC
+        known = autoscaler.names if is_settled else [each.name for each in found]
+        await self._change(
+            lambda autoscaler, cause: decide_settled(autoscaler or Autoscaler(), known, cause)
+        )
 
     async def _adopt(self, listed: Sequence[Listed]) -> int:
         cause = Cause.by(actor("job", "pool"), self._clock)
@@ -112,7 +114,7 @@ class PoolKeeper:
 
     async def _create(self, wanted: int, report: PoolReport) -> None:
         names = [f"{self._name_prefix}{secrets.token_hex(6)}" for _ in range(wanted)]
-        if not await self._change(lambda keeper, cause: decide_asked(keeper, names, cause)):
+        if not await self._change(lambda autoscaler, cause: decide_asked(autoscaler, names, cause)):
             return
         done: list[str] = []
         failure: str | None = None
@@ -129,13 +131,15 @@ class PoolKeeper:
                 extra={"action": "pool", "reason": failure},
             )
         await self._change(
-            lambda keeper, cause: decide_answered(
-                keeper or Keeper(), done, cause, failure=failure, policy=self._policy
+            lambda autoscaler, cause: decide_answered(
+                autoscaler or Autoscaler(), done, cause, failure=failure, policy=self._policy
             )
         )
 
     async def _tell_stuck(self, missing: int) -> None:
-        told = await self._change(lambda keeper, cause: decide_stuck(keeper, missing, cause))
+        told = await self._change(
+            lambda autoscaler, cause: decide_stuck(autoscaler, missing, cause)
+        )
         if told:
             extra = {"action": "pool", "missing": missing}
             logger.error("the provider can't create sandboxes; add them there", extra=extra)
@@ -155,18 +159,18 @@ class PoolKeeper:
         return watched
 
     async def _note_sync(self, failure: str | None) -> None:
-        await self._change(lambda keeper, cause: decide_sync(keeper, failure, cause))
+        await self._change(lambda autoscaler, cause: decide_sync(autoscaler, failure, cause))
 
-    async def _keeper(self) -> Keeper:
-        return await self._store.find_keeper() or Keeper()
+    async def _autoscaler(self) -> Autoscaler:
+        return await self._store.find_autoscaler() or Autoscaler()
 
     async def _change(
-        self, decide: Callable[[Keeper | None, Cause], Transition[Keeper] | None]
+        self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
     ) -> bool:
         """Read, decide and apply; whether something changed."""
         async for _ in Tries():
             cause = Cause.by(actor("job", "pool"), self._clock)
-            change = decide(await self._store.find_keeper(), cause)
+            change = decide(await self._store.find_autoscaler(), cause)
             if change is None:
                 return False
             if await self._store.apply_together(change):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.broker.keeper_model import (
+from sandyard.broker.autoscaling_model import (
     MOST_AT_ONCE,
-    Keeper,
-    KeeperPolicy,
+    Autoscaler,
+    AutoscalingPolicy,
     Level,
     decide_answered,
     decide_level,
@@ -18,7 +18,7 @@ from sandyard.broker.keeper_model import (
 from sandyard.broker.reservation_model import Reservation
 from tests.pools import NOW, operator
 
-POLICY = KeeperPolicy(min_available=10, max_total=50, low_available=3, per_hour=15)
+POLICY = AutoscalingPolicy(min_available=10, max_total=50, low_available=3, per_hour=15)
 
 
 @pytest.mark.parametrize(
@@ -29,29 +29,31 @@ def test_levels(available: int, level: Level) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keeper", "available", "total", "lacks", "wanted"),
+    ("autoscaler", "available", "total", "lacks", "wanted"),
     [
-        pytest.param(Keeper(), 10, 20, 0, 0, id="enough"),
-        pytest.param(Keeper(), 4, 20, 0, 6, id="too few"),
-        pytest.param(Keeper(), 10, 20, 5, 5, id="a reservation lacks some"),
-        pytest.param(Keeper(), 0, 48, 0, 2, id="the pool is nearly as large as it may be"),
-        pytest.param(Keeper(), 0, 60, 0, 0, id="the pool is too large"),
-        pytest.param(Keeper(created=12, window_at=NOW), 0, 0, 0, 3, id="what the hour allows"),
-        pytest.param(Keeper(created=15, window_at=NOW - 3600), 0, 0, 0, 10, id="a new hour"),
-        pytest.param(Keeper(asked="a b"), 6, 20, 0, 2, id="some are on their way"),
-        pytest.param(Keeper(next_attempt_at=NOW + 1), 0, 0, 0, 0, id="it waits after a failure"),
+        pytest.param(Autoscaler(), 10, 20, 0, 0, id="enough"),
+        pytest.param(Autoscaler(), 4, 20, 0, 6, id="too few"),
+        pytest.param(Autoscaler(), 10, 20, 5, 5, id="a reservation lacks some"),
+        pytest.param(Autoscaler(), 0, 48, 0, 2, id="the pool is nearly as large as it may be"),
+        pytest.param(Autoscaler(), 0, 60, 0, 0, id="the pool is too large"),
+        pytest.param(Autoscaler(created=12, window_at=NOW), 0, 0, 0, 3, id="what the hour allows"),
+        pytest.param(Autoscaler(created=15, window_at=NOW - 3600), 0, 0, 0, 10, id="a new hour"),
+        pytest.param(Autoscaler(asked="a b"), 6, 20, 0, 2, id="some are on their way"),
+        pytest.param(
+            Autoscaler(next_attempt_at=NOW + 1), 0, 0, 0, 0, id="it waits after a failure"
+        ),
     ],
 )
 def test_how_many_are_asked_for(
-    keeper: Keeper, available: int, total: int, lacks: int, wanted: int
+    autoscaler: Autoscaler, available: int, total: int, lacks: int, wanted: int
 ) -> None:
-    asked = to_create(keeper, POLICY, available=available, total=total, lacking=lacks, now=NOW)
+    asked = to_create(autoscaler, POLICY, available=available, total=total, lacking=lacks, now=NOW)
     assert asked == wanted
 
 
 def test_never_too_many_at_once() -> None:
-    generous = KeeperPolicy(min_available=1000, per_hour=1000)
-    found = to_create(Keeper(), generous, available=0, total=0, lacking=0, now=NOW)
+    generous = AutoscalingPolicy(min_available=1000, per_hour=1000)
+    found = to_create(Autoscaler(), generous, available=0, total=0, lacking=0, now=NOW)
     assert found == MOST_AT_ONCE
 
 
@@ -73,10 +75,10 @@ def test_a_level_is_told_when_it_changes() -> None:
 
 
 def test_the_wait_after_a_failure_doubles_up_to_a_bound() -> None:
-    keeper = Keeper(asked="a", sequence=1)
+    autoscaler = Autoscaler(asked="a", sequence=1)
     waits = []
     for _ in range(8):
-        failed = decide_answered(keeper, [], operator(NOW), failure="500", policy=POLICY)
-        keeper = failed.result
-        waits.append(keeper.next_attempt_at - NOW)
+        failed = decide_answered(autoscaler, [], operator(NOW), failure="500", policy=POLICY)
+        autoscaler = failed.result
+        waits.append(autoscaler.next_attempt_at - NOW)
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]

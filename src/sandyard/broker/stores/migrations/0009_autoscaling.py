@@ -9,8 +9,8 @@ down_revision = "0008"
 
 def upgrade() -> None:
     op.create_table(
-        "keepers",
-        sa.Column("keeper", sa.String(64), primary_key=True),
+        "autoscalers",
+        sa.Column("autoscaler", sa.String(64), primary_key=True),
         sa.Column("level", sa.String(20), nullable=False),
         sa.Column("asked", sa.String, nullable=False),
         sa.Column("asked_at", sa.BigInteger, nullable=False),
@@ -26,4 +26,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.drop_table("keepers", schema=op.get_context().version_table_schema)
+    op.drop_table("autoscalers", schema=op.get_context().version_table_schema)

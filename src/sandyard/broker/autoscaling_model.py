@@ -24,7 +24,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperPolicy:
+class AutoscalingPolicy:
     min_available: int = 0
     """As many are kept free, beside what reservations lack; 0: none is created for that."""
     max_total: int | None = None
@@ -37,13 +37,13 @@ class KeeperPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class Autoscaler:
     """What is known of the pool's size beside its rows; a pool has one."""
 
-    SUBJECT: ClassVar[str] = "keeper"
+    SUBJECT: ClassVar[str] = "autoscaler"
     OWNER: ClassVar[str | None] = None
 
-    keeper: str = "keeper"
+    autoscaler: str = "autoscaler"
     level: str = Level.OK.value
     asked: str = ""
     """The names, with spaces in between, of sandboxes that the provider was asked to create and
@@ -65,7 +65,7 @@ class Keeper:
         return self.asked.split()
 
 
-def level_of(available: int, policy: KeeperPolicy) -> Level:
+def level_of(available: int, policy: AutoscalingPolicy) -> Level:
     if available == 0:
         return Level.EMPTY
     return Level.LOW if available <= policy.low_available else Level.OK
@@ -80,31 +80,41 @@ def lacking(reservations: Iterable[Reservation], *, now: int, lookahead_sec: int
 
 
 def to_create(
-    keeper: Keeper, policy: KeeperPolicy, *, available: int, total: int, lacking: int, now: int
+    autoscaler: Autoscaler,
+    policy: AutoscalingPolicy,
+    *,
+    available: int,
+    total: int,
+    lacking: int,
+    now: int,
 ) -> int:
     """How many to ask for now: what is missing, as far as size, budget and back-off allow."""
-    missing = policy.min_available + lacking - available - len(keeper.names)
-    if missing <= 0 or now < keeper.next_attempt_at:
+    missing = policy.min_available + lacking - available - len(autoscaler.names)
+    if missing <= 0 or now < autoscaler.next_attempt_at:
         return 0
-    left = policy.per_hour - (keeper.created if now < keeper.window_at + HOUR_SEC else 0)
-    room = missing if policy.max_total is None else policy.max_total - total - len(keeper.names)
+    left = policy.per_hour - (autoscaler.created if now < autoscaler.window_at + HOUR_SEC else 0)
+    room = missing if policy.max_total is None else policy.max_total - total - len(autoscaler.names)
     return max(0, min(missing, left, room, MOST_AT_ONCE))
 
 
-def decide_level(keeper: Keeper | None, level: Level, cause: Cause) -> Transition[Keeper] | None:
+def decide_level(
+    autoscaler: Autoscaler | None, level: Level, cause: Cause
+) -> Transition[Autoscaler] | None:
     """The pool is low, empty or neither from now on; None if that is known."""
-    before = keeper or Keeper()
+    before = autoscaler or Autoscaler()
     if before.level == level:
         return None
     kind = "pool.recovered" if level is Level.OK else f"pool.{level}"
     is_stuck = before.is_stuck and level is not Level.OK
-    return _put(keeper, replace(before, level=level.value, is_stuck=is_stuck), kind, cause)
+    return _put(autoscaler, replace(before, level=level.value, is_stuck=is_stuck), kind, cause)
 
 
-def decide_asked(keeper: Keeper | None, names: Sequence[str], cause: Cause) -> Transition[Keeper]:
+def decide_asked(
+    autoscaler: Autoscaler | None, names: Sequence[str], cause: Cause
+) -> Transition[Autoscaler]:
     """These are going to be asked for. Written before the provider is, so that what a lost answer
     has made is looked for."""
-    before, now = keeper or Keeper(), seconds_of(cause)
+    before, now = autoscaler or Autoscaler(), seconds_of(cause)
     is_new = now >= before.window_at + HOUR_SEC
     after = replace(
         before,
@@ -114,67 +124,82 @@ def decide_asked(keeper: Keeper | None, names: Sequence[str], cause: Cause) -> T
         created=len(names) + (0 if is_new else before.created),
         is_stuck=False,
     )
-    return _put(keeper, after, "pool.creating", cause)
+    return _put(autoscaler, after, "pool.creating", cause)
 
 
-def decide_settled(keeper: Keeper, known: Iterable[str], cause: Cause) -> Transition[Keeper] | None:
+def decide_settled(
+    autoscaler: Autoscaler, known: Iterable[str], cause: Cause
+) -> Transition[Autoscaler] | None:
     """Of these names it is known what became of them; None if that was known."""
-    left = _without(keeper, known)
-    if left == keeper.asked:
+    left = _without(autoscaler, known)
+    if left == autoscaler.asked:
         return None
-    return changed(keeper, replace(keeper, asked=left), "pool.settled", cause)
+    return changed(autoscaler, replace(autoscaler, asked=left), "pool.settled", cause)
 
 
 def decide_answered(
-    keeper: Keeper, known: Iterable[str], cause: Cause, *, failure: str | None, policy: KeeperPolicy
-) -> Transition[Keeper]:
+    autoscaler: Autoscaler,
+    known: Iterable[str],
+    cause: Cause,
+    *,
+    failure: str | None,
+    policy: AutoscalingPolicy,
+) -> Transition[Autoscaler]:
     """The provider was asked, and made them all or failed at one. After a failure the next attempt
     waits twice as long as the last."""
-    left = _without(keeper, known)
+    left = _without(autoscaler, known)
     if failure is not None:
-        wait = min(policy.backoff_base_sec * 2**keeper.failures, policy.backoff_max_sec)
+        wait = min(policy.backoff_base_sec * 2**autoscaler.failures, policy.backoff_max_sec)
         after = replace(
-            keeper,
+            autoscaler,
             asked=left,
-            failures=keeper.failures + 1,
+            failures=autoscaler.failures + 1,
             next_attempt_at=seconds_of(cause) + round(wait),
         )
-        return changed(keeper, after, "pool.creation_failed", cause.because(failure))
-    after = replace(keeper, asked=left, failures=0, next_attempt_at=0)
-    return changed(keeper, after, "pool.created", cause)
+        return changed(autoscaler, after, "pool.creation_failed", cause.because(failure))
+    after = replace(autoscaler, asked=left, failures=0, next_attempt_at=0)
+    return changed(autoscaler, after, "pool.created", cause)
 
 
-def _without(keeper: Keeper, names: Iterable[str]) -> str:
+def _without(autoscaler: Autoscaler, names: Iterable[str]) -> str:
     gone = set(names)
-    return " ".join(each for each in keeper.names if each not in gone)
+    return " ".join(each for each in autoscaler.names if each not in gone)
 
 
-def decide_stuck(keeper: Keeper | None, missing: int, cause: Cause) -> Transition[Keeper] | None:
+def decide_stuck(
+    autoscaler: Autoscaler | None, missing: int, cause: Cause
+) -> Transition[Autoscaler] | None:
     """The provider can't create; None if that was told."""
-    before = keeper or Keeper()
+    before = autoscaler or Autoscaler()
     if before.is_stuck:
         return None
     why = cause.because(f"the provider can't create sandboxes, and {missing} are missing")
-    return _put(keeper, replace(before, is_stuck=True), "pool.cannot_grow", why)
+    return _put(autoscaler, replace(before, is_stuck=True), "pool.cannot_grow", why)
 
 
 def decide_sync(
-    keeper: Keeper | None, failure: str | None, cause: Cause
-) -> Transition[Keeper] | None:
+    autoscaler: Autoscaler | None, failure: str | None, cause: Cause
+) -> Transition[Autoscaler] | None:
     """A sync has failed, or has not; None if nothing is different."""
-    before = keeper or Keeper()
+    before = autoscaler or Autoscaler()
     if failure is None:
         if not before.sync_failures:
             return None
         kind = "sync.recovered" if before.sync_failures >= FAILING_SYNCS else "sync.succeeded"
-        return _put(keeper, replace(before, sync_failures=0), kind, cause)
+        return _put(autoscaler, replace(before, sync_failures=0), kind, cause)
     failures = before.sync_failures + 1
     if failures > FAILING_SYNCS:
         return None
     kind = "sync.failing" if failures == FAILING_SYNCS else "sync.failed"
     after = replace(before, sync_failures=failures)
-    return _put(keeper, after, kind, cause.because(failure))
+    return _put(autoscaler, after, kind, cause.because(failure))
 
 
-def _put(keeper: Keeper | None, after: Keeper, kind: str, cause: Cause) -> Transition[Keeper]:
-    return created(after, kind, cause) if keeper is None else changed(keeper, after, kind, cause)
+def _put(
+    autoscaler: Autoscaler | None, after: Autoscaler, kind: str, cause: Cause
+) -> Transition[Autoscaler]:
+    return (
+        created(after, kind, cause)
+        if autoscaler is None
+        else changed(autoscaler, after, kind, cause)
+    )

@@ -1,4 +1,4 @@
-"""By which means this machine holds the limits of sandboxes: the strongest that it offers."""
+"""What enforces the limits of sandboxes on this machine: the strongest that it offers."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ _PROBE_PROCESSES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class Enforcement:
     volume: VolumeKind = "folder"
     has_cgroups: bool = False
     no_image: str | None = None
@@ -49,26 +49,32 @@ class Means:
         }
 
 
-def find_means(policy: LocalPolicy, folder: Path) -> Means:
+def find_enforcement(policy: LocalPolicy, folder: Path) -> Enforcement:
     """What holds the limits of machines in this folder. Raises LimitsMissingError if something
     that was asked for by name can't be used."""
-    means = Means(volume="folder", has_cgroups=_has_cgroups(policy))
+    enforcement = Enforcement(volume="folder", has_cgroups=_has_cgroups(policy))
     if policy.isolation == "none":
-        return replace(means, no_image="SANDBOX_ISOLATION=none", no_root="SANDBOX_ISOLATION=none")
+        return replace(
+            enforcement, no_image="SANDBOX_ISOLATION=none", no_root="SANDBOX_ISOLATION=none"
+        )
     if policy.volume == "folder":
-        return replace(means, no_image="SANDBOX_VOLUME=folder", no_root="SANDBOX_VOLUME=folder")
+        return replace(
+            enforcement, no_image="SANDBOX_VOLUME=folder", no_root="SANDBOX_VOLUME=folder"
+        )
     missing = "the server is not root" if os.geteuid() else None
     if missing is None and policy.volume != "tmpfs":
         missing = _why_no_image(folder)
     if missing is None:
-        means = replace(means, volume="image" if policy.volume == "auto" else policy.volume)
+        enforcement = replace(
+            enforcement, volume="image" if policy.volume == "auto" else policy.volume
+        )
         no_root = _why_no_root(policy, folder)
-        return replace(means, no_root=no_root, has_root=no_root is None)
+        return replace(enforcement, no_root=no_root, has_root=no_root is None)
     if policy.volume != "auto":
         raise LimitsMissingError(
             f"SANDBOX_VOLUME={policy.volume} can't be used here: {missing}. Set it to auto.",
         )
-    return replace(means, no_image=missing, no_root=missing)
+    return replace(enforcement, no_image=missing, no_root=missing)
 
 
 def _has_cgroups(policy: LocalPolicy) -> bool:

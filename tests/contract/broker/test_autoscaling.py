@@ -5,10 +5,10 @@ import itertools
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sandyard.broker.autoscaling import PoolAutoscaler
+from sandyard.broker.autoscaling_model import SETTLE_SEC, AutoscalingPolicy
 from sandyard.broker.errors import ProviderUnavailableError
 from sandyard.broker.jobs import Sync
-from sandyard.broker.keeper_model import SETTLE_SEC, KeeperPolicy
-from sandyard.broker.keeping import PoolKeeper
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Claim, Status
 from sandyard.broker.ports import PoolStore
@@ -27,11 +27,13 @@ class Kept:
         self.clock = clock
         self.provider = FakeProvider()
         self.numbers = itertools.count()
-        self.policy = KeeperPolicy(min_available=3, max_total=10, low_available=1, per_hour=100)
+        self.policy = AutoscalingPolicy(
+            min_available=3, max_total=10, low_available=1, per_hour=100
+        )
 
     @property
-    def keeper(self) -> PoolKeeper:
-        return PoolKeeper(
+    def autoscaler(self) -> PoolAutoscaler:
+        return PoolAutoscaler(
             self.store,
             self.provider,
             clock=self.clock,
@@ -52,7 +54,7 @@ class Kept:
             assert await self.store.claim(Claim(name, name, self.now))
 
     async def kinds(self) -> list[str]:
-        query = EventQuery(subject="keeper")
+        query = EventQuery(subject="autoscaler")
         page = await self.store.events.page(query, limit=100, cursor=None)
         return [each.event.kind for each in reversed(page.items)]
 
@@ -67,32 +69,32 @@ def kept(store: PoolStore, clock: ManualClock) -> Kept:
 
 
 async def test_it_creates_what_is_missing_and_no_more(kept: Kept) -> None:
-    report = await kept.keeper.run()
+    report = await kept.autoscaler.run()
     assert (report.missing, report.created) == (3, 3)
     assert await kept.available() == len(kept.provider.sandboxes) == 3
-    assert (await kept.keeper.run()).created == 0
+    assert (await kept.autoscaler.run()).created == 0
     await kept.lease(2)
-    assert (await kept.keeper.run()).created == 2
+    assert (await kept.autoscaler.run()).created == 2
     await kept.check()
 
 
 async def test_it_stops_at_the_largest_size_and_at_the_hours_budget(kept: Kept) -> None:
-    kept.policy = KeeperPolicy(min_available=5, max_total=3, per_hour=2)
-    assert (await kept.keeper.run()).created == 2, "that is the budget"
-    assert (await kept.keeper.run()).created == 0
+    kept.policy = AutoscalingPolicy(min_available=5, max_total=3, per_hour=2)
+    assert (await kept.autoscaler.run()).created == 2, "that is the budget"
+    assert (await kept.autoscaler.run()).created == 0
     kept.clock.advance(3600)
-    assert (await kept.keeper.run()).created == 1, "then it is full"
+    assert (await kept.autoscaler.run()).created == 1, "then it is full"
     kept.clock.advance(3600)
-    assert (await kept.keeper.run()).created == 0
+    assert (await kept.autoscaler.run()).created == 0
 
 
 async def test_what_a_lost_answer_has_made_is_adopted_and_not_made_again(kept: Kept) -> None:
     kept.provider.loses_creations = True
-    assert (await kept.keeper.run()).created == 0
+    assert (await kept.autoscaler.run()).created == 0
     assert len(kept.provider.sandboxes) == 1, "it stops at the first that fails"
     kept.provider.loses_creations = False
     kept.clock.advance(3600)
-    report = await kept.keeper.run()
+    report = await kept.autoscaler.run()
     assert (report.adopted, report.created) == (1, 2)
     assert await kept.available() == len(kept.provider.sandboxes) == 3
     await kept.check()
@@ -100,14 +102,14 @@ async def test_what_a_lost_answer_has_made_is_adopted_and_not_made_again(kept: K
 
 async def test_what_was_never_made_is_forgotten_after_a_while(kept: Kept) -> None:
     kept.provider.creations_left = 0
-    await kept.keeper.run()
-    found = await kept.store.find_keeper()
+    await kept.autoscaler.run()
+    found = await kept.store.find_autoscaler()
     assert found is not None
     assert len(found.names) == 1
     kept.provider.creations_left = 100
     kept.clock.advance(SETTLE_SEC)
-    assert (await kept.keeper.run()).created == 3
-    found = await kept.store.find_keeper()
+    assert (await kept.autoscaler.run()).created == 3
+    found = await kept.store.find_autoscaler()
     assert found is not None
     assert found.names == []
 
@@ -116,45 +118,45 @@ async def test_after_a_failure_it_waits_longer_each_time(kept: Kept) -> None:
     kept.provider.creations_left = 0
     waits = []
     for _ in range(3):
-        await kept.keeper.run()
-        found = await kept.store.find_keeper()
+        await kept.autoscaler.run()
+        found = await kept.store.find_autoscaler()
         assert found is not None
         waits.append(found.next_attempt_at - kept.now)
-        assert (await kept.keeper.run()).created == 0
+        assert (await kept.autoscaler.run()).created == 0
         kept.clock.advance(waits[-1])
     assert waits == [60, 120, 240]
 
 
 async def test_it_creates_ahead_of_a_reservation(kept: Kept) -> None:
-    await kept.keeper.run()
+    await kept.autoscaler.run()
     reservations = Reservations(kept.store, clock=kept.clock, pool_max_total=10)
     start = kept.now + 3600
     await reservations.reserve(Booking(4, start, start + 3600, "course-"))
-    assert (await kept.keeper.run()).created == 0, "it is too early"
+    assert (await kept.autoscaler.run()).created == 0, "it is too early"
     kept.clock.advance(1800)
-    assert (await kept.keeper.run()).created == 4
+    assert (await kept.autoscaler.run()).created == 4
     kept.clock.advance(1800)
     assert (await reservations.maintain()).filled == 1
     assert await kept.available() == 3
-    assert (await kept.keeper.run()).created == 0
+    assert (await kept.autoscaler.run()).created == 0
 
 
 async def test_a_provider_that_cannot_create_is_told_once(kept: Kept) -> None:
     kept.provider.can_create = False
     for _ in range(2):
-        assert (await kept.keeper.run()).missing == 3
+        assert (await kept.autoscaler.run()).missing == 3
     assert await kept.kinds() == ["pool.empty", "pool.cannot_grow"]
 
 
 async def test_it_tells_when_the_pool_is_low_empty_and_well_again(kept: Kept) -> None:
-    await kept.keeper.run()
-    kept.policy = KeeperPolicy(low_available=1, per_hour=0)
-    await kept.keeper.run()
+    await kept.autoscaler.run()
+    kept.policy = AutoscalingPolicy(low_available=1, per_hour=0)
+    await kept.autoscaler.run()
     await kept.lease(2)
-    await kept.keeper.run()
+    await kept.autoscaler.run()
     await kept.lease(1)
-    await kept.keeper.run()
-    await kept.keeper.run()
+    await kept.autoscaler.run()
+    await kept.autoscaler.run()
     told = [each for each in await kept.kinds() if not each.startswith("pool.creat")]
     assert told == ["pool.empty", "pool.recovered", "pool.low", "pool.empty"]
     await kept.check()
@@ -174,9 +176,9 @@ async def test_syncs_that_keep_failing_are_told_of(kept: Kept) -> None:
 
     for _ in range(5):
         with pytest.raises(ProviderUnavailableError):
-            await kept.keeper.around_sync(away)()
+            await kept.autoscaler.around_sync(away)()
     for _ in range(2):
-        await kept.keeper.around_sync(sync.run)()
+        await kept.autoscaler.around_sync(sync.run)()
     assert await kept.kinds() == ["sync.failed", "sync.failed", "sync.failing", "sync.recovered"]
     assert await everything(kept.store) == []
     await kept.check()
