@@ -105,7 +105,8 @@ def test_pods_have_no_rights_and_are_probed() -> None:
 
 def test_the_unit_starts_the_program_under_a_user_of_its_own() -> None:
     text = (DEPLOY / "systemd" / "sandyard.service").read_text()
-    for line in ("DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes"):
+    hardened = ("DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes")
+    for line in (*hardened, "KillMode=process"):
         assert line in text.splitlines()
 
 

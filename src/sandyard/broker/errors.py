@@ -258,6 +258,13 @@ class IssuerUnavailableError(UnavailableError):
     code = "AUTH_ISSUER_UNAVAILABLE"
 
 
+class ProbeDeadlineError(UnavailableError):
+    """Sandboxes failed their probes one after another, and others were not tried in time. Try again
+    after `retry_after` seconds."""
+
+    code = "PROBE_DEADLINE"
+
+
 class ProviderUnavailableError(UnavailableError):
     """The cloud provider does not answer as it should. The pool keeps serving; try again later."""
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from sandyard.broker.errors import NoSandboxesAvailableError
+from sandyard.broker.errors import NoSandboxesAvailableError, ProbeDeadlineError
 from sandyard.broker.hold_model import Replacement
 from sandyard.broker.leases import Leases
 from sandyard.broker.listing_model import loses_too_many
@@ -23,7 +23,6 @@ from sandyard.kit.transitions import Cause, Transition
 logger = logging.getLogger(__name__)
 
 _PAGE = 100
-_RETRY_AFTER = 30
 _PROBED = (Status.AVAILABLE, Status.RESERVED, Status.STALE)
 
 
@@ -133,23 +132,22 @@ class ProbedClaims:
 
     async def check(self, claimed: Claimed, claim: Claim) -> Claimed:
         """The lease, on another sandbox if the first fails its probe, such a one as was claimed;
-        what failed is held. With none left that passes in time, the lease ends and
-        NoSandboxesAvailableError is raised."""
+        what failed is held. With none left that passes, the lease ends and
+        NoSandboxesAvailableError is raised; past the deadline, ProbeDeadlineError."""
         lease = claimed.lease
         loop = asyncio.get_running_loop()
         until = loop.time() + self._deadline_sec
         while (failure := await self._prober.check(lease)) is not None:
             reason = f"probe at claim: {failure}"
-            other = await self._other(lease, claim, reason) if loop.time() < until else None
-            if other is None:
+            try:
+                lease = await self._other(lease, claim, reason, is_late=loop.time() >= until)
+            except (NoSandboxesAvailableError, ProbeDeadlineError):
                 await self._broker.hold(sandbox_id=lease.sandbox_id, reason=reason)
-                raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER)
-            lease = other
+                raise
         return Claimed(lease, is_new=True)
 
-    async def _other(self, lease: Lease, claim: Claim, reason: str) -> Lease | None:
+    async def _other(self, lease: Lease, claim: Claim, reason: str, *, is_late: bool) -> Lease:
+        if is_late:
+            raise ProbeDeadlineError
         asked = Replacement(claim.track_id, reason, claim.name_prefix, claim.client)
-        try:
-            return await self._leases.replace(lease.sandbox_id, asked)
-        except NoSandboxesAvailableError:
-            return None
+        return await self._leases.replace(lease.sandbox_id, asked)

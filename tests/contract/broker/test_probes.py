@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandyard.broker.errors import NoSandboxesAvailableError
+from sandyard.broker.errors import NoSandboxesAvailableError, ProbeDeadlineError
 from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claim, Sandbox, StaleReason, Status
@@ -44,6 +44,7 @@ class Ward:
         self.reservations = Reservations(store, clock=clock)
         leases = Leases(store, clock=clock, metrics=metrics, lease_max_sec=LAB_SEC)
         self.claims = ProbedClaims(self.broker, leases, self.sick, deadline_sec=30)
+        self.hasty = ProbedClaims(self.broker, leases, self.sick, deadline_sec=0)
         self.now = int(clock.now())
 
     async def row(self, name: str) -> Sandbox:
@@ -164,3 +165,16 @@ async def test_at_the_claim_nobody_gets_one_that_fails(ward: Ward) -> None:
     assert (await ward.store.counts()).by_status[Status.HELD] == 2
     assert await ward.store.find_lease("track", "track") is None
     await check_invariants(ward.store)
+
+
+async def test_at_the_claim_a_pool_that_was_not_tried_in_time_is_not_empty(ward: Ward) -> None:
+    await fill(ward.store, 3)
+    ward.broker.check_new = ward.hasty.check
+    ward.sick.names = {f"lab-{number:05}" for number in range(3)}
+    with pytest.raises(ProbeDeadlineError):
+        await ward.broker.allocate(track_id="track")
+    counts = (await ward.store.counts()).by_status
+    assert (counts[Status.HELD], counts[Status.AVAILABLE]) == (1, 2)
+    assert await ward.store.find_lease("track", "track") is None
+    ward.sick.names = set()
+    assert (await ward.broker.allocate(track_id="track")).is_new
