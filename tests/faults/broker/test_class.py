@@ -44,7 +44,7 @@ class Size:
 
 SMALL, LARGE = Size(100, 60, 20), Size(1000, 600, 200)
 CASES = [
-    *(pytest.param(name, SMALL, id=f"{name}-100") for name in STORE_ENGINES),
+    pytest.param("postgresql", SMALL, id="postgresql-100"),
     *(
         pytest.param(name, LARGE, id=f"{name}-1000", marks=pytest.mark.torture)
         for name in STORE_ENGINES

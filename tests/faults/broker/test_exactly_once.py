@@ -28,7 +28,7 @@ from tests.pools import check_history
 from tests.servers import csp_simulator
 
 SEED = int(os.environ.get("SANDYARD_TORTURE_SEED", "20"))
-OPERATIONS = int(os.environ.get("SANDYARD_TORTURE_OPERATIONS", "200"))
+OPERATIONS = int(os.environ.get("SANDYARD_TORTURE_OPERATIONS", "120"))
 LIMITS = Limits(longest_sec=LEASE_MAX_SEC, apart_ms=5000)
 """With every write so late, tickets that come so close to each other may change places."""
 AT_FIRST, PER_OPERATION = 0.25, 0.15
