@@ -44,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def test_no_answer_is_guessed_framed_leaked_or_kept(
     server: ServerProcess, method: str, path: str
 ) -> None:
-    answer = httpx.request(method, f"{server.url}{path}")
+    answer = httpx.request(method, f"{server.url}{path}", timeout=60)
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["X-Frame-Options"] == "DENY"
     assert answer.headers["Referrer-Policy"] == "no-referrer"

@@ -1,5 +1,6 @@
 """Somebody's session in the console, without a browser: what its pages and streams hold."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,9 @@ import httpx
 
 from tests.e2e.console.people import password
 from tests.servers import ServerProcess
+
+_LATER_MS = 6000
+"""More than a page is told of from before it was drawn."""
 
 
 @dataclass
@@ -37,8 +41,8 @@ class ConsoleSession:
 
     @contextmanager
     def live(self) -> Iterator[Iterator[str]]:
-        """The lines of the event stream, from when it has begun."""
-        whole = f"{self.url}/console/live"
+        """The lines of the event stream, of what happens from now on."""
+        whole = f"{self.url}/console/live?since={int(time.time() * 1000) + _LATER_MS}"
         with httpx.stream("GET", whole, headers=self.headers, timeout=60) as stream:
             lines = stream.iter_lines()
             assert next(lines).startswith("retry:")
