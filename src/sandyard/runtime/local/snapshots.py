@@ -72,6 +72,8 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
     words = (_TAR, *_SPARSE, *_ATTRIBUTES, "-cf", "-", f"--use-compress-program={_compressor()}")
     if isolation.has_root:
         words += ("--numeric-owner", f"--exclude=./{ARCHIVED}/*/work")
+    else:
+        words += (f"--exclude=./{ARCHIVED}",)  # a user's folder of that name is no system
     tar = shlex.join((*words, "."))
     pack = f"ulimit -f {blocks}; exec {tar}"
     draft = to.with_suffix(".new")
