@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandyard.kit.errors import UnavailableError
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.processes import descendants
+from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import image_bytes
 from sandyard.runtime.session_model import Command, Output, Process
 from sandyard.runtime.session_ports import Session
@@ -184,3 +186,12 @@ def _agents_of_root(supervisor: int) -> list[int]:
         if Path(f"/proc/{pid}/cmdline").read_bytes() == words
         and "2000" in Path(f"/proc/{pid}/status").read_text().split("Uid:")[1].split()[0][:4]
     ]
+
+
+async def test_several_threads_make_user_namespaces() -> None:
+    """As a server does that is asked for several sandboxes at once when it begins."""
+    uid = LocalPolicy().uids[-1]
+    makers = (asyncio.to_thread(make_user_namespaces, uid, processes=4096) for _ in range(60))
+    async with asyncio.timeout(60):
+        for made in await asyncio.gather(*makers):
+            made.close()

@@ -178,7 +178,18 @@ for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             if (got := libc.syscall(438, descriptor, number, 0)) >= 0 and pid < 3:
                 print("took", number, "of", pid, os.readlink(f"/proc/self/fd/{got}"))
 """
-        assert "socket" not in await inside(runtime, running, taken)
+        told = await inside(runtime, running, taken)
+        assert "socket" not in told
+        assert "supervisor" not in told
+        limits = """
+names = "Max data size", "Max file size", "Max open files", "Max address space"
+for pid in "self", "1", "2":
+    lines = open(f"/proc/{pid}/limits").readlines()
+    print([line.split()[3:5] for line in lines if line.startswith(names)])
+"""
+        seen = (await inside(runtime, running, limits)).splitlines()
+        assert len(seen) == 3, seen
+        assert len(set(seen)) == 1, seen
         killed = "import os, signal; [os.kill(pid, signal.SIGKILL) for pid in (1, 2)]"
         await send(runtime, running, killed)
         assert (await until_ended(runtime, running.run_id)).reason in ("exited", "killed")
