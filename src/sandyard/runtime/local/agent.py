@@ -144,9 +144,9 @@ class Agent:
 
 
 def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int, ...] = ()) -> int:
-    """Start an agent as a child of this process; its pid. Where it goes is in `setup`:
-    `enter` is a process of the machine and `uid` the user there, or `workspace` is the folder that
-    stands for the machine's where nothing is isolated."""
+    """Start an agent as a child of this process; its pid. Where it goes is in `setup`: `enter` is a
+    process of the machine, with its `identity`, and `uid` the user there, or `workspace` is the
+    folder that stands for the machine's where nothing is isolated."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -174,6 +174,7 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
         files = setup.get("sudo")
         namespaces.enter(
             setup["enter"],
+            identity=setup["identity"],
             uid=setup["uid"],
             seccomp=filter_,
             tmpfs=setup.get("tmpfs", {}),

@@ -70,6 +70,7 @@ class MachineProcess:
             setup |= {
                 "launcher": None if launch is None else LAUNCHER,
                 "enter": pid_inside,
+                "identity": processes.identity(pid_inside),
                 "uid": UID_INSIDE,
                 "seccomp": rules.hex() if rules else None,
                 "tmpfs": isolation.memory_folders(),
