@@ -140,7 +140,9 @@ async def test_what_root_changed_is_there_after_a_restart(runtime: LocalRuntime)
     run_id = new_run_id()
     await runtime.start(run_id, OBEDIENT, LIMITS)
     user = await runtime.session(run_id)
-    script = "echo kept > /etc/kept; chown 33:33 /etc/kept; rm /usr/bin/env; mkdir -p /opt/mine"
+    script = (
+        "echo kept > /etc/kept; chown 33:33 /etc/kept; rm /usr/bin/env; mkdir -p /opt/mine/work"
+    )
     assert await said(root_of(user), script) == (0, "")
     assert await said(user, "echo own > own; sudo touch of-root") == (0, "")
     ended = await runtime.stop(run_id)
@@ -152,7 +154,7 @@ async def test_what_root_changed_is_there_after_a_restart(runtime: LocalRuntime)
         assert told.split()[:5] == ["kept", "own", "33:33", "1000:1000", "0:0"]
         assert ".sandyard-system" not in told
         assert (await said(again, "ls /usr/bin/env"))[0] == 2
-        assert (await said(again, "ls -d /opt/mine"))[0] == 0
+        assert (await said(again, "ls -d /opt/mine/work"))[0] == 0
 
 
 async def test_a_lost_agent_of_root_ends_no_command_of_the_user(runtime: LocalRuntime) -> None:
