@@ -63,10 +63,10 @@ async def test_a_machine_has_the_files_of_its_environment_and_can_not_change_the
     )
     assert motd == "an image of its own"
     assert listed.split() == ["cat", "ls", "sh", "sleep"]
-    assert "Read-only" in written
+    assert any(refusal in written for refusal in ("Read-only", "Permission denied"))
     assert variables.startswith("hello /workspace/.local/bin:/opt/bin:")
     assert kept == "x"
-    assert user.startswith("user:")
+    assert any(line.startswith("user:") for line in user.splitlines())
     root = environments.root_of(environments.get("small"))
     assert (root / "etc/motd").read_bytes() == b"an image of its own\n"
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandyard.kit.errors import UnavailableError
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.processes import descendants
+from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import image_bytes
 from sandyard.runtime.session_model import Command, Output, Process
 from sandyard.runtime.session_ports import Session
@@ -138,7 +140,9 @@ async def test_what_root_changed_is_there_after_a_restart(runtime: LocalRuntime)
     run_id = new_run_id()
     await runtime.start(run_id, OBEDIENT, LIMITS)
     user = await runtime.session(run_id)
-    script = "echo kept > /etc/kept; chown 33:33 /etc/kept; rm /usr/bin/env; mkdir -p /opt/mine"
+    script = (
+        "echo kept > /etc/kept; chown 33:33 /etc/kept; rm /usr/bin/env; mkdir -p /opt/mine/work"
+    )
     assert await said(root_of(user), script) == (0, "")
     assert await said(user, "echo own > own; sudo touch of-root") == (0, "")
     ended = await runtime.stop(run_id)
@@ -150,7 +154,7 @@ async def test_what_root_changed_is_there_after_a_restart(runtime: LocalRuntime)
         assert told.split()[:5] == ["kept", "own", "33:33", "1000:1000", "0:0"]
         assert ".sandyard-system" not in told
         assert (await said(again, "ls /usr/bin/env"))[0] == 2
-        assert (await said(again, "ls -d /opt/mine"))[0] == 0
+        assert (await said(again, "ls -d /opt/mine/work"))[0] == 0
 
 
 async def test_a_lost_agent_of_root_ends_no_command_of_the_user(runtime: LocalRuntime) -> None:
@@ -184,3 +188,12 @@ def _agents_of_root(supervisor: int) -> list[int]:
         if Path(f"/proc/{pid}/cmdline").read_bytes() == words
         and "2000" in Path(f"/proc/{pid}/status").read_text().split("Uid:")[1].split()[0][:4]
     ]
+
+
+async def test_several_threads_make_user_namespaces() -> None:
+    """As a server does that is asked for several sandboxes at once when it begins."""
+    uid = LocalPolicy().uids[-1]
+    makers = (asyncio.to_thread(make_user_namespaces, uid, processes=4096) for _ in range(60))
+    async with asyncio.timeout(60):
+        for made in await asyncio.gather(*makers):
+            made.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.processes import descendants
+from sandyard.runtime.local.volumes import make_image
 from sandyard.runtime.model import Running
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import (
@@ -78,6 +79,21 @@ async def test_all_killed_at_once_leave_no_device(runtime: LocalRuntime, tmp_pat
             os.kill(pid, signal.SIGKILL)
     await until_no_device_is_left(tmp_path)
     assert (await until_ended(runtime, run_id)).reason in ("exited", "killed")
+
+
+async def test_an_image_that_was_never_filled_is_closed(
+    runtime: LocalRuntime, tmp_path: Path
+) -> None:
+    """As one whose supervisor was killed before it had made the first folder."""
+    run_id = new_run_id()
+    await runtime.start(run_id, OBEDIENT, LIMITS)
+    folder = runtime.folder_of(run_id)
+    supervisor = folder.supervisor_pid()
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    await until_no_device_is_left(tmp_path)
+    make_image(folder.image, LIMITS.storage_bytes, blanks=tmp_path)
+    assert (await until_ended(runtime, run_id, within_sec=30)).reason == "killed"
 
 
 async def test_files_in_memory_are_bounded_and_snapshotted(tmp_path: Path) -> None:

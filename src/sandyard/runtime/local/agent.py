@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import sys
+import tarfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -143,9 +144,9 @@ class Agent:
 
 
 def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int, ...] = ()) -> int:
-    """Start an agent as a child of this process; its pid. Where it goes is in `setup`:
-    `enter` is a process of the machine and `uid` the user there, or `workspace` is the folder that
-    stands for the machine's where nothing is isolated."""
+    """Start an agent as a child of this process; its pid. Where it goes is in `setup`: `enter` is a
+    process of the machine, with its `identity`, and `uid` the user there, or `workspace` is the
+    folder that stands for the machine's where nothing is isolated."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -173,6 +174,7 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
         files = setup.get("sudo")
         namespaces.enter(
             setup["enter"],
+            identity=setup["identity"],
             uid=setup["uid"],
             seccomp=filter_,
             tmpfs=setup.get("tmpfs", {}),
@@ -182,6 +184,7 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
         # Nothing is imported from here on: the files at these paths are the machine's.
         sys.path.clear()
         sys.meta_path.clear()
+        _look_up_no_users()
         namespaces.die_with_parent()
     os.umask(0o022)
     gc.freeze()  # what is forked from here copies no page for its collector
@@ -192,6 +195,12 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
         agent.run()
     finally:
         agent.kill_children()  # without isolation nobody else does
+
+
+def _look_up_no_users() -> None:
+    """The C library would load what the machine's `/etc/nsswitch.conf` names, into this process."""
+    for module in ("pwd", "grp"):
+        setattr(tarfile, module, None)
 
 
 def close_all_but(*kept: int) -> None:

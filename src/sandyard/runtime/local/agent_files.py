@@ -296,6 +296,8 @@ def _inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
     if entry.isfile() or entry.isdir():
         _make_way(os.path.join(folder, entry.name), is_folder=entry.isdir())
     entry.mode &= 0o777
+    entry.uid, entry.gid = os.geteuid(), os.getegid()  # whoever unpacks it owns it
+    entry.uname = entry.gname = ""
     return entry
 
 

@@ -17,8 +17,8 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def unpack(paths: Paths, archive: int) -> Answer:
-    """Put into the workspace what comes through the descriptor, over what is there. No link is
-    followed on the way."""
+    """Put into the workspace what comes through the descriptor, over what is there; by root, with
+    its owners. No link is followed on the way."""
     root = os.open(paths.workspace, _FOLDER)
     modes: list[tuple[str, int]] = []
     try:
@@ -50,6 +50,7 @@ def _put(root: int, packed: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
         if entry.isdir():
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
+            _give(entry, name, folder)
             return
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
@@ -61,8 +62,16 @@ def _put(root: int, packed: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
             os.mkfifo(name, stat.S_IMODE(entry.mode), dir_fd=folder)
         elif entry.isfile():
             _write(packed, entry, os.open(name, _NEW_FILE, 0o600, dir_fd=folder))
+        _give(entry, name, folder)
     finally:
         os.close(folder)
+
+
+def _give(entry: tarfile.TarInfo, name: str, folder: int) -> None:
+    """To the owner of before; a kind that is not unpacked is not there."""
+    if os.geteuid() == 0:
+        with suppress(FileNotFoundError):
+            os.chown(name, entry.uid, entry.gid, dir_fd=folder, follow_symlinks=False)
 
 
 def _write(packed: tarfile.TarFile, entry: tarfile.TarInfo, descriptor: int) -> None:

@@ -139,7 +139,8 @@ class EgressProcess:
         self.report = read_report(message.get("report"), self._policy.network)
         self.private_host = _text(message.get("private_host"))
         self._on_report(_text(message.get("line")))
-        answer = self._answers.get(message.get("answered", 0))
+        answered = message.get("answered", 0)
+        answer = self._answers.get(answered) if isinstance(answered, int) else None
         if answer is not None and not answer.done():
             answer.set_result(None)
 

@@ -75,10 +75,11 @@ class Contents:
 
     def has_place(self, path: str) -> bool:
         """Whether something can be mounted there: a root of before may lack some of the places."""
-        if self.root is None or path.startswith("/run/"):
+        root = self.mounts.get("/", self.root)
+        if root is None or path.startswith("/run/"):
             return True
-        place = self.root / path.lstrip("/")
-        return place.exists() and place.resolve() == self.root.resolve() / path.lstrip("/")
+        place = root / path.lstrip("/")
+        return place.exists() and place.resolve() == root.resolve() / path.lstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class Jail:
         contents = Contents(bound=added or {})
         options: list[str] = []
         if self.system is not None:
+            _remove_other_than_folder(self.workspace / ARCHIVED)
             changes = str(self._reachable(self.system.folder))
             options += ["--bind", changes, f"{_WORKSPACE}/{ARCHIVED}"]
         return self._wrap(command, options, environment, contents, capabilities)
@@ -207,6 +209,12 @@ class Jail:
 
 def _memory(path: str, size_bytes: int) -> Iterable[str]:
     return ("--perms", "1777", "--size", str(size_bytes), "--tmpfs", path)
+
+
+def _remove_other_than_folder(place: Path) -> None:
+    """A link that a program left there would be mounted over where it leads."""
+    if place.is_symlink() or not place.is_dir():
+        place.unlink(missing_ok=True)
 
 
 def bubblewrap() -> str | None:

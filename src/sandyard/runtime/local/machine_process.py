@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
+import resource
 from asyncio.subprocess import Process
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ KERNELS_INSIDE = "/opt/kernels"
 ROOT_INSIDE = 0
 _OPEN_FILES = 4096
 _PROCESSES_OF_OURS = 3
+_PROCESSES_OUTSIDE = 1024
 # Programs reserve far more address space than they use; what they use is limited by RLIMIT_DATA.
 _ADDRESS_SPACE_SPARE = 64 << 30
 _START_SEC = 10
 _POLL_SEC = 0.002
+_TROUBLE_BYTES = 4096
 
 
 class MachineProcess:
@@ -61,11 +64,13 @@ class MachineProcess:
                 cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS)
             launch = launcher.program(setup["rlimits"])
             programs = {} if launch is None else {LAUNCHER: launch}
-            process, pid_inside = await _start_jail(isolation, spec, cgroup, programs)
+            limits = _limits(setup["rlimits"], has_uid=isolation.uid is not None)
+            process, pid_inside = await _start_jail(isolation, spec, cgroup, programs, limits)
             rules = seccomp.program()
             setup |= {
                 "launcher": None if launch is None else LAUNCHER,
                 "enter": pid_inside,
+                "identity": processes.identity(pid_inside),
                 "uid": UID_INSIDE,
                 "seccomp": rules.hex() if rules else None,
                 "tmpfs": isolation.memory_folders(),
@@ -104,10 +109,15 @@ class MachineProcess:
 
 
 async def _start_jail(
-    jail: Jail, spec: Spec, cgroup: Cgroup | None, programs: dict[str, bytes]
+    jail: Jail,
+    spec: Spec,
+    cgroup: Cgroup | None,
+    programs: dict[str, bytes],
+    limits: Mapping[int, int],
 ) -> tuple[Process, int]:
     """bubblewrap, and the pid of the program that waits in it."""
     reader, writer = os.pipe()
+    trouble, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     given = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
     added = {path: Path(source) for path, source in given.items() if source is not None}
     root = None if spec.root is None else Path(spec.root)
@@ -115,9 +125,10 @@ async def _start_jail(
     try:
         wrapped = jail.wrap_machine(contents, info=writer)
         with pinned(spec.limits.cpu if cgroup is None else None):
-            process = await spawn(wrapped, inherited=(writer,), stderr=2)
+            process = await spawn(wrapped, inherited=(writer,), stderr=telling, limits=limits)
     finally:
         os.close(writer)
+        os.close(telling)
     try:
         async with asyncio.timeout(_START_SEC):
             first = await _first_pid(reader)
@@ -131,9 +142,27 @@ async def _start_jail(
         raise
     finally:
         os.close(reader)
+        _pass_on(trouble)
     if pid is None:
         raise ChildProcessError(f"bubblewrap ended with {process.returncode}")
     return process, pid
+
+
+def _limits(rlimits: Mapping[str, int], *, has_uid: bool) -> dict[int, int]:
+    """Programs of the same user can take bubblewrap's process over; then it has their limits. Of
+    processes it may have more: outside, all of its user count, be they another server's."""
+    most = max(rlimits["RLIMIT_NPROC"], _PROCESSES_OUTSIDE)
+    limits = launcher.hard_limits({**rlimits, "RLIMIT_NPROC": most})
+    if not has_uid:
+        del limits[resource.RLIMIT_NPROC]
+    return limits
+
+
+def _pass_on(trouble: int) -> None:
+    """What bubblewrap said. It gets no log of ours itself: what it has, the machine can have."""
+    with suppress(BlockingIOError):
+        os.write(2, os.read(trouble, _TROUBLE_BYTES))
+    os.close(trouble)
 
 
 async def _first_pid(reader: int) -> int:

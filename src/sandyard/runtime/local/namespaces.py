@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Mapping
 
+from sandyard.runtime.local import processes
 from sandyard.runtime.local.sudo import install_sudo
 
 _NAMESPACES = ("ipc", "uts", "net", "pid", "cgroup", "mnt")
@@ -46,17 +47,21 @@ class _Filter(ctypes.Structure):
 def enter(
     pid: int,
     *,
+    identity: str | None,
     uid: int,
     seccomp: bytes | None,
     tmpfs: Mapping[str, str] | None = None,
     sudo: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Go where the process `pid` is, as `uid` there. Children are in its pid namespace; this
-    process itself stays in its own, where nobody inside sees it. `tmpfs` has options of in-memory
-    folders there, which bubblewrap can't set; `sudo`, where there is a root inside, the files by
-    which its user becomes root."""
+    """Go where the process `pid` of this identity is, as `uid` there. Children are in its pid
+    namespace; this process itself stays in its own, where nobody inside sees it. `tmpfs` has
+    options of in-memory folders there, which bubblewrap can't set; `sudo`, where there is a root
+    inside, the files by which its user becomes root."""
     opened = {name: os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES}
     user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
+    # Programs inside can end that process, and another machine's may have its number then.
+    if identity is None or processes.identity(pid) != identity:
+        raise ChildProcessError("the machine has gone")
     # bubblewrap nests two user namespaces; the outer one owns all the others.
     owner = fcntl.ioctl(user, _NS_GET_PARENT)
     if os.geteuid() == 0:

@@ -64,7 +64,7 @@ def receive_now(channel: socket.socket) -> Packet | None:
     head, _, data = content.partition(b"\n")
     try:
         message = json.loads(head)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not isinstance(message, dict):
         Packet({}, descriptors=descriptors).close()

@@ -3,10 +3,12 @@
 import asyncio
 import math
 import os
+import resource
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sandyard.runtime.local import processes
@@ -29,9 +31,10 @@ async def spawn(
     stdout: int = DEVNULL,
     stderr: int = DEVNULL,
     inherited: Iterable[int] = (),
+    limits: Mapping[int, int] | None = None,
 ) -> Process:
-    """The process. Broken off, it is ended first: asyncio's own way of breaking off in the middle
-    waits for ever for pipes that it has not connected yet."""
+    """The process, with these limits. Broken off, it is ended first: asyncio's own way of breaking
+    off in the middle waits for ever for pipes that it has not connected yet."""
     uid = wrapped.uid
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -45,6 +48,7 @@ async def spawn(
             group=uid,
             extra_groups=None if uid is None else [],
             pass_fds=(*wrapped.descriptors, *inherited),
+            preexec_fn=None if limits is None else partial(_take_on, limits),
         )
     )
     try:
@@ -54,6 +58,11 @@ async def spawn(
         raise
     finally:
         wrapped.close()
+
+
+def _take_on(limits: Mapping[int, int]) -> None:
+    for number, value in limits.items():
+        resource.setrlimit(number, (value, value))
 
 
 async def run(

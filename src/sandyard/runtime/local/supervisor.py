@@ -142,9 +142,13 @@ class Supervisor:
             is_restored = await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
         except snapshots.SnapshotFailedError as error:
             raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
-        if self._isolation.has_root:
-            (self._folder.workspace / ARCHIVED).rmdir()  # what was mounted over it is elsewhere
+        self._remove_mount_point()
         return is_restored
+
+    def _remove_mount_point(self) -> None:
+        """Of the system in the workspace; what was mounted over it is elsewhere."""
+        if self._isolation.has_root:
+            (self._folder.workspace / ARCHIVED).rmdir()
 
     async def _restore_from_inside(self, machine: MachineProcess) -> None:
         try:
@@ -152,7 +156,9 @@ class Supervisor:
                 asyncio.timeout(self._spec.prepare_timeout_sec),
                 snapshots.unpacked(self._isolation, Path(self._spec.restore_from or "")) as archive,
             ):
-                answer = await machine.agent.ask("unpack", {}, (archive,))
+                agent = machine.root_agent or machine.agent  # who may give files to their owners
+                answer = await agent.ask("unpack", {}, (archive,))
+                self._remove_mount_point()
         except (TimeoutError, OSError) as error:
             await machine.kill()
             raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error

@@ -6,6 +6,7 @@ file system and so within its limit, what it wrote. Ids are shifted on the way, 
 root's below is root's inside.
 """
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ ARCHIVED = ".sandyard-system"
 _UPPER, _WORK = "upper", "work"
 _PACKAGES = "/var/lib/dpkg"
 _SUDO = Path("bin/sudo")
+_MOUNTED = ("/dev", "/proc", "/run/sandyard", "/tmp")  # noqa: S108 - inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class System:
         self._link_sudo()
 
     def mounted(self) -> Mapping[str, Path]:
-        """Where each of its folders is, by its path inside."""
+        """Where each of its folders is, by its path inside. Raises OSError."""
+        self._refuse_links()
         owner = self.namespaces.owner
         return {
             layer.inside: self._mounts.overlay(
@@ -82,6 +85,17 @@ class System:
         self.prepare()
         for path in self.mounted().values():
             self._mounts.unmount(path)
+
+    def _refuse_links(self) -> None:
+        """Who mounts is root, and a snapshot may hold anything: a link in the place of a folder
+        would lead out of the sandbox."""
+        places = [Path(layer.name, name) for layer in self._layers for name in (_UPPER, _WORK)]
+        mounted = (*_MOUNTED, *(layer.inside for layer in self._layers))
+        places += [Path(self._layers[0].name, _UPPER, path.lstrip("/")) for path in mounted]
+        for place in places:
+            for part in (place, *place.parents):
+                if (self.folder / part).is_symlink():
+                    raise OSError(errno.ELOOP, f"a link is in the place of the folder {part}")
 
     def _link_sudo(self) -> None:
         layer = self._layers[-1] if len(self._layers) == 1 else self._layers[1]

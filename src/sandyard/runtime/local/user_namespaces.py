@@ -7,6 +7,7 @@ to what the upper one owns.
 
 import os
 import resource
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ _SANDBOXES = 10_000
 _PROCESSES_OF_OURS = 16
 _DEEPEST = "1"
 """How many user namespaces there may be below the upper one: that of the sandbox."""
+
+_MAKING = threading.Lock()
+"""Children of two threads would hold each other's pipes, and wait for ever for their ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,11 @@ def root_of(uid: int) -> int:
 
 def make_user_namespaces(uid: int, *, processes: int) -> UserNamespaces:
     """Owned by `uid`, with at most so many processes of all users together. Raises OSError."""
+    with _MAKING:
+        return _make(uid, processes)
+
+
+def _make(uid: int, processes: int) -> UserNamespaces:
     told, telling = os.pipe2(os.O_CLOEXEC)
     heard, answering = os.pipe2(os.O_CLOEXEC)
     pid = _fork(lambda: _own(uid, processes, telling, heard), without=(told, answering))

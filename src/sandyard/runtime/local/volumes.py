@@ -150,11 +150,10 @@ class SplitVolume:
         self._at.mkdir(mode=0o700, exist_ok=True)
         self._whole.attach(is_new=is_new)
         files = self._at / "files"
-        if is_new:
-            owner = self._workspace.stat().st_uid
+        if not files.exists():  # it is new, or its supervisor was killed before
             files.mkdir()
-            _hand_over(files, owner)
-            (self._at / SYSTEM).mkdir(mode=0o755)
+            _hand_over(files, self._workspace.stat().st_uid)
+        (self._at / SYSTEM).mkdir(mode=0o755, exist_ok=True)
         self._mounts.mount(str(files), self._workspace, None, BIND)
 
     def remove(self) -> None:

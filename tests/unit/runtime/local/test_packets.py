@@ -46,7 +46,9 @@ def test_the_end_is_no_packet(pair: Pair) -> None:
     assert receive_now(pair[1]) is None
 
 
-@pytest.mark.parametrize("content", [b"no json", b"[1]", b"\xff\xfe", b'{"a": 1'])
+@pytest.mark.parametrize(
+    "content", [b"no json", b"[1]", b"\xff\xfe", b'{"a": 1', b'{"a":' + b"[" * 100_000]
+)
 def test_what_is_no_packet_is_refused(pair: Pair, content: bytes) -> None:
     pair[0].send(content)
     with pytest.raises(OSError, match="no packet"):
