@@ -39,10 +39,11 @@ WANTED = {
     ("allocate", 201): OPERATIONS // 20,
     ("allocate", 200): OPERATIONS // 50,
     ("extend", 200): max(1, OPERATIONS // 500),
-    ("replace", 200): max(1, OPERATIONS // 500),
     ("reserve", 201): max(1, OPERATIONS // 500),
+    **({("replace", 200): OPERATIONS // 500} if OPERATIONS >= 500 else {}),
 }
-"""How often each must have been answered, at least."""
+"""How often each must have been answered, at least. In a short run those who wait may take all that
+one could be replaced by."""
 
 
 async def listed_by(provider_url: str) -> list[str]:
