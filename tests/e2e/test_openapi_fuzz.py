@@ -278,8 +278,8 @@ def test_a_fuzzed_call_answers_as_the_document_says(
 ) -> None:
     assert not fuzz.breaches.get(call), "\n\n".join(fuzz.breaches[call])
     met = Counter(answer.status_code for answer in fuzz.answers[call])
-    reached = REACHED[call] if examples == MANY else REACHED[call] & {200, 201}
-    assert set(met) >= reached, met
+    assert met
+    assert examples < MANY or set(met) >= REACHED[call], met
     assert max(met) < 500
 
 
