@@ -45,8 +45,9 @@ def make_skeleton(
             if of_this_machine:
                 _add_own(draft, copied)
             draft.rename(made)
-        except FileExistsError:  # another was as fast
-            pass
+        except OSError:
+            if not made.exists():  # else another was as fast
+                raise
         finally:
             remove_folder(draft)
     return made
