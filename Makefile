@@ -13,6 +13,8 @@ RUN := $(VENV)/bin
 export UV_COMPILE_BYTECODE := 1
 export UV_PYTHON := $(PYTHON)
 export UV_PYTHON_DOWNLOADS := never
+# What was compiled once is read by every process that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The DynamoDB-compatible engine for the tests, one binary per platform.
 DYNOXIDE_VERSION := 1.2.1

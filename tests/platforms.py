@@ -11,9 +11,7 @@ from email.message import EmailMessage
 from email.parser import BytesParser
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import asyncpg
 import httpx
 import sqlalchemy as sa
 from fastapi import FastAPI
@@ -38,7 +36,7 @@ from sandyard.previews.stores.sql import MIGRATIONS as PREVIEWS_MIGRATIONS
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings, load_settings
 from tests.clocks import ManualClock
-from tests.engines import create_database
+from tests.engines import create_database, create_template
 
 PASSWORD = "correct horse battery"
 CHEAP_PASSWORDS = {"time_cost": 1, "memory_kib": 8}
@@ -147,21 +145,14 @@ class MigratedEngines:
             for file in self.sqlite.glob("*.db"):
                 shutil.copy(file, data_dir)
             return None
-        name = f"test_{uuid4().hex[:12]}"
         url = sa.make_url(self.postgres_url)
-        connection = await asyncpg.connect(
-            url.set(database="postgres").render_as_string(hide_password=False)
-        )
-        try:
-            await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{url.database}"')
-        finally:
-            await connection.close()
-        return url.set(database=name).render_as_string(hide_password=False)
+        server_url = url.set(database="postgres").render_as_string(hide_password=False)
+        return await create_database(server_url, template=str(url.database))
 
 
 def migrate_engines(folder: Path, postgres_url: str) -> MigratedEngines:
     async def migrate() -> str:
-        url = await create_database(postgres_url)
+        url = await create_template(postgres_url)
         for migrations in (PLATFORM_MIGRATIONS, PREVIEWS_MIGRATIONS):
             databases: list[Database] = [
                 SqliteDatabase(folder / f"{migrations.part}.db", schema=migrations.part),
