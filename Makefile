@@ -110,7 +110,9 @@ format: dev ## Put the code in form
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-test: check debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Everything CI runs: the checks and all tests on the real engines
+# While the types are checked, the tests are compiled, which each worker would do for itself.
+test: dev debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Everything CI runs: the checks and all tests on the real engines
+	$(RUN)/pytest --collect-only >/dev/null & $(MAKE) --no-print-directory check
 	$(RUN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once

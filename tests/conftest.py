@@ -31,6 +31,7 @@ from tests.engines import (
     postgres_folder,
     postgres_server,
 )
+from tests.platforms import MigratedEngines, migrate_engines
 
 # A run in the background ignores SIGINT and SIGHUP, and so would the processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -76,6 +77,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def postgres_url() -> Iterator[str]:
     with postgres_folder() as folder, postgres_server(folder / "data") as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> MigratedEngines:
+    """The Platform and Previews, to be copied for each test."""
+    return migrate_engines(tmp_path_factory.mktemp("migrated"), postgres_url)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,13 +7,8 @@ import pytest
 
 from tests.e2b_double import E2bDouble, e2b_double
 from tests.engines import SQL_ENGINES
-from tests.platforms import MigratedEngines, migrate_engines
+from tests.platforms import MigratedEngines
 from tests.preview_apis import PreviewApi, preview_api
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> MigratedEngines:
-    return migrate_engines(tmp_path_factory.mktemp("migrated"), postgres_url)
 
 
 @pytest.fixture

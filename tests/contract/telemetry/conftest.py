@@ -21,7 +21,7 @@ from tests.telemetry_engines import (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def telemetry_url(postgres_url: str) -> str:
     return asyncio.run(create_postgres(postgres_url))
 

@@ -8,12 +8,7 @@ import pytest
 from tests.clocks import RunningClock
 from tests.engines import SQL_ENGINES
 from tests.integration.runtime.git_server import GitServer, git_server
-from tests.platforms import MigratedEngines, PlatformApi, migrate_engines, platform_api
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> MigratedEngines:
-    return migrate_engines(tmp_path_factory.mktemp("migrated"), postgres_url)
+from tests.platforms import MigratedEngines, PlatformApi, platform_api
 
 
 @pytest.fixture(scope="session")

@@ -14,18 +14,13 @@ from sandyard.previews.verification import verify
 from tests.e2b_double import E2bDouble, e2b_double
 from tests.engines import SQL_ENGINES
 from tests.lives import Doing, Lives, doings, run_lives
-from tests.platforms import MigratedEngines, migrate_engines
+from tests.platforms import MigratedEngines
 from tests.preview_apis import PreviewApi, preview_api
 
 TROUBLE = ("rate_limited", "error", "drop", "drop_after")
 WHERE = ("create", "get", "upload")
 PROJECTS = 3
 QUOTA = 2
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> MigratedEngines:
-    return migrate_engines(tmp_path_factory.mktemp("migrated"), postgres_url)
 
 
 class Pages(Lives[PreviewApi]):
