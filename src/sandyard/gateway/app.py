@@ -1,6 +1,7 @@
 """The gateway as an ASGI application: for requests and WebSockets to hosts of sandboxes."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ from sandyard.runtime.session_ports import PortConnection
 
 _CONNECT_SEC = 10
 _WEBSOCKET = "WEBSOCKET"
+_NOT_ASCII = re.compile(rb"[\x7f-\xff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,11 @@ def _has_link(scope: Scope) -> bool:
 
 
 def _target(scope: Scope) -> bytes:
+    """As ASCII: what some clients send as it was typed is written as others write it. Raises
+    TunnelRefusedError."""
     query = without_link(scope["query_string"])
     path: bytes = scope["raw_path"]
-    return path + (b"?" + query if query else b"")
+    if not path.startswith(b"/") and path != b"*":  # `GET example.org HTTP/1.1`, for tunnels
+        raise TunnelRefusedError
+    target = path + (b"?" + query if query else b"")
+    return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], target)

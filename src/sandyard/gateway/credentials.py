@@ -75,6 +75,13 @@ def sets_cookie(value: bytes) -> bool:
     return _name(value.partition(b";")[0].strip()) == _COOKIE
 
 
+def of_one_host(value: bytes) -> bytes:
+    """A program's `Set-Cookie` without its domain: the hosts beside it are other sandboxes."""
+    cookie, *attributes = value.split(b";")
+    kept = [each for each in attributes if _name(each).lower() != b"domain"]
+    return b";".join([cookie, *kept])
+
+
 def cookie_header(token: str, *, max_age_sec: int) -> bytes:
     """For this host alone. `None` and `Partitioned`: a preview may be shown in a frame, and what
     one site opened in a frame no other site can use."""

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import jwt
 import orjson
 import pytest
 
@@ -113,6 +114,34 @@ async def test_a_token_for_something_else_opens_nothing(
     async with in_box(server, answering(page("secret")), is_public=False):
         answer = await server.request(headers=header(server.token(**changes)))
     assert code_of(answer) == (401, "ACCESS_TOKEN_INVALID")
+
+
+async def test_what_opens_another_sandbox_opens_nothing_here(server: GatewayServer) -> None:
+    """Wherever it is sent, and whoever's: the other one may be the caller's own."""
+    async with in_box(server, answering(page("mine")), target_id=OTHER_BOX, is_public=False):
+        link = f"/?sandyard_token={server.token(OTHER_BOX)}"
+        answer = await server.request(path=link, host=server.host(OTHER_BOX))
+        sent = [("Cookie", f"{COOKIE}={cookie_in(answer)}")]
+        assert (await server.request(host=server.host(OTHER_BOX), headers=sent)).body == b"mine"
+        async with in_box(server, answering(page("secret")), is_public=False):
+            e2b = [("E2b-Traffic-Access-Token", server.token(OTHER_BOX))]
+            origin = ("Origin", f"http://{server.host()}")
+            for headers in (sent, [*sent, origin], e2b, header(server.token(OTHER_BOX))):
+                assert (await server.request(headers=headers)).status == 401
+                assert (await server.request("POST", headers=headers)).status == 401
+            assert (await server.request(path=link)).status == 401
+            assert await refused(opened(server, link, additional_headers=dict(sent))) == 401
+
+
+@pytest.mark.parametrize("algorithm", ["none", "HS512"])
+async def test_a_token_of_another_kind_of_signature_opens_nothing(
+    server: GatewayServer, algorithm: str
+) -> None:
+    claims = jwt.decode(server.token().removeprefix("sat-"), options={"verify_signature": False})
+    key = "" if algorithm == "none" else "k" * 64
+    forged = "sat-" + jwt.encode(claims, key, algorithm=algorithm)
+    async with in_box(server, answering(page("secret")), is_public=False):
+        assert (await server.request(headers=header(forged))).status == 401
 
 
 async def test_a_token_ends_at_its_time_and_with_its_owners_logins(

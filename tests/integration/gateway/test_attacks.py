@@ -123,3 +123,83 @@ async def test_the_api_is_not_below_the_domain(server: GatewayServer) -> None:
     server.boxes.add(BOX, OWNER, port=3000, at=1, is_running=False)
     answer = await server.request(path="/healthz")
     assert b"ADDRESS_UNKNOWN" in answer.body
+
+
+SPOOFED = (
+    *("X-Forwarded-For", "X_Forwarded_For", "X-FORWARDED_for", "X-Forwarded-Host"),
+    *("X-Forwarded-Proto", "X_Forwarded_Proto", "X-Forwarded-Port", "X-Forwarded-Prefix"),
+    *("X-Real-Ip", "X_Real_Ip", "X_Request_Id", "Forwarded"),
+    *("Content_Length", "Transfer_Encoding", "Proxy_Authorization"),
+)
+
+
+@pytest.mark.parametrize("connection", ["close", "X-Forwarded-For, X-Forwarded-Host, Host"])
+async def test_nobody_speaks_as_the_gateway(server: GatewayServer, connection: str) -> None:
+    """Frameworks read `_` as `-`, and drop what `Connection` names."""
+    seen = Seen()
+    async with in_box(server, answering(page("in"), seen)):
+        sent = [("Connection", connection), *((name, "6.6.6.6") for name in SPOOFED)]
+        assert (await server.request(headers=sent)).body == b"in"
+    assert "6.6.6.6" not in [value for _, value in seen.headers]
+    assert seen.header("x-forwarded-for") == "127.0.0.1"
+    assert seen.header("host") == seen.header("x-forwarded-host") == server.host()
+
+
+@pytest.mark.parametrize(
+    ("said", "passed"),
+    [
+        ("a=1; Domain=localhost; Path=/; Secure", "a=1; Path=/; Secure"),
+        ("a=1;domain = .localhost", "a=1"),
+        ("a=1; DOMAIN=evil.example; Domain=localhost; HttpOnly", "a=1; HttpOnly"),
+        ("domain=1; Path=/", "domain=1; Path=/"),
+    ],
+)
+async def test_a_programs_cookie_is_for_its_own_host(
+    server: GatewayServer, said: str, passed: str
+) -> None:
+    """Else one sandbox would set what its neighbours are sent."""
+    async with in_box(server, answering(page("in", f"Set-Cookie: {said}"))):
+        assert (await server.request()).header("set-cookie") == passed
+
+
+@pytest.mark.parametrize(
+    ("target", "arrives"),
+    [
+        ("/\xc3\xa9?\xff".encode("latin-1"), "/%C3%A9?%FF"),
+        (b"//evil.example/x", "//evil.example/x"),
+        (b"/..%2f..%2fetc", "/..%2f..%2fetc"),
+        (b"/@evil.example:80/", "/@evil.example:80/"),
+        (b"/%00%0d%0aHost:%20x", "/%00%0d%0aHost:%20x"),
+        (b'/"<>{}|^`', '/"<>{}|^`'),
+    ],
+)
+async def test_a_path_arrives_as_it_was_meant_or_not_at_all(
+    server: GatewayServer, target: bytes, arrives: str
+) -> None:
+    seen = Seen()
+    async with in_box(server, answering(page("in"), seen)):
+        rest = f"Host: {server.host()}\r\nConnection: close\r\n\r\n".encode()
+        answer = await said_to(server, b"GET " + target + b" HTTP/1.1\r\n" + rest)
+    assert status_of(answer) in (200, 400)
+    assert seen.target == (arrives if status_of(answer) == 200 else "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GET /",
+        "GET / HTTP/0.9",
+        "GET / HTTP/2.0",
+        "GET /a b HTTP/1.1",
+        "G\tET / HTTP/1.1",
+        "GET x HTTP/1.1",
+        "PRI * HTTP/2.0",
+    ],
+)
+async def test_what_is_no_request_is_refused(server: GatewayServer, line: str) -> None:
+    seen = Seen()
+    async with in_box(server, answering(page("in"), seen)):
+        rest = f"Host: {server.host()}\r\nConnection: close\r\n\r\n"
+        answer = await said_to(server, f"{line}\r\n{rest}".encode())
+    assert not answer or status_of(answer) in (400, 404, 505)
+    assert not seen.arrived.is_set()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sandyard.gateway.credentials import sets_cookie, without_credentials
+from sandyard.gateway.credentials import of_one_host, sets_cookie, without_credentials
 from sandyard.gateway.errors import TunnelRefusedError
 from sandyard.kit.http import RawHeaders, values_of
 
@@ -25,13 +25,11 @@ _REPLACED = frozenset(
         b"expect",  # the server before us has answered it
         b"forwarded",
         b"host",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-proto",
         b"x-real-ip",
         b"x-request-id",
     }
 )
+_FORWARDED = b"x-forwarded-"
 _OF_HANDSHAKE = frozenset(
     {
         b"sec-websocket-accept",
@@ -67,9 +65,15 @@ def request_headers(
     """What a program gets: none of the gateway's credentials. `host` is the name that it expects,
     None for the one that was asked for."""
     dropped = _REPLACED | _connection_headers(headers)
-    kept = [each for each in without_credentials(headers) if each[0] not in dropped]
+    kept = [each for each in without_credentials(headers) if _goes_on(each[0], dropped)]
     asked = forwarded.host if host is None else host.encode()
     return [(b"host", asked), *kept, *forwarded.headers()]
+
+
+def _goes_on(name: bytes, dropped: frozenset[bytes]) -> bool:
+    """Many programs read `_` as `-`: by such a name a visitor could speak as the gateway."""
+    read = name.replace(b"_", b"-")
+    return read not in dropped and not read.startswith(_FORWARDED)
 
 
 def body_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
@@ -90,10 +94,10 @@ def handshake_headers(
 
 
 def answer_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    """What a client gets; no program sets the gateway's cookie."""
+    """What a client gets; no program sets the gateway's cookie, or one for other hosts."""
     dropped = _connection_headers(headers)
     return [
-        (name, value)
+        (name, of_one_host(value) if name == b"set-cookie" else value)
         for name, value in headers
         if name not in dropped and not (name == b"set-cookie" and sets_cookie(value))
     ]
