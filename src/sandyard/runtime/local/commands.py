@@ -17,6 +17,7 @@ from sandyard.runtime.local.agent_client import AgentClient
 from sandyard.runtime.local.output import OutputRing
 from sandyard.runtime.local.pace import Pace
 from sandyard.runtime.local.packets import Packet, readable, writable
+from sandyard.runtime.local.process_group import ProcessGroup
 
 _CHUNK_BYTES = 64 * 1024
 _RETAINED_BYTES = 4 << 20
@@ -37,6 +38,7 @@ class RunningCommand:
     def __init__(
         self,
         told: dict[str, Any],
+        group: ProcessGroup,
         channels: Mapping[str, int],
         ring: OutputRing,
         pace: Pace,
@@ -44,6 +46,7 @@ class RunningCommand:
     ) -> None:
         self.told = told
         self.pid: int = told["pid"]
+        self._group = group
         self.ring = ring
         self.ended = asyncio.Event()
         self._changed = asyncio.Event()
@@ -100,6 +103,7 @@ class RunningCommand:
         if self.told["exit_code"] is not None:
             return
         self.told |= {"exit_code": code, "ended_at": time.time()}
+        self._group.close()
         await self.drain()
         if self.is_terminal:  # its one descriptor is closed below
             for reader in self._readers:
@@ -157,8 +161,7 @@ class RunningCommand:
     def signal(self, number: int) -> None:
         """Send it to the whole group that it leads."""
         if self.told["exit_code"] is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+            self._group.signal(number)
 
     def drop(self) -> None:
         for reader in self._readers:
@@ -187,6 +190,7 @@ class CommandTable:
         result = packet.message.get("result")
         if result is None:
             return packet
+        group = ProcessGroup(result["pid"], parents=(agent.pid, os.getpid()))
         channels = dict(zip(result["channels"], packet.descriptors, strict=True))
         process_id = os.urandom(8).hex()
         told = {
@@ -201,7 +205,7 @@ class CommandTable:
             "ended_at": None,
         }
         ring = OutputRing(self._folder, size=_RETAINED_BYTES)
-        running = RunningCommand(told, channels, ring, self._pace, sink)
+        running = RunningCommand(told, group, channels, ring, self._pace, sink)
         self._commands[process_id] = self._by_pid[running.pid] = running
         if (code := self._early.pop(running.pid, None)) is not None:
             self.tell_exit(running.pid, code)
