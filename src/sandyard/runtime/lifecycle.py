@@ -1,8 +1,8 @@
 """The steps of a run that are the same wherever it runs: refuse, wait, tell."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from sandyard.runtime.errors import (
     exited_at_once,
     start_failure,
 )
+from sandyard.runtime.machine_ports import Changed
 from sandyard.runtime.model import (
     Ended,
     EndReason,
@@ -116,16 +117,19 @@ def start_failure_of(machine: MachineState | None, log_lines: Sequence[str]) -> 
 async def wait_until(
     is_done: Callable[[State], bool],
     find: Callable[[], Awaitable[State]],
+    changes: Callable[[], AbstractAsyncContextManager[Changed]],
     *,
     timeout_sec: float,
-    poll_sec: float,
 ) -> State:
     """The first state that is done. Raises TimeoutError."""
     until = time.monotonic() + timeout_sec
-    while not is_done(run := await find()):
-        if time.monotonic() > until:
-            raise TimeoutError
-        await asyncio.sleep(poll_sec)
+    if is_done(run := await find()):
+        return run
+    async with changes() as changed:
+        while not is_done(run := await find()):
+            if time.monotonic() > until:
+                raise TimeoutError
+            await changed()
     return run
 
 

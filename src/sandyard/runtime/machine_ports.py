@@ -1,7 +1,7 @@
 """What runs machines, as promises. A machine is isolated, has limits and a deadline, and outlives
 the server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -17,6 +17,9 @@ from sandyard.runtime.model import (
 )
 from sandyard.runtime.network_model import EgressReport, Network
 from sandyard.runtime.session_ports import Session
+
+Changed = Callable[[], Awaitable[None]]
+"""Returns when something may have changed since it last did, or soon in any case."""
 
 
 class Egress(Protocol):
@@ -54,6 +57,10 @@ class Machines(Protocol):
 
     async def find(self, run_id: RunId) -> MachineState | None:
         """How it stands. What nobody looks after any more is ended first."""
+        ...
+
+    def changes(self, run_id: RunId) -> AbstractAsyncContextManager[Changed]:
+        """For who waits until `find` tells something else than it did in the context before."""
         ...
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:

@@ -236,7 +236,10 @@ class ProgramRunner:
     ) -> RunState | None:
         try:
             return await wait_until(
-                is_done, lambda: self.find(run_id), timeout_sec=timeout_sec, poll_sec=_POLL_SEC
+                is_done,
+                partial(self.find, run_id),
+                partial(self._machines.changes, run_id),
+                timeout_sec=timeout_sec,
             )
         except TimeoutError as error:
             raise RuntimeUnavailableError(reason=f"{run_id} did not change") from error
@@ -284,8 +287,8 @@ class ProgramRunner:
         machine: MachineState | None = await wait_until(
             lambda machine: isinstance(machine, Ended | None),
             partial(self._machines.find, run_id),
+            partial(self._machines.changes, run_id),
             timeout_sec=self._policy.end_timeout_sec,
-            poll_sec=_POLL_SEC,
         )
         if error is None:
             log = await self._machines.read_log(run_id, None)

@@ -19,6 +19,8 @@ from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, Snapshot
 
 _STOP = "stop"
 _TAKEN = "taken"
+_FEW = 64
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Records outlive the code that wrote them, so their names stay.
 _RUNS = "held"
 _NAMES_ON_DISK = {"run_id": "owner", "snapshot_error": "snapshot_trouble"}
@@ -219,7 +221,7 @@ def remove_folder(path: Path) -> None:
 
     `rm` is used because it climbs down trees that are deeper than Python's stack.
     """
-    if not path.exists():
+    if not path.exists() or _remove_flat(path):
         return
     removal = ["rm", "-rf", "--", str(path)]
     if subprocess.run(removal, capture_output=True, check=False).returncode:  # noqa: S603
@@ -229,6 +231,37 @@ def remove_folder(path: Path) -> None:
             check=False,
         )
         subprocess.run(removal, capture_output=True, check=True)  # noqa: S603
+
+
+def _remove_flat(path: Path) -> bool:
+    """Whether it is gone: it held few files, and folders that did."""
+    try:
+        folder = os.open(path, _FOLDER)
+        try:
+            _empty(folder, deepest=1)
+        finally:
+            os.close(folder)
+        path.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _empty(folder: int, *, deepest: int) -> None:
+    """Raises OSError if there is more than it removes; no link is followed."""
+    with os.scandir(folder) as listed:
+        found = [entry for entry, _ in zip(listed, range(_FEW), strict=False)]
+    for entry in found:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+            continue
+        if deepest:
+            below = os.open(entry.name, _FOLDER, dir_fd=folder)
+            try:
+                _empty(below, deepest=deepest - 1)
+            finally:
+                os.close(below)
+        os.rmdir(entry.name, dir_fd=folder)
 
 
 def exists(path: Path) -> bool:

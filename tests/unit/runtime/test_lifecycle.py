@@ -1,5 +1,9 @@
 """What may follow on each state of a run."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from sandyard.runtime.errors import (
@@ -21,6 +25,7 @@ from sandyard.runtime.lifecycle import (
     wait_until,
     web_command,
 )
+from sandyard.runtime.machine_ports import Changed
 from sandyard.runtime.model import Ended, RunId, Running, RunState, Starting, Stopping
 
 RUN_ID = RunId("sandbox", "box", "1")
@@ -87,10 +92,14 @@ async def test_a_state_is_waited_for_until_the_time_is_over() -> None:
     def runs(run: RunState | None) -> bool:
         return isinstance(run, Running)
 
-    assert await wait_until(runs, find, timeout_sec=60, poll_sec=0) is RUNNING
+    @asynccontextmanager
+    async def changes() -> AsyncIterator[Changed]:
+        yield lambda: asyncio.sleep(0)
+
+    assert await wait_until(runs, find, changes, timeout_sec=60) is RUNNING
     states[:] = [STARTING]
     with pytest.raises(TimeoutError):
-        await wait_until(runs, find, timeout_sec=0, poll_sec=0)
+        await wait_until(runs, find, changes, timeout_sec=0)
 
 
 def test_the_command_is_the_web_line_or_the_static_site() -> None:

@@ -23,7 +23,7 @@ from sandyard.runtime.errors import (
     SnapshotNotFoundError,
     StartFailedError,
 )
-from sandyard.runtime.machine_ports import Egress
+from sandyard.runtime.machine_ports import Changed, Egress
 from sandyard.runtime.model import (
     Ended,
     Kind,
@@ -43,6 +43,7 @@ from sandyard.runtime.records import RunFolders
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxMetrics
 
+_LOOK_SEC = 0.01
 _GONE = "E2B ended its machine before it could be used. Start again."
 
 
@@ -97,6 +98,11 @@ class E2bMachines:
             return state
         with folder.lock() as lock:
             return state if lock is None else await self._refresh(folder)
+
+    @asynccontextmanager
+    async def changes(self, run_id: RunId) -> AsyncIterator[Changed]:  # noqa: ARG002
+        """E2B tells nothing by itself: it is asked again."""
+        yield lambda: asyncio.sleep(_LOOK_SEC)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         await self._kill_unrecorded(kind)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sandyard.runtime.local.agent import fork_agent
 from sandyard.runtime.local.packets import Packet, packet_pair, receive, send
-from sandyard.runtime.local.spawn import pinned
+from sandyard.runtime.local.spawn import pin
 
 _READY_SEC = 10
 
@@ -51,7 +51,7 @@ class AgentClient:
         """Return when it can be asked. Raises OSError if it can't enter the machine."""
         ours, theirs = packet_pair()
         ours.settimeout(0)
-        with theirs, pinned(self._cpu):
+        with theirs:
             self.pid = fork_agent(theirs, self._setup)
             if self._enlist is not None:
                 self._enlist(self.pid)
@@ -65,6 +65,7 @@ class AgentClient:
             ours.close()
             told = "nothing" if packet is None else packet.message.get("failed")
             raise AgentLostError(f"the agent could not begin: {told}")
+        pin([self.pid], self._cpu)
         self._channel = ours
         self._reading = asyncio.ensure_future(self._read(ours))
 

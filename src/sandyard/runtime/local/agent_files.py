@@ -153,12 +153,12 @@ def read_tar(paths: Paths, *, path: str) -> Answer:
 
 
 def _add(archive: tarfile.TarFile, name: str) -> None:
-    """With all that is below; what somebody removes meanwhile is left out."""
+    """With all that is below; what somebody removes or replaces meanwhile is left out."""
     try:
         archive.add(name, recursive=False, filter=_without_owner)
         is_folder = os.path.isdir(name) and not os.path.islink(name)
         below = sorted(os.listdir(name)) if is_folder else []
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for each in below:
         _add(archive, os.path.join(name, each))

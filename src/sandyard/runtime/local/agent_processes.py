@@ -23,6 +23,7 @@ from sandyard.runtime.local.launcher import (
     hard_limits,
     parse_failure,
 )
+from sandyard.runtime.local.socket_diagnosis import open_diagnosis
 
 _LAUNCH_MS = 10_000
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
@@ -199,6 +200,11 @@ def listen(*, port: int) -> Answer:
     listener.bind(("127.0.0.1", port))
     listener.listen(128)
     return Answer(listener.getsockname()[1], descriptors=(listener.detach(),))
+
+
+def diagnose_sockets() -> Answer:
+    """A descriptor by which the kernel tells of the sockets in the machine's network."""
+    return Answer(descriptors=(open_diagnosis().detach(),))
 
 
 def _pipes(*, has_input: bool, has_stderr: bool) -> _Channels:

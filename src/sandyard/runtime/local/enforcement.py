@@ -17,6 +17,8 @@ from sandyard.runtime.local.system import System, layers_of
 from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import ImageVolume, make_image
 
+_WORKING: set[tuple[str, int]] = set()
+"""What was found to work, with the file system that it was tried on: it is tried once."""
 _PROBE_BYTES = 1 << 20
 _PROBE_PROCESSES = 4096
 """Sandboxes of another server may have the same uid."""
@@ -100,7 +102,7 @@ def _why_no_image(folder: Path) -> str | None:
         ImageVolume(top / "image", top / "mount", mounts, uid=0).attach(is_new=True)
         mounts.unmount(top / "mount")
 
-    return _why_not(folder, mount_one)
+    return _why_not("image", folder, mount_one)
 
 
 def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
@@ -113,19 +115,22 @@ def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
         made = make_user_namespaces(uid, processes=_PROBE_PROCESSES)
         try:
             mounts = MountNamespace(in_use=[top])
-            skeleton = make_skeleton(top / "skeletons", {}, (), of_this_machine=True)
+            skeleton = make_skeleton(top / "skeletons", {}, (), of_this_machine=False)
             layers = layers_of(skeleton, None)
             System(top / "mount", layers, mounts, uid=uid, namespaces=made).try_out()
         finally:
             made.close()
 
-    return _why_not(folder, overlay_one)
+    return _why_not("root", folder, overlay_one)
 
 
-def _why_not(folder: Path, attempt: Callable[[Path], None]) -> str | None:
+def _why_not(what: str, folder: Path, attempt: Callable[[Path], None]) -> str | None:
     """What keeps an attempt from success, in an empty folder. Tried in a thread of its own, whose
     mounts are gone when it ends."""
+    tried = (what, folder.stat().st_dev)
     told: list[str] = []
+    if tried in _WORKING:
+        return None
 
     def probe() -> None:
         with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as draft:
@@ -139,4 +144,7 @@ def _why_not(folder: Path, attempt: Callable[[Path], None]) -> str | None:
     thread = threading.Thread(target=probe)
     thread.start()
     thread.join()
-    return told[0] if told else None
+    if told:
+        return told[0]
+    _WORKING.add(tried)
+    return None

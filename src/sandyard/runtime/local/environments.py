@@ -19,8 +19,8 @@ from sandyard.runtime.local.images import unpack_image
 from sandyard.runtime.local.inside import SETTING_FILES
 from sandyard.runtime.local.jail import MADE_FILES
 from sandyard.runtime.local.layers import remove
-from sandyard.runtime.local.records import LocalRunFolder
-from sandyard.runtime.records import RunFolders, entries, remove_folder, sync_folder
+from sandyard.runtime.local.records import specs_in_use
+from sandyard.runtime.records import entries, remove_folder, sync_folder
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 _RECORD = ".json"
@@ -129,13 +129,8 @@ class Environments:
                 remove_folder(path)
 
     def _roots_in_use(self) -> set[str]:
-        runs = RunFolders(self._runtime_folder)
-        folders = [
-            LocalRunFolder(runs.path_of(run_id))
-            for run_id in (*runs.run_ids("sandbox"), *runs.run_ids("preview"))
-        ]
-        specs = [folder.spec() for folder in folders if folder.ended() is None]
-        return {Path(spec.root).name for spec in specs if spec is not None and spec.root}
+        specs = specs_in_use(self._runtime_folder)
+        return {Path(spec.root).name for spec in specs if spec.root}
 
 
 def _is_being_made(draft: Path) -> bool:

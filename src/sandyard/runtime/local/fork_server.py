@@ -5,6 +5,8 @@ descriptor 3. It is as bare of the server's secrets as a supervisor, holds nothi
 and ends with the server that started it; those that it forked do not.
 """
 
+import concurrent.futures.thread  # noqa: F401 - asyncio loads it when it needs it first
+import fcntl
 import gc
 import os
 import signal
@@ -15,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandyard.runtime.local.packets import Packet, receive_now, send_now
+from sandyard.runtime.local.spawn_supervisor import TELLING
 from sandyard.runtime.local.supervisor import main as supervise
 
 CHANNEL = 3
@@ -42,11 +45,15 @@ def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        log, lock = packet.descriptors
+        log, lock, telling = packet.descriptors
         channel.detach()
+        # The first one above those that have their place.
+        telling = fcntl.fcntl(telling, fcntl.F_DUPFD_CLOEXEC, TELLING + 1)
         for source, target in ((log, 1), (log, 2), (lock, CHANNEL)):
             os.dup2(source, target)
         packet.close()
+        os.dup2(telling, TELLING)
+        os.close(telling)
         folder = str(packet.message["folder"])
         rename_process([sys.executable, "-S", "-m", SUPERVISOR, folder])
         supervise([folder])

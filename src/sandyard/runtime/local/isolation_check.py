@@ -8,14 +8,18 @@ from sandyard.runtime.local.jail import Jail, bubblewrap
 from sandyard.runtime.local.records import IsolationMode
 
 _PROBE_SEC = 10
+_WORKING: set[tuple[str, int | None]] = set()
+"""The programs that were found to work, and under which uid: they are tried once."""
 
 
 def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
     """Return if a command runs in isolation, or raise IsolationMissingError."""
     if mode == "none":
         return
-    if bubblewrap() is None:
+    if (program := bubblewrap()) is None:
         raise IsolationMissingError
+    if (program, uid) in _WORKING:
+        return
     # Any folder that everybody may enter will do as a workspace.
     jail = Jail(Path("/usr"), 4096, 4096, uid=uid)
     probe = jail.wrap(["/bin/true"], environment={})
@@ -43,3 +47,4 @@ def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
             "SANDBOX_ISOLATION=none.",
             reason=stderr,
         )
+    _WORKING.add((program, uid))

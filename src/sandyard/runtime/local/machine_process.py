@@ -16,8 +16,9 @@ from sandyard.runtime.local.cgroups import Cgroup
 from sandyard.runtime.local.inside import CA_BUNDLE
 from sandyard.runtime.local.isolation import PATH, Isolation
 from sandyard.runtime.local.jail import LAUNCHER, UID_INSIDE, Contents, Jail
+from sandyard.runtime.local.packets import readable
 from sandyard.runtime.local.records import Spec
-from sandyard.runtime.local.spawn import kill_tree, pinned, spawn
+from sandyard.runtime.local.spawn import kill_tree, pin, spawn
 from sandyard.runtime.local.sudo import sudo_files
 
 KERNELS_INSIDE = "/opt/kernels"
@@ -124,8 +125,7 @@ async def _start_jail(
     contents = Contents(spec.files, spec.folders, spec.links, added, root, programs)
     try:
         wrapped = jail.wrap_machine(contents, info=writer)
-        with pinned(spec.limits.cpu if cgroup is None else None):
-            process = await spawn(wrapped, inherited=(writer,), stderr=telling, limits=limits)
+        process = await spawn(wrapped, inherited=(writer,), stderr=telling, limits=limits)
     finally:
         os.close(writer)
         os.close(telling)
@@ -134,8 +134,11 @@ async def _start_jail(
             first = await _first_pid(reader)
             while (pid := _child_of(first)) is None and process.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SEC)
-            if cgroup is not None:
-                for member in (process.pid, *processes.descendants(process.pid)):
+            members = (process.pid, *processes.descendants(process.pid))
+            if cgroup is None:
+                pin(members, spec.limits.cpu)
+            else:
+                for member in members:
                     cgroup.add(member)
     except BaseException:
         await kill_tree(process)
@@ -168,7 +171,8 @@ def _pass_on(trouble: int) -> None:
 async def _first_pid(reader: int) -> int:
     content = b""
     while b"}" not in content:
-        piece = await asyncio.to_thread(os.read, reader, 4096)
+        await readable(reader)
+        piece = os.read(reader, 4096)
         if not piece:
             raise ChildProcessError("bubblewrap did not begin")
         content += piece

@@ -3,51 +3,40 @@
 import asyncio
 import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.errors import (
-    EnvironmentMissingError,
     NotRunningError,
     RunNotFoundError,
     RuntimeUnavailableError,
-    SnapshotNotFoundError,
     SupervisorTimeoutError,
     start_failure,
 )
 from sandyard.runtime.lifecycle import wait_until
 from sandyard.runtime.local import logs, processes
+from sandyard.runtime.local.changes import changes_by, until_ended, until_told
 from sandyard.runtime.local.enforcement import Enforcement, find_enforcement
-from sandyard.runtime.local.environments import Environment, Environments
-from sandyard.runtime.local.inside import (
-    ALIASES,
-    HOST_ROOT,
-    aliases,
-    ca_bundle,
-    image_environment,
-    machine_environment,
-    machine_files,
-    machine_folders,
-)
 from sandyard.runtime.local.isolation_check import check_isolation
 from sandyard.runtime.local.orphans import kill_orphans
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import LocalRunFolder, Spec
 from sandyard.runtime.local.session import LocalSession
 from sandyard.runtime.local.session_channel import Channel
-from sandyard.runtime.local.skeleton import make_skeleton
+from sandyard.runtime.local.shared_files import BLANKS, remove_unused
 from sandyard.runtime.local.snapshots import SnapshotFolder
 from sandyard.runtime.local.spawn_supervisor import spawn_supervisor
+from sandyard.runtime.local.specs import Specs
 from sandyard.runtime.local.supervisor_forks import FORKS
 from sandyard.runtime.local.uids import Uids
 from sandyard.runtime.local.volumes import make_image
-from sandyard.runtime.machine_ports import Egress
+from sandyard.runtime.machine_ports import Changed, Egress
 from sandyard.runtime.model import (
     Ended,
     Kind,
@@ -68,7 +57,6 @@ from sandyard.runtime.session_ports import Session
 P = ParamSpec("P")
 T = TypeVar("T")
 _POLL_SEC = 0.005
-_PORT_INSIDE = 8080
 _ENDING_SEC = 3.0
 
 
@@ -78,7 +66,7 @@ class LocalMachines:
         self._policy = policy or LocalPolicy()
         self.records = RunFolders(self._folder)
         self._snapshots = SnapshotFolder(self._folder / "snapshots")
-        self._environments = Environments(self._folder)
+        self._specs = Specs(self._folder, self._policy, self._snapshots)
         self._uids = Uids(self._folder / "uids", self._policy.uids)
         self._is_checked = False
         self._enforcement = Enforcement()
@@ -90,11 +78,14 @@ class LocalMachines:
             await _in_thread(check_isolation, self._policy.isolation, uid=uid)
             await _in_thread(self._folder.mkdir, parents=True, exist_ok=True)
             self._enforcement = await _in_thread(find_enforcement, self._policy, self._folder)
+            await _in_thread(remove_unused, self._folder, now=time.time())
             self._is_checked = True
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         await self.check()
-        await _in_thread(self._begin, run_id, spec)
+        told = await _in_thread(self._begin, run_id, spec)
+        if told is not None:
+            await until_told(told)
         timeout_sec = self._policy.prepare_timeout_sec + 30
         machine = await self._wait(
             run_id, lambda machine: not isinstance(machine, Starting), timeout_sec
@@ -107,6 +98,9 @@ class LocalMachines:
 
     async def find(self, run_id: RunId) -> MachineState | None:
         return await _in_thread(self._find, run_id)
+
+    def changes(self, run_id: RunId) -> AbstractAsyncContextManager[Changed]:
+        return changes_by(self._folder_of(run_id).supervisor_pid())
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         return await _in_thread(self.records.run_ids, kind)
@@ -195,7 +189,10 @@ class LocalMachines:
     ) -> MachineState | None:
         try:
             return await wait_until(
-                is_done, lambda: self.find(run_id), timeout_sec=timeout_sec, poll_sec=_POLL_SEC
+                is_done,
+                partial(self.find, run_id),
+                partial(self.changes, run_id),
+                timeout_sec=timeout_sec,
             )
         except TimeoutError as error:
             raise SupervisorTimeoutError(reason=f"{run_id} did not change") from error
@@ -203,86 +200,38 @@ class LocalMachines:
     async def _until_supervisor_is_gone(self, folder: LocalRunFolder) -> None:
         """It still clears the workspace when the end is already told."""
         until = time.monotonic() + self._policy.snapshot_timeout_sec
-        while await _in_thread(folder.supervisor_pid) is not None:
+        while (pid := await _in_thread(folder.supervisor_pid)) is not None:
             if time.monotonic() > until:
                 raise SupervisorTimeoutError
+            await until_ended(pid)
             self._reap()
-            await asyncio.sleep(_POLL_SEC)
 
-    def _begin(self, run_id: RunId, spec: MachineSpec) -> None:
-        """Start a supervisor, unless there is one: of the calls at once, one gets the lock."""
+    def _begin(self, run_id: RunId, spec: MachineSpec) -> int | None:
+        """Start a supervisor, unless there is one: of the calls at once, one gets the lock. A pipe
+        that is closed when it has told how its start went."""
         folder = self._folder_of(run_id)
-        whole = self._spec_for(run_id, spec)
+        whole = self._specs.make(run_id, spec, self._enforcement)
         folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        while folder.spec() is None:
+        while not folder.has_spec():
             with folder.lock() as lock:
                 if lock is None:  # somebody looks at the folder, or is about to write the spec
                     time.sleep(_POLL_SEC)
-                elif folder.spec() is None:
+                elif not folder.has_spec():
                     self._prepare(folder, whole)
-                    if not FORKS.start(folder.path, lock):
-                        self._supervise(folder, lock)
+                    return self._start_supervisor(folder, lock)
+        return None
 
-    def _spec_for(self, run_id: RunId, spec: MachineSpec) -> Spec:
-        policy = self._policy
-        restore_from = None
-        if spec.snapshot_id is not None:
-            if self._snapshots.find(spec.snapshot_id) is None:
-                raise SnapshotNotFoundError
-            restore_from = str(self._snapshots.path_of(spec.snapshot_id))
-        is_isolated = policy.isolation != "none"
-        environment = self._environment(spec.root)
-        root = HOST_ROOT if environment is None else self._environments.root_of(environment)
-        bundle = ca_bundle(self._folder / "ca", root, *policy.ca_files)
-        variables = machine_environment(has_ca=bundle is not None) if is_isolated else {}
-        if environment is not None:
-            variables = image_environment(environment.environment, variables)
-        has_root = self._enforcement.has_root
-        known = aliases(root, has_root=has_root)
-        files = machine_files(
-            policy.packages, root=root, has_ca=bundle is not None, has_root=has_root
-        )
-        folders = machine_folders(root)
-        skeleton = None
-        if has_root:
-            of_this_machine = environment is None
-            made = self._folder / "skeletons"
-            skeleton = str(make_skeleton(made, files, folders, of_this_machine=of_this_machine))
-        return Spec(
-            run_id=run_id,
-            limits=spec.limits,
-            isolation=policy.isolation,
-            restore_from=restore_from,
-            snapshot_to=str(self._snapshots.path_of(str(run_id))),
-            uid=None,
-            port=_PORT_INSIDE if policy.isolation == "bubblewrap" else _free_port(),
-            lifetime_sec=spec.lifetime_sec,
-            allowed_networks=list(policy.allowed_networks),
-            ca_file=None if bundle is None else str(bundle),
-            network=spec.network,
-            allowed_hosts=list(policy.allowed_hosts),
-            egress_networks=list(policy.egress_networks),
-            files=files,
-            folders=folders,
-            links={f"{ALIASES}/{name}": target for name, target in known.items()},
-            environment=variables,
-            root=None if environment is None else str(root),
-            kernels=str(policy.kernels.absolute()) if policy.kernels else None,
-            prepare_timeout_sec=policy.prepare_timeout_sec,
-            snapshot_timeout_sec=policy.snapshot_timeout_sec,
-            log_bytes=policy.log_bytes,
-            volume=self._enforcement.volume,
-            skeleton=skeleton,
-            cgroup_root=str(policy.cgroup_root) if policy.cgroup_root else None,
-        )
-
-    def _environment(self, name: str | None) -> Environment | None:
-        """Raises EnvironmentMissingError, also where nothing is isolated."""
-        if name is None:
-            return None
-        if self._policy.isolation == "none":
-            raise EnvironmentMissingError("Environments need SANDBOX_ISOLATION=bubblewrap.")
-        return self._environments.get(name)
+    def _start_supervisor(self, folder: LocalRunFolder, lock: int) -> int:
+        told, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not FORKS.start(folder.path, lock, telling):
+                self._supervise(folder, lock, telling)
+        except BaseException:
+            os.close(told)
+            raise
+        finally:
+            os.close(telling)
+        return told
 
     def _prepare(self, folder: LocalRunFolder, spec: Spec) -> None:
         if os.geteuid() == 0 and spec.isolation == "bubblewrap":
@@ -292,13 +241,14 @@ class LocalMachines:
         folder.workspace.mkdir(mode=0o700)
         if spec.volume == "image" and spec.uid is not None:
             size_bytes = spec.limits.storage_bytes
-            make_image(folder.image, size_bytes, blanks=self._folder / "blanks")
+            make_image(folder.image, size_bytes, blanks=self._folder / BLANKS)
         if spec.uid is not None:
             os.chown(folder.workspace, spec.uid, spec.uid)
         folder.write_spec(spec)
 
-    def _supervise(self, folder: LocalRunFolder, lock: int, *arguments: str) -> int:
-        pid = spawn_supervisor(folder.path, lock, *arguments)
+    def _supervise(self, folder: LocalRunFolder, lock: int, telling: int | None = None) -> int:
+        """Without `telling`, one that records an end."""
+        pid = spawn_supervisor(folder.path, lock, telling)
         self._children.add(pid)
         return pid
 
@@ -328,7 +278,7 @@ class LocalMachines:
     def _read_state(self, run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
         if (ended := folder.ended()) is not None:
             return ended
-        if folder.spec() is None:
+        if not folder.has_spec():
             return None
         if folder.supervisor_pid() is not None:
             return _told_by_supervisor(run_id, folder)
@@ -344,7 +294,7 @@ class LocalMachines:
             if (ended := folder.ended()) is not None:
                 return ended
             kill_orphans(folder.workspace)
-            self._wait_for(self._supervise(folder, lock, "--close"))
+            self._wait_for(self._supervise(folder, lock))
         ended = folder.ended()
         if ended is None:
             raise UnavailableError(reason=f"the end of {run_id} could not be recorded")
@@ -381,10 +331,3 @@ def _request_stop(folder: LocalRunFolder) -> None:
     pid = folder.supervisor_pid()
     if pid is not None:
         processes.kill([pid], signal.SIGTERM)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -15,6 +15,10 @@ from sandyard.runtime.local import processes
 _SHARED = b"/dev/zero (deleted)"
 _MAPPING_BYTES = 256
 """What the kernel keeps about a mapping."""
+_PIPE_BYTES = 65_536
+"""The most that a pipe holds, for none can be enlarged in a machine (`seccomp`)."""
+_FEW_FILES = 256
+"""So many open files are not looked at one by one."""
 TMPFS_INODE_BYTES = 1024
 """What the kernel counts for a name in a tmpfs, which its size does not."""
 
@@ -47,12 +51,13 @@ class Hidden:
     shared: int
     """Objects that are shared and have no file behind them, whole."""
     kernel: int
-    """Page tables and descriptions of mappings."""
+    """Page tables, descriptions of mappings, and pipes."""
 
 
 def hidden_bytes(pids: Iterable[int]) -> Hidden:
+    pids = list(pids)
     objects: dict[str, int] = {}
-    kernel = 0
+    kernel = _in_pipes(pids)
     for pid in pids:
         thread = processes.living_thread(pid)
         if thread is None:
@@ -64,8 +69,8 @@ def hidden_bytes(pids: Iterable[int]) -> Hidden:
     return Hidden(sum(objects.values()), kernel)
 
 
-def memory(pids: Iterable[int], *, in_folders: int = 0) -> Memory:
-    """What these processes hold, exactly, besides what is in folders in memory."""
+def memory(pids: Iterable[int], *, in_folders: int = 0, in_sockets: int = 0) -> Memory:
+    """What these processes hold, exactly, besides what is in folders in memory and in sockets."""
     pids = list(pids)
     if not processes.HAS_PROC:
         return Memory(processes.resident_bytes(pids), 0, 0)
@@ -76,7 +81,7 @@ def memory(pids: Iterable[int], *, in_folders: int = 0) -> Memory:
         mapped_shared += rollup.get("Pss_Shmem", 0)
     hidden = hidden_bytes(pids)
     shared = max(mapped_shared, hidden.shared + in_folders)
-    return Memory(private, mapped_files, shared, hidden.kernel)
+    return Memory(private, mapped_files, shared, hidden.kernel + in_sockets)
 
 
 def memory_folder(pid: int, name: str) -> int | None:
@@ -93,6 +98,30 @@ def folder_bytes(folder: int) -> int:
     found = os.statvfs(folder)
     files = (found.f_files - found.f_ffree) * TMPFS_INODE_BYTES
     return (found.f_blocks - found.f_bfree) * found.f_frsize + files
+
+
+def _in_pipes(pids: Iterable[int]) -> int:
+    """What they can hold. Threads of one process may have different files open."""
+    folders = [str(thread / "fd") for pid in pids for thread in processes.threads(pid)]
+    files = [f"{folder}/{name}" for folder in folders for name in _names(folder)]
+    if len(files) <= _FEW_FILES:
+        return 0
+    pipes = {target for file in files if (target := _target(file)).startswith("pipe:")}
+    return len(pipes) * _PIPE_BYTES
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - there may be thousands
+    except processes.GONE:
+        return []
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)  # noqa: PTH115 - as above
+    except processes.GONE:
+        return ""
 
 
 def _add_shared(objects: dict[str, int], thread: Path, maps: bytes) -> None:

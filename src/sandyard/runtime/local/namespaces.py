@@ -7,6 +7,8 @@ import ctypes
 import fcntl
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from sandyard.runtime.local import processes
 from sandyard.runtime.local.sudo import install_sudo
@@ -20,6 +22,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
 _SIGKILL = 9
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
+_TCP_BUFFERS = {"tcp_rmem": "4096 131072 524288", "tcp_wmem": "4096 16384 524288"}
 
 _ROOT_MAY = (0, 1, 3, 4, 5, 6, 7, 31)
 """CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP: over the sandbox's own files and
@@ -66,9 +69,7 @@ def enter(
     owner = fcntl.ioctl(user, _NS_GET_PARENT)
     if os.geteuid() == 0:
         os.setgroups([])
-    for namespace in (owner, *opened.values()):
-        _call("setns", namespace, 0)
-        os.close(namespace)
+    _go_to({"owner": owner, **opened})
     for folder, options in (tmpfs or {}).items():
         flags = ctypes.c_ulong(_MS_REMOUNT | _MS_NOSUID | _MS_NODEV)
         _call("mount", b"tmpfs", folder.encode(), b"tmpfs", flags, options.encode())
@@ -88,6 +89,21 @@ def enter(
     _become(uid)
     keep_capabilities(left if uid == 0 else ())
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def _go_to(namespaces: Mapping[str, int]) -> None:
+    for name, namespace in namespaces.items():
+        _call("setns", namespace, 0)
+        os.close(namespace)
+        if name == "net":
+            _limit_buffers()
+
+
+def _limit_buffers() -> None:
+    """Of connections in this network, which the kernel else enlarges up to tens of megabytes."""
+    for name, sizes in _TCP_BUFFERS.items():
+        with suppress(OSError):  # a host that shows its settings read-only
+            Path("/proc/sys/net/ipv4", name).write_text(sizes)
 
 
 def _become(uid: int) -> None:

@@ -1,13 +1,40 @@
 """Which ports the programs of a machine listen on, as its network namespace tells."""
 
+from contextlib import suppress
 from pathlib import Path
+
+from sandyard.runtime.local.agent_client import AgentClient
+from sandyard.runtime.local.socket_diagnosis import SocketDiagnosis
 
 _LISTENING = "0A"
 _TABLES = ("tcp", "tcp6")
 
 
+class MachinePorts:
+    """Of the network that the process `pid` is in; by /proc where there is no diagnosis."""
+
+    def __init__(self, pid: int, diagnosis: SocketDiagnosis | None) -> None:
+        self._pid = pid
+        self._diagnosis = diagnosis
+
+    def listening(self) -> list[int]:
+        """The TCP ports that are listened on, in order."""
+        if self._diagnosis is not None:
+            with suppress(OSError):
+                return self._diagnosis.listening_ports()
+        return listening_ports(self._pid)
+
+
+async def diagnose(agent: AgentClient) -> SocketDiagnosis | None:
+    """The network of the agent's machine; None where the kernel tells nothing."""
+    packet = await agent.ask("diagnose_sockets", {})
+    for descriptor in packet.descriptors:
+        return SocketDiagnosis(descriptor)
+    return None
+
+
 def listening_ports(pid: int) -> list[int]:
-    """The TCP ports in the network namespace of this process, in order."""
+    """Of the network of this process."""
     found: set[int] = set()
     for table in _TABLES:
         try:

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Container, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -69,7 +70,7 @@ def kill_descendants(pid: int, *, within_sec: float = 5) -> bool:
         if time.monotonic() > until:
             return False
         kill(_living(descendants(pid)))
-        time.sleep(0.005)
+        time.sleep(0.001)
     return True
 
 
@@ -134,6 +135,7 @@ def _stat(pid: int) -> list[str] | None:
     return text[text.rindex(")") + 2 :].split()
 
 
+@cache
 def _boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 

@@ -1,16 +1,18 @@
 """What server and supervisor share on disk: the supervisor writes, the server reads."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 from sandyard.runtime.local import processes
-from sandyard.runtime.model import Limits, RunId, Up
+from sandyard.runtime.model import Kind, Limits, RunId, Up
 from sandyard.runtime.network_model import EgressReport, Network, Refusal
-from sandyard.runtime.records import RunFolder, from_record, to_record
+from sandyard.runtime.records import RunFolder, RunFolders, exists, from_record, to_record
 
 IsolationMode = Literal["bubblewrap", "none"]
+_KINDS: tuple[Kind, ...] = ("sandbox", "preview", "warm")
 VolumeKind = Literal["image", "tmpfs", "folder"]
 """Where a workspace's files lie."""
 
@@ -68,6 +70,9 @@ class LocalRunFolder(RunFolder):
     def write_spec(self, spec: Spec) -> None:
         self.write("spec", to_record(asdict(spec)), durable=False)
 
+    def has_spec(self) -> bool:
+        return exists(self.path / "spec.json")
+
     def spec(self) -> Spec | None:
         found = self.read("spec")
         if found is None:
@@ -112,3 +117,12 @@ class LocalRunFolder(RunFolder):
         if found is None or processes.identity(found["pid"]) != found["identity"]:
             return None
         return int(found["pid"])
+
+
+def specs_in_use(runtime_folder: Path) -> Iterator[Spec]:
+    """Of the machines that have not ended."""
+    runs = RunFolders(runtime_folder)
+    for run_id in (run_id for kind in _KINDS for run_id in runs.run_ids(kind)):
+        folder = LocalRunFolder(runs.path_of(run_id))
+        if folder.ended() is None and (spec := folder.spec()) is not None:
+            yield spec

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+_FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 16, 24, 32
 _X32_BIT = 0x40000000
 _ORDINARY_POLICY = 0
+_OF_SOCKETS, _SEND_BUFFER, _RECEIVE_BUFFER = 1, 7, 8
+_SET_PIPE_SIZE = 1031
 
 # AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK. Others, such as AF_VSOCK, know no network namespace.
 _SOCKET_FAMILIES = (1, 2, 10, 16)
@@ -32,11 +35,22 @@ class _Machine:
     scheduler: int
     """sched_setscheduler, which may ask for the ordinary policy alone: ZeroMQ does, and gives up
     where it is refused."""
+    set_option: int
+    """setsockopt, by which a buffer becomes no larger than it is: what asks for that is told that
+    it was done, as the kernel itself gives less than was asked for."""
+    control: int
+    """fcntl, which enlarges no pipe."""
 
 
 _MACHINES = {
     "x86_64": _Machine(
-        0xC000003E, 41, (319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323), (203, 314), 144
+        0xC000003E,
+        41,
+        (319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323),
+        (203, 314),
+        144,
+        54,
+        72,
     ),
     "aarch64": _Machine(
         0xC00000B7,
@@ -44,6 +58,8 @@ _MACHINES = {
         (279, 447, 194, 186, 190, 425, 217, 218, 219, 280, 241, 282),
         (122, 274),
         119,
+        208,
+        25,
     ),
 }
 
@@ -64,11 +80,22 @@ def program() -> bytes | None:
     code += [_step(_JUMP_EQUAL, machine.scheduler, 0, 4), _step(_LOAD, _SECOND_ARGUMENT_AT)]
     code += [_step(_JUMP_EQUAL, _ORDINARY_POLICY, 0, 1), _step(_RETURN, _ALLOW)]
     code += [_refuse(errno.EPERM)]
+    code += _limit_buffers(machine)
     code += [_step(_JUMP_EQUAL, machine.socket, 1, 0), _step(_RETURN, _ALLOW)]
     code += [_step(_LOAD, _FIRST_ARGUMENT_AT)]
     for family in _SOCKET_FAMILIES:
         code += [_step(_JUMP_EQUAL, family, 0, 1), _step(_RETURN, _ALLOW)]
     return b"".join([*code, _refuse(errno.EAFNOSUPPORT)])
+
+
+def _limit_buffers(machine: _Machine) -> list[bytes]:
+    code = [_step(_JUMP_EQUAL, machine.control, 0, 4), _step(_LOAD, _SECOND_ARGUMENT_AT)]
+    code += [_step(_JUMP_EQUAL, _SET_PIPE_SIZE, 0, 1), _refuse(errno.EPERM)]
+    code += [_step(_RETURN, _ALLOW)]
+    code += [_step(_JUMP_EQUAL, machine.set_option, 0, 7), _step(_LOAD, _SECOND_ARGUMENT_AT)]
+    code += [_step(_JUMP_EQUAL, _OF_SOCKETS, 0, 4), _step(_LOAD, _THIRD_ARGUMENT_AT)]
+    code += [_step(_JUMP_EQUAL, _SEND_BUFFER, 1, 0), _step(_JUMP_EQUAL, _RECEIVE_BUFFER, 0, 1)]
+    return [*code, _refuse(0), _step(_RETURN, _ALLOW)]
 
 
 def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

@@ -17,7 +17,7 @@ from sandyard.runtime.local.commands import CommandTable, RunningCommand, valid_
 from sandyard.runtime.local.egress import EgressListener, EgressListeners
 from sandyard.runtime.local.inside import EGRESS_PORT
 from sandyard.runtime.local.packets import MOST_BYTES, Packet, packet_socket, receive, send
-from sandyard.runtime.local.ports import listening_ports
+from sandyard.runtime.local.ports import MachinePorts
 from sandyard.runtime.local.watchdog import Watchdog
 from sandyard.runtime.network_model import Network
 
@@ -54,16 +54,15 @@ class SessionServer:
         agents: Agents,
         commands: CommandTable,
         *,
-        pid_inside: int,
+        ports: MachinePorts,
         start_program: StartProgram,
         egress: EgressListeners,
         set_network: Callable[[Network], Awaitable[None]],
         watchdog: Watchdog,
     ) -> None:
-        """`pid_inside` is a process of the machine, by which its ports are found."""
         self._agents = agents
         self._commands = commands
-        self._pid_inside = pid_inside
+        self._ports_inside = ports
         self._start_program = start_program
         self._egress = egress
         self._set_network_to = set_network
@@ -243,7 +242,7 @@ class SessionServer:
         return self._with(arguments, lambda command: command.signal(number))
 
     async def _ports(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
-        ports = listening_ports(self._pid_inside)
+        ports = self._ports_inside.listening()
         return _result([port for port in ports if port != EGRESS_PORT])
 
     async def _set_network(self, arguments: dict[str, Any], _data: bytes) -> Packet:

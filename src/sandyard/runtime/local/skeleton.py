@@ -81,13 +81,28 @@ def _add_own(root: Path, copied: Iterable[Path]) -> None:
         target = _below(root, str(source))
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+            _copy_folder(source, target)
         else:
-            shutil.copy2(source, target)
+            shutil.copy(source, target)
     for name in SYSTEM_LINKS:
         path = Path("/", name)
         if path.is_symlink():
             (root / name).symlink_to(str(path.readlink()).removeprefix("/"))
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    """Mostly links, and hundreds: `shutil.copytree` takes ten times as long."""
+    target.mkdir(exist_ok=True)
+    target.chmod(0o755)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            to = target / entry.name
+            if entry.is_symlink():
+                to.symlink_to(Path(entry.path).readlink())
+            elif entry.is_dir():
+                _copy_folder(Path(entry.path), to)
+            elif entry.is_file():
+                shutil.copy(entry.path, to)
 
 
 def _below(root: Path, path: str) -> Path:

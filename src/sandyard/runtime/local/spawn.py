@@ -5,8 +5,8 @@ import math
 import os
 import resource
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -106,18 +106,18 @@ async def first_of(*waited: asyncio.Future[Any], timeout_sec: float | None = Non
     await asyncio.wait(waited, timeout=timeout_sec, return_when=asyncio.FIRST_COMPLETED)
 
 
-@contextmanager
-def pinned(cpu: float | None) -> Iterator[None]:
-    """Children that begin inside use only as many processors as `cpu` says, one at least. A part
-    of one can't be given this way, and nobody gets more than was asked for. None is any number."""
+def pin(pids: Iterable[int], cpu: float | None) -> None:
+    """Let these, and who comes from them, use only as many processors as `cpu` says, one at least.
+    A part of one can't be given this way, and nobody gets more than was asked for. None is any
+    number.
+
+    They sleep, at best: who runs is moved at once, and on a busy machine that is waited for."""
     if cpu is None or not hasattr(os, "sched_setaffinity"):
-        yield
         return
     usable = sorted(os.sched_getaffinity(0))
     count = max(1, math.floor(cpu))
     first = os.getpid()  # sandboxes begin on different ones
-    os.sched_setaffinity(0, {usable[(first + n) % len(usable)] for n in range(count)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, usable)
+    chosen = {usable[(first + n) % len(usable)] for n in range(count)}
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(pid, chosen)

@@ -8,11 +8,13 @@ import sandyard
 from sandyard.runtime.local import processes
 
 SOURCES = Path(sandyard.__file__).parent.parent
-_LOCK_INSIDE = 3
+_LOCK_INSIDE, TELLING = 3, 4
+"""The supervisor's descriptors."""
 
 
-def spawn_supervisor(folder: Path, lock: int, *arguments: str) -> int:
-    """The supervisor's pid. It inherits the lock and nothing else of ours.
+def spawn_supervisor(folder: Path, lock: int, telling: int | None) -> int:
+    """The supervisor's pid. It inherits the lock and the end of a pipe, and nothing else of ours;
+    without that end it records the end of a machine.
 
     By `posix_spawn`, not `subprocess`: the supervisor is meant to live on when we forget it.
     """
@@ -20,6 +22,8 @@ def spawn_supervisor(folder: Path, lock: int, *arguments: str) -> int:
     options = ["-S"] if processes.HAS_PROC else []
     module = "sandyard.runtime.local.supervisor"
     log = open_log(folder)
+    arguments = ["--close"] if telling is None else []
+    given = [] if telling is None else [(os.POSIX_SPAWN_DUP2, telling, TELLING)]
     try:
         return os.posix_spawn(
             sys.executable,
@@ -30,6 +34,7 @@ def spawn_supervisor(folder: Path, lock: int, *arguments: str) -> int:
                 (os.POSIX_SPAWN_DUP2, log, 1),
                 (os.POSIX_SPAWN_DUP2, log, 2),
                 (os.POSIX_SPAWN_DUP2, lock, _LOCK_INSIDE),
+                *given,
             ],
             setsid=True,
             setsigmask=[],

@@ -33,10 +33,12 @@ from sandyard.runtime.local.isolation import Isolation, NoIsolation
 from sandyard.runtime.local.jail import Jail
 from sandyard.runtime.local.machine_process import MachineProcess
 from sandyard.runtime.local.mount_namespace import MountNamespace
+from sandyard.runtime.local.ports import MachinePorts, diagnose
 from sandyard.runtime.local.program_log import ProgramLog
 from sandyard.runtime.local.records import LocalRunFolder, Spec
 from sandyard.runtime.local.session_server import Agents, SessionServer
 from sandyard.runtime.local.spawn import first_of
+from sandyard.runtime.local.spawn_supervisor import TELLING
 from sandyard.runtime.local.system import ARCHIVED, System, layers_of
 from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import SYSTEM, volume_of
@@ -48,9 +50,11 @@ _DEADLINE_GRACE_SEC = 0.5
 
 
 class Supervisor:
-    def __init__(self, folder: LocalRunFolder, spec: Spec) -> None:
+    def __init__(self, folder: LocalRunFolder, spec: Spec, *, telling: int | None) -> None:
+        """`telling` is closed when it is recorded how the start went."""
         self._folder = folder
         self._spec = spec
+        self._telling = telling
         self._stop = asyncio.Event()
         self._server: SessionServer | None = None
         # First of all: threads that were there before would not be in the namespace.
@@ -103,7 +107,7 @@ class Supervisor:
         raise OverLimitError(f"It was {exceeded.result().replace('_', ' ')} at its start.")
 
     async def _make(self) -> MachineProcess:
-        await asyncio.to_thread(self._volume.attach, is_new=True)
+        self._volume.attach(is_new=True)  # nobody else has a new one: nothing is waited for
         if self._system is not None:
             self._system.prepare()
         is_restored = await self._restore()
@@ -115,6 +119,8 @@ class Supervisor:
             on_lost=self._commands.adopt,
         )
         self._watchdog.watch_folders(machine.pid_inside)
+        diagnosis = await diagnose(machine.agent)
+        self._watchdog.watch_sockets(machine.pid_inside, diagnosis)
         if not is_restored:
             await self._restore_from_inside(machine)
         if spec_has_egress(self._spec):
@@ -122,7 +128,7 @@ class Supervisor:
         self._server = SessionServer(
             Agents(machine.agent, machine.root_agent),
             self._commands,
-            pid_inside=machine.pid_inside,
+            ports=MachinePorts(machine.pid_inside, diagnosis),
             start_program=self._log.start_program,
             egress=EgressListeners(machine.agent, self._spec, own=self._watchdog.spared),
             set_network=self._egress.set_network,
@@ -193,6 +199,12 @@ class Supervisor:
             message=error.message,
         )
         self._folder.write_ended(ended)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            os.close(self._telling)
+            self._telling = None
 
     async def _run_to_end(
         self,
@@ -203,6 +215,7 @@ class Supervisor:
         now = time.time()
         spec = self._spec
         self._folder.write_up(Up(spec.run_id, spec.port, now, now + spec.lifetime_sec))
+        self._tell()
         deadline = asyncio.ensure_future(until_deadline(self._folder))
         ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {
             self._log.exited: ("exited", 0),
@@ -303,7 +316,7 @@ async def _main(path: Path, *, is_closing: bool) -> None:
     spec = folder.spec()
     if spec is None:
         raise SystemExit(f"there is nothing to supervise in {path}")
-    supervisor = Supervisor(folder, spec)
+    supervisor = Supervisor(folder, spec, telling=None if is_closing else TELLING)
     if is_closing:
         await supervisor.record_lost_end()
         return
@@ -315,7 +328,10 @@ def main(arguments: list[str]) -> None:
     # Handlers, not SIG_IGN, which the program would inherit.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    asyncio.run(_main(Path(arguments[0]), is_closing="--close" in arguments[1:]))
+    is_closing = "--close" in arguments[1:]
+    if not is_closing:
+        os.set_inheritable(TELLING, False)  # noqa: FBT003 - its own way
+    asyncio.run(_main(Path(arguments[0]), is_closing=is_closing))
 
 
 if __name__ == "__main__":

@@ -26,15 +26,16 @@ class SupervisorForks:
         self._pid = 0
         self._owner = 0
 
-    def start(self, folder: Path, lock: int) -> bool:
-        """Whether a supervisor was forked, with the lock. False is: surely not, and not tried.
-        Raises OSError if nobody knows: the lock then tells whether one is there."""
+    def start(self, folder: Path, lock: int, telling: int) -> bool:
+        """Whether a supervisor was forked, with the lock and the end of a pipe. False is: surely
+        not, and not tried. Raises OSError if nobody knows: the lock then tells whether one is
+        there."""
         if not processes.HAS_PROC:
             return False
         log = open_log(folder)
         try:
             with self._lock:
-                return self._ask(folder, (log, lock))
+                return self._ask(folder, (log, lock, telling))
         finally:
             os.close(log)
 
@@ -48,7 +49,7 @@ class SupervisorForks:
             with suppress(ChildProcessError):
                 os.waitpid(self._pid, 0)
 
-    def _ask(self, folder: Path, descriptors: tuple[int, int]) -> bool:
+    def _ask(self, folder: Path, descriptors: tuple[int, ...]) -> bool:
         channel = self._connected()
         try:
             send_now(channel, {"folder": str(folder)}, descriptors=descriptors)

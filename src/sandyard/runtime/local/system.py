@@ -92,10 +92,9 @@ class System:
         places = [Path(layer.name, name) for layer in self._layers for name in (_UPPER, _WORK)]
         mounted = (*_MOUNTED, *(layer.inside for layer in self._layers))
         places += [Path(self._layers[0].name, _UPPER, path.lstrip("/")) for path in mounted]
-        for place in places:
-            for part in (place, *place.parents):
-                if (self.folder / part).is_symlink():
-                    raise OSError(errno.ELOOP, f"a link is in the place of the folder {part}")
+        for part in {part for place in places for part in (place, *place.parents)}:
+            if (self.folder / part).is_symlink():
+                raise OSError(errno.ELOOP, f"a link is in the place of the folder {part}")
 
     def _link_sudo(self) -> None:
         layer = self._layers[-1] if len(self._layers) == 1 else self._layers[1]

@@ -16,6 +16,7 @@ from typing import Protocol
 from sandyard.runtime.local import loop_device
 from sandyard.runtime.local.mount_namespace import BIND, NO_DEV, NO_SUID, MountNamespace
 from sandyard.runtime.local.records import LocalRunFolder, Spec
+from sandyard.runtime.local.shared_files import note_use
 from sandyard.runtime.records import remove_folder
 
 SYSTEM = "system"
@@ -179,6 +180,7 @@ def make_image(image: Path, size_bytes: int, *, blanks: Path) -> None:
             file.truncate(whole)
         _run("mke2fs", *_FORMAT, "-N", str(file_count(size_bytes)), str(draft))
         draft.replace(blank)
+    note_use(blank)
     with blank.open("rb") as source, image.open("wb") as target:
         target.truncate(whole)
         _copy_data(source.fileno(), target.fileno())

@@ -17,6 +17,8 @@ from sandyard.runtime.local.memory import (
     memory_folder,
 )
 from sandyard.runtime.local.records import Spec
+from sandyard.runtime.local.socket_diagnosis import SocketDiagnosis
+from sandyard.runtime.local.socket_memory import SocketMemory
 from sandyard.runtime.local.spawn import first_of
 from sandyard.runtime.local.volumes import Volume
 from sandyard.runtime.model import EndReason
@@ -26,6 +28,7 @@ _NEAR_LIMIT_SEC = 0.05
 _ASLEEP_SEC = 1.0
 _STORAGE_SEC = 1.0
 _BLIND_SEC = 10.0
+_FEW = 8
 _MEMORY_FOLDERS = ("tmp", "dev/shm")
 
 _Look = Callable[[], Awaitable[tuple[EndReason | None, float]]]
@@ -46,6 +49,7 @@ class Watchdog:
         self._stored = 0
         self._folders: list[int] = []
         self._hidden = _HiddenMemory()
+        self._sockets: SocketMemory | None = None
         self._pause_sec = _INTERVAL_SEC
         self._idle_since: tuple[list[int], float] | None = None
 
@@ -54,6 +58,12 @@ class Watchdog:
         if self._spec.isolation != "none":
             found = (memory_folder(pid_inside, name) for name in _MEMORY_FOLDERS)
             self._folders = [folder for folder in found if folder is not None]
+
+    def watch_sockets(self, pid_inside: int, diagnosis: SocketDiagnosis | None) -> None:
+        """Count what the machine's sockets hold, too. Raises OSError."""
+        is_counted = self._cgroup is None and self._spec.isolation != "none"
+        if is_counted and diagnosis is not None:
+            self._sockets = SocketMemory(pid_inside, diagnosis)
 
     async def run(self) -> EndReason:
         """Return when a limit is exceeded, or when it could not be looked after for a while."""
@@ -118,7 +128,7 @@ class Watchdog:
         self._pause_sec = _INTERVAL_SEC
         # The sum that is quick to make is never too small; only near the limit is it refined.
         bound = processes.resident_bytes(pids) + self._in_folders()
-        bound += await self._hidden.look(pids, worked_sec)
+        bound += await self._hidden.look(pids, worked_sec, self._sockets)
         if bound > limit:
             bound = (await asyncio.to_thread(self._memory, pids)).held
         if bound > limit:
@@ -133,7 +143,8 @@ class Watchdog:
         return [pid for pid in processes.descendants(os.getpid()) if pid not in self.spared]
 
     def _memory(self, pids: list[int]) -> Memory:
-        return memory(pids, in_folders=self._in_folders())
+        in_sockets = 0 if self._sockets is None else self._sockets.held_bytes()
+        return memory(pids, in_folders=self._in_folders(), in_sockets=in_sockets)
 
     def _in_folders(self) -> int:
         return sum(map(folder_bytes, self._folders))
@@ -162,11 +173,20 @@ class _HiddenMemory:
         self._next_at = 0.0
         self._bytes = 0
 
-    async def look(self, pids: list[int], worked_sec: float) -> int:
+    async def look(self, pids: list[int], worked_sec: float, sockets: SocketMemory | None) -> int:
         begun = time.monotonic()
         if worked_sec == self._worked_sec or begun < self._next_at:
             return self._bytes
-        found = await asyncio.to_thread(hidden_bytes, pids)
-        self._worked_sec, self._bytes = worked_sec, found.shared + found.kernel
+        self._worked_sec = worked_sec
+        if len(pids) <= _FEW:  # less than it takes to start a thread
+            self._bytes = _hidden(pids, sockets)
+        else:
+            self._bytes = await asyncio.to_thread(_hidden, pids, sockets)
         self._next_at = begun + max(_INTERVAL_SEC, 20 * (time.monotonic() - begun))
         return self._bytes
+
+
+def _hidden(pids: list[int], sockets: SocketMemory | None) -> int:
+    found = hidden_bytes(pids)
+    in_sockets = 0 if sockets is None else sockets.held_bytes()
+    return found.shared + found.kernel + in_sockets

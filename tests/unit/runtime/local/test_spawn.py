@@ -1,10 +1,11 @@
 """How many processors a program may use."""
 
 import os
+import subprocess
 
 import pytest
 
-from sandyard.runtime.local.spawn import pinned
+from sandyard.runtime.local.spawn import pin
 
 
 @pytest.mark.parametrize(
@@ -12,6 +13,8 @@ from sandyard.runtime.local.spawn import pinned
 )
 def test_nobody_gets_more_processors_than_asked_for(cpu: float, cores: int) -> None:
     usable = os.sched_getaffinity(0)
-    with pinned(cpu):
-        assert len(os.sched_getaffinity(0)) == min(cores, len(usable))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        pin([process.pid, 2**22 + 1], cpu)
+        assert len(os.sched_getaffinity(process.pid)) == min(cores, len(usable))
+        process.kill()
     assert os.sched_getaffinity(0) == usable
