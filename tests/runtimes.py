@@ -26,6 +26,8 @@ from tests.integration.runtime.programs import end_all
 from tests.integration.runtime_e2b.runtimes import connect_to, page_of, sandbox_id_of
 
 RUNTIMES = ("local", "e2b")
+WITHOUT_ROOT = "local-without-root"
+"""As on a host that can give sandboxes no root of their own."""
 SERVE = 'exec python3 -m http.server "$PORT" >/dev/null 2>&1'
 """Shows the workspace."""
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.05; done"
@@ -58,13 +60,14 @@ class RuntimeHost(Protocol):
 
 
 class LocalHost:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: LocalPolicy | None = None) -> None:
         self._folder = folder / "runtime"
+        self._policy = policy
         self._file = folder / "a file"
         self._file.touch()
 
     def connect(self, *, listen_timeout_sec: float = 20) -> ProgramRunner:
-        return local_runtime(self._folder, listen_timeout_sec=listen_timeout_sec)
+        return local_runtime(self._folder, self._policy, listen_timeout_sec=listen_timeout_sec)
 
     @contextmanager
     def outage(self) -> Iterator[ProgramRunner]:
@@ -162,8 +165,8 @@ class E2bHost:
 @asynccontextmanager
 async def runtime_host(name: str, folder: Path) -> AsyncIterator[RuntimeHost]:
     """The host of this name; nothing is left running on it."""
-    if name == "local":
-        local = LocalHost(folder)
+    if name in ("local", WITHOUT_ROOT):
+        local = LocalHost(folder, LocalPolicy(root="none" if name == WITHOUT_ROOT else "auto"))
         yield local
         await end_all(local.connect())
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandyard.runtime.local.machines import LocalMachines
+from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.model import Ended, Limits, MachineSpec, RunId
 from sandyard.runtime.session_model import Command, Process
 from sandyard.runtime.session_ports import Session
@@ -14,6 +15,7 @@ from tests.e2b_machine import MachineOptions
 from tests.e2b_machines import E2bMachines, e2b_machines
 from tests.fakes.session import FakeMachine
 from tests.integration.runtime_e2b.runtimes import machines_at, sandbox_id_of
+from tests.runtimes import WITHOUT_ROOT
 
 SESSIONS = ("fake", "local", "e2b")
 STORAGE_BYTES = 128 * 1024 * 1024
@@ -40,15 +42,16 @@ class SessionHost(Protocol):
 
 
 class LocalSessionHost:
-    def __init__(self, folder: Path, run_id: RunId) -> None:
+    def __init__(self, folder: Path, run_id: RunId, policy: LocalPolicy) -> None:
         self._folder = folder
         self._run_id = run_id
+        self._policy = policy
 
     async def connect(self) -> Session:
-        return await LocalMachines(self._folder).session(self._run_id)
+        return await LocalMachines(self._folder, self._policy).session(self._run_id)
 
     async def end(self) -> None:
-        machines = LocalMachines(self._folder)
+        machines = LocalMachines(self._folder, self._policy)
         await machines.stop(self._run_id)
         async with asyncio.timeout(20):
             while not isinstance(await machines.find(self._run_id), Ended | None):
@@ -78,10 +81,10 @@ async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
         return
     run_id = RunId("sandbox", "box", "1")
     spec = MachineSpec(_LIMITS, lifetime_sec=600)
-    if name == "local":
-        machines = LocalMachines(folder / "runtime")
-        await machines.create(run_id, spec)
-        host = LocalSessionHost(folder / "runtime", run_id)
+    if name in ("local", WITHOUT_ROOT):
+        policy = LocalPolicy(root="none" if name == WITHOUT_ROOT else "auto")
+        await LocalMachines(folder / "runtime", policy).create(run_id, spec)
+        host = LocalSessionHost(folder / "runtime", run_id, policy)
         yield host
         await host.end()
         return

@@ -7,11 +7,13 @@ import pytest
 
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.session_ports import Session
-from tests.runtimes import RUNTIMES, RuntimeHost, runtime_host
+from tests.runtimes import RUNTIMES, WITHOUT_ROOT, RuntimeHost, runtime_host
 from tests.sessions import SESSIONS, SessionHost, session_host
 
+_MORE = pytest.param(WITHOUT_ROOT, marks=pytest.mark.torture)
 
-@pytest.fixture(params=RUNTIMES)
+
+@pytest.fixture(params=[*RUNTIMES, _MORE])
 async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RuntimeHost]:
     async with runtime_host(request.param, tmp_path) as host:
         yield host
@@ -22,7 +24,7 @@ def runtime(host: RuntimeHost) -> Runtime:
     return host.connect()
 
 
-@pytest.fixture(params=SESSIONS)
+@pytest.fixture(params=[*SESSIONS, _MORE])
 async def machine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SessionHost]:
     async with session_host(request.param, tmp_path) as machine:
         yield machine

@@ -26,11 +26,14 @@ from tests.integration.runtime.attacks.isolation import (
     it_writes_nowhere_but_at_home,
 )
 from tests.integration.runtime.attacks.memory import (
+    buffers_grow_no_larger,
     folders_in_memory_are_counted_behind_a_zombie,
     hidden_pages_behind_many_mappings_are_found,
     names_in_memory_are_bounded,
     pages_that_nobody_maps_are_found,
     threads_without_a_leader_are_counted,
+    what_nobody_reads_from_pipes_is_counted,
+    what_nobody_reads_from_sockets_is_counted,
 )
 from tests.integration.runtime.attacks.resources import (
     a_fork_bomb_ends_with_its_sandbox,
@@ -49,6 +52,7 @@ from tests.integration.runtime.attacks.storage import (
     it_stores_no_more_than_its_share,
     many_empty_files_are_bounded,
 )
+from tests.integration.runtime.attacks.swaps import folders_that_turn_into_links_lead_nowhere
 from tests.integration.runtime.local import LocalRuntime
 
 Attack = Callable[[LocalRuntime, Path], Awaitable[None]]
@@ -77,6 +81,9 @@ ATTACKS: dict[str, Attack] = {
         pages_that_nobody_maps_are_found,
         folders_in_memory_are_counted_behind_a_zombie,
         names_in_memory_are_bounded,
+        what_nobody_reads_from_sockets_is_counted,
+        what_nobody_reads_from_pipes_is_counted,
+        buffers_grow_no_larger,
         it_stores_no_more_than_its_share,
         a_deleted_file_that_is_mapped_counts,
         a_deleted_file_of_a_thread_whose_process_seems_gone_counts,
@@ -87,6 +94,7 @@ ATTACKS: dict[str, Attack] = {
         shut_folders_hide_nothing,
         links_do_not_lead_written_files_outside,
         a_procfile_that_is_a_link_is_none,
+        folders_that_turn_into_links_lead_nowhere,
         a_command_has_no_descriptor_of_ours,
         a_flood_of_output_takes_little_of_the_host,
         processes_that_it_stops_hold_up_nobody_else,

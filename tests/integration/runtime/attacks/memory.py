@@ -61,6 +61,42 @@ for folder in ("/tmp", "/dev/shm"):
 time.sleep(60)
 """
 
+UNREAD = """
+import os, socket, time
+for number in range(8):
+    if os.fork() == 0:
+        held = []
+        for _ in range(900):
+            sender, receiver = socket.socketpair()
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+            sender.setblocking(False)
+            try:
+                while True:
+                    sender.send(bytes(65536))
+            except BlockingIOError:
+                pass
+            held += [receiver] if number % 2 else [receiver, sender]
+        time.sleep(60)
+"""
+
+IN_PIPES = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        held = []
+        for _ in range(1500):
+            reader, writer = os.pipe()
+            os.set_blocking(writer, False)
+            try:
+                while True:
+                    os.write(writer, bytes(4096))
+            except BlockingIOError:
+                pass
+            os.close(writer)
+            held.append(reader)
+        time.sleep(60)
+"""
+
 
 async def threads_without_a_leader_are_counted(runtime: LocalRuntime, _: Path) -> None:
     await _is_ended(runtime, MADE_WITHOUT_A_LEADER)
@@ -79,6 +115,38 @@ async def pages_that_nobody_maps_are_found(runtime: LocalRuntime, _: Path) -> No
 
 async def folders_in_memory_are_counted_behind_a_zombie(runtime: LocalRuntime, _: Path) -> None:
     await _is_ended(runtime, BEHIND_A_ZOMBIE)
+
+
+async def what_nobody_reads_from_sockets_is_counted(runtime: LocalRuntime, _: Path) -> None:
+    """Also what was sent by those who have closed theirs."""
+    await _is_ended(runtime, UNREAD)
+
+
+async def what_nobody_reads_from_pipes_is_counted(runtime: LocalRuntime, _: Path) -> None:
+    await _is_ended(runtime, IN_PIPES)
+
+
+async def buffers_grow_no_larger(runtime: LocalRuntime, _: Path) -> None:
+    code = """
+import fcntl, os, socket
+for family in (socket.AF_UNIX, socket.AF_INET):
+    made = socket.socket(family, socket.SOCK_DGRAM)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        before = made.getsockopt(socket.SOL_SOCKET, option)
+        made.setsockopt(socket.SOL_SOCKET, option, 64 << 20)
+        print(made.getsockopt(socket.SOL_SOCKET, option) == before)
+reader, writer = os.pipe()
+try:
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 20)
+except PermissionError:
+    print(fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) <= 65536)
+made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+print(made.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1)
+for name in ("tcp_rmem", "tcp_wmem"):
+    print(int(open(f"/proc/sys/net/ipv4/{name}").read().split()[2]) <= 1 << 19)
+"""
+    async with started(runtime) as running:
+        assert set((await inside(runtime, running, code)).split()) == {"True"}
 
 
 async def names_in_memory_are_bounded(runtime: LocalRuntime, _: Path) -> None:
