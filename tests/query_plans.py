@@ -12,7 +12,7 @@ from sandyard.kit.sql import Database
 
 Statement = tuple[str, Any]
 """With its parameters."""
-_SCAN = re.compile(r"(?:SCAN|Seq Scan on) (\w+)")
+_SCAN = re.compile(r"(?:SCAN|Seq Scan on) (?:\w+\.)?(\w+)")
 
 
 @contextmanager
