@@ -1,6 +1,7 @@
 """`sandyard provider check` against providers that fit, and some that do not."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -37,6 +38,8 @@ def test_the_simulator_fits_and_nothing_is_changed_there(tmp_path: Path, dialect
         assert "3 sandboxes" in output
         assert "wrong token: refused with 401" in output
         assert "answers 404 for one that is not there" in output
+        looked = "answers 200 for one that is there" in output
+        assert looked == (dialect == "generic"), output
         assert httpx.get(f"{url}/_sim").json()["sandboxes"] == 3
 
 
@@ -54,24 +57,23 @@ def test_one_is_deleted_if_it_is_named_and_there(tmp_path: Path) -> None:
         assert "the list has no such id; nothing was deleted" in output
 
 
+def test_one_is_made_and_deleted_if_that_is_allowed(tmp_path: Path) -> None:
+    with csp_simulator(tmp_path, "--count", "3", "--token", "sesame") as url:
+        code, output = check(url, "--create")
+        assert code == 0, output
+        [made] = re.findall(r"ok +POST /api/sandbox: made (\S+)", output)
+        assert f"DELETE /api/sandbox/{made}: deleted: answers 204" in output
+        assert f"DELETE /api/sandbox/{made}: deleted again: answers 404" in output
+        assert "not show it" not in output
+        assert httpx.get(f"{url}/_sim").json()["sandboxes"] == 3
+        code, output = check(url, "--create", dialect="infoblox")
+        assert code == 0, output
+        assert "create: not part of the dialect infoblox" in output
+
+
 @contextmanager
-def answering(status: int, body: Any) -> Iterator[str]:
-    """A provider that answers the same to everything."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_DELETE = do_POST = _answer  # noqa: N815 - names of the library
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -80,6 +82,75 @@ def answering(status: int, body: Any) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class Quiet(BaseHTTPRequestHandler):
+    def answer(self, status: int, body: Any) -> None:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def answering(status: int, body: Any) -> Iterator[str]:
+    """A provider that answers the same to everything."""
+
+    class Handler(Quiet):
+        def _answer(self) -> None:
+            self.answer(status, body)
+
+        do_GET = do_DELETE = do_POST = _answer  # noqa: N815 - names of the library
+
+    with serving(Handler) as url:
+        yield url
+
+
+@contextmanager
+def creating(status: int, *, answered: bool = True, renamed: bool = False) -> Iterator[str]:
+    """A provider that answers so to a creation: with the id or not, under the name or another."""
+    made: dict[str, str] = {}
+
+    class Handler(Quiet):
+        def do_GET(self) -> None:
+            entries = [{"id": each, "name": name} for each, name in made.items()]
+            self.answer(200, {"sandboxes": entries, "next_cursor": None})
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if status < 300:
+                made["new"] = "anything" if renamed else asked["name"]
+            self.answer(status, {"id": "new", "name": asked["name"]} if answered else {})
+
+        def do_DELETE(self) -> None:
+            self.answer(204 if made.pop(self.path.rsplit("/", 1)[-1], None) else 404, b"")
+
+    with serving(Handler) as url:
+        yield url
+        assert made == {}, "nothing is left there"
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "said"),
+    [
+        ({"status": 405, "answered": False}, 0, "note  POST /api/sandbox: can't create"),
+        ({"status": 403, "answered": False}, 1, "answers 403, and 201 is wanted"),
+        ({"status": 201, "answered": False}, 1, "answers 201, and a text `id` is wanted"),
+        ({"status": 201, "renamed": True}, 1, "the list calls it 'anything'"),
+        ({"status": 201}, 0, "made new"),
+    ],
+)
+def test_what_does_not_fit_of_a_creation_is_said_and_nothing_is_left(
+    answers: dict[str, Any], code: int, said: str
+) -> None:
+    with creating(**answers) as url:
+        found, output = check(url, "--create")
+    assert said in output
+    assert found == code, output
 
 
 @pytest.mark.parametrize(
@@ -92,13 +163,14 @@ def answering(status: int, body: Any) -> Iterator[str]:
         (200, {"sandboxes": [{"id": "a"}]}, "anybody may list the sandboxes"),
         (302, {}, "answers 302, and 200 is wanted"),
         (400, {}, "answers 400, and 404 is wanted"),
+        (200, {"sandboxes": [{"id": "a"}]}, "200 for one that is not there: do not set `PROBE="),
     ],
 )
 def test_what_does_not_fit_is_said(status: int, body: Any, said: str) -> None:
     with answering(status, body) as url:
         code, output = check(url)
     assert said in output
-    assert code == (0 if "anybody" in said else 1)
+    assert code == (1 if status != 200 or "must" in said or "not JSON" in said else 0)
 
 
 def test_without_a_provider_there_is_nothing_to_check() -> None:

@@ -19,6 +19,7 @@ EVENTS: Sequence[Told] = (
     ("ticket.ready", None),
     ("ticket.served", None),
     ("reservation.filled", None),
+    ("lease.probed", None),
 )
 PROBED: Sequence[Told] = (QUARANTINED, RESTORED)
 KILLS = 2

@@ -2,7 +2,7 @@
 checked event by event."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -20,9 +20,9 @@ _TIME_DIGITS = 12
 class Limits:
     longest_sec: float = inf
     """How long a lease may last that is asked for or extended."""
-    apart_ms: int = 1000
-    """Tickets that come closer to each other than this may change places: their order is that of
-    the replicas' clocks, and a write takes its time."""
+    late_ms: int = 1000
+    """So long after its beginning a write may not be seen yet by who decides. Of two tickets that
+    were seen, the first is served first, however close to each other they came."""
 
 
 def broken_rules(log: Sequence[LoggedEvent], limits: Limits | None = None) -> list[str]:
@@ -32,6 +32,7 @@ def broken_rules(log: Sequence[LoggedEvent], limits: Limits | None = None) -> li
     return [
         *_wrong_leases(life, limits),
         *_wrong_replacements(life),
+        *_wrong_probes(life),
         *_wrong_tickets(life),
         *_overtaken(life, limits),
     ]
@@ -148,6 +149,24 @@ def _wrong_replacements(life: _Life) -> Iterator[str]:
             yield f"replaced by another lease: {what}"
 
 
+def _wrong_probes(life: _Life) -> Iterator[str]:
+    """What has passed the probe at its claim was told to its track, and is not taken from it."""
+    for step in life.of("lease.replaced", "sandbox.held"):
+        by_probe = (step.event.reason or "").startswith("probe at claim")
+        if by_probe and step.before.get("probed_at") is not None:
+            yield f"taken away by a probe after it had passed: {step.event.subject}"
+
+
+def unprobed(log: Sequence[LoggedEvent], sandbox_ids: Collection[str]) -> list[str]:
+    """Those of the sandboxes that never passed a probe at their claim."""
+    life = _Life.told_by(log)
+    return [
+        f"told though it was not probed: {each}"
+        for each in sandbox_ids
+        if not any(step.after.get("probed_at") for step in life.steps[each])
+    ]
+
+
 def _wrong_tickets(life: _Life) -> Iterator[str]:
     """A ticket that is served has got what was kept for it, once."""
     served: set[str] = set()
@@ -200,8 +219,8 @@ def _passed_by(
     for each in waiting:
         ticket = each.made.after
         may_have = reservation is None or reservation.admits(ticket["track_id"], ticket["client"])
-        came_first = each.made.event.at_ms + limits.apart_ms < mine.event.at_ms
-        was_seen = each.since_ms + limits.apart_ms < ready.event.at_ms
+        came_first = each.made.event.subject < mine.event.subject
+        was_seen = each.since_ms + limits.late_ms < ready.event.at_ms
         alike = ticket["urgency"] == mine.after["urgency"] and each.wants(kept)
         if alike and may_have and came_first and was_seen:
             yield f"overtaken: {each.made.event.subject} by {ready.event.subject}"
@@ -224,7 +243,7 @@ def _passed_by_newcomer(
         return  # a replacement, which is no new lease
     freed_at = _freed_at(life, leased)
     for each in waiting:
-        if each.wants(leased.before) and each.since_ms + limits.apart_ms < freed_at:
+        if each.wants(leased.before) and each.since_ms + limits.late_ms < freed_at:
             yield f"overtaken: {each.made.event.subject} by a newcomer, {leased.event.subject}"
 
 

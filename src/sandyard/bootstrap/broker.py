@@ -44,7 +44,7 @@ from sandyard.broker.model import lab_seconds
 from sandyard.broker.monitor import Monitor, ProviderFacts
 from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.ports import PoolStore, Prober
-from sandyard.broker.probing import ProbedClaims
+from sandyard.broker.probed_claims import ProbedClaims
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.provider.probes import prober_of
 from sandyard.broker.queue import Queue
@@ -164,9 +164,13 @@ def build_broker(
         claims=queue.claims,
     )
     if prober is not None and settings.broker.probe_at_claim:
-        service.check_new = ProbedClaims(
-            service, leases, prober, deadline_sec=_PROBE_AT_CLAIM_SEC
-        ).check
+        probed = ProbedClaims(
+            *(store, leases, prober),
+            clock=clock,
+            deadline_sec=_PROBE_AT_CLAIM_SEC,
+            hold_sec=hold_sec,
+        )
+        service.check_claimed, leases.begin_check = probed.check, probed.begin_check
     return BrokerPart(
         engine=pool.engine,
         routers=[

@@ -80,7 +80,7 @@ class PoolAutoscaler:
         )
         if wanted and self._provider.can_create:
             await self._create(wanted, report)
-        elif wanted:
+        else:
             await self._tell_stuck(report.missing)
         return report
 
@@ -137,12 +137,19 @@ class PoolAutoscaler:
         )
 
     async def _tell_stuck(self, missing: int) -> None:
+        obstacle = self._obstacle()
         told = await self._change(
-            lambda autoscaler, cause: decide_stuck(autoscaler, missing, cause)
+            lambda autoscaler, cause: decide_stuck(autoscaler, missing, obstacle, cause)
         )
-        if told:
-            extra = {"action": "pool", "missing": missing}
-            logger.error("the provider can't create sandboxes; add them there", extra=extra)
+        if told and missing:
+            extra = {"action": "pool", "missing": missing, "reason": obstacle}
+            logger.error("sandboxes are missing that nothing is going to create", extra=extra)
+
+    def _obstacle(self) -> str | None:
+        """Why nothing is ever created, if that is so."""
+        if not self._provider.can_create:
+            return "the provider can't create sandboxes"
+        return None if self._policy.per_hour else "POOL_CREATE_PER_HOUR allows no creation"
 
     def around_sync(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
         """The same work, with events when it keeps failing and when it works again."""

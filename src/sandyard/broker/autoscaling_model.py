@@ -56,7 +56,7 @@ class Autoscaler:
     """Creations in a row that failed."""
     next_attempt_at: int = 0
     is_stuck: bool = False
-    """It was told that the provider can't create what is missing."""
+    """It was told that nothing is going to create what is missing."""
     sync_failures: int = 0
     sequence: int = 0
 
@@ -167,14 +167,17 @@ def _without(autoscaler: Autoscaler, names: Iterable[str]) -> str:
 
 
 def decide_stuck(
-    autoscaler: Autoscaler | None, missing: int, cause: Cause
+    autoscaler: Autoscaler | None, missing: int, obstacle: str | None, cause: Cause
 ) -> Transition[Autoscaler] | None:
-    """The provider can't create; None if that was told."""
+    """Sandboxes are missing that nothing is going to create, because of the obstacle; or none is
+    any more. None if that was told."""
     before = autoscaler or Autoscaler()
-    if before.is_stuck:
-        return None
-    why = cause.because(f"the provider can't create sandboxes, and {missing} are missing")
-    return _put(autoscaler, replace(before, is_stuck=True), "pool.cannot_grow", why)
+    if missing and obstacle and not before.is_stuck:
+        why = cause.because(f"{obstacle}, and {missing} are missing")
+        return _put(autoscaler, replace(before, is_stuck=True), "pool.cannot_grow", why)
+    if before.is_stuck and not missing:
+        return _put(autoscaler, replace(before, is_stuck=False), "pool.sufficient", cause)
+    return None
 
 
 def decide_sync(

@@ -259,8 +259,8 @@ class IssuerUnavailableError(UnavailableError):
 
 
 class ProbeDeadlineError(UnavailableError):
-    """Sandboxes failed their probes one after another, and others were not tried in time. Try again
-    after `retry_after` seconds."""
+    """Free sandboxes failed their probes, and none that passes was found in time. Try again after
+    `retry_after` seconds."""
 
     code = "PROBE_DEADLINE"
 

@@ -19,6 +19,8 @@ class Replacement:
     reason: str
     name_prefix: str = ""
     client: str | None = None
+    unless_probed: bool = False
+    """A sandbox that has passed its probe meanwhile is kept."""
 
 
 def decide_hold(row: Sandbox | None, until: int, cause: Cause) -> Transition[Sandbox]:
@@ -67,7 +69,7 @@ def replaceable(row: Sandbox | Tombstone | None, track_id: str, now: int) -> San
 
 
 def decide_replacement(
-    old: Sandbox, free: Sandbox, *, held_until: int, cause: Cause
+    old: Sandbox, free: Sandbox, *, held_until: int, cause: Cause, is_probed: bool = False
 ) -> tuple[Transition[Sandbox], Transition[Sandbox]]:
     """The lease goes over to a free sandbox, with its beginning and its end, and the old one is
     held: what bounded the lease before still does."""
@@ -82,6 +84,7 @@ def decide_replacement(
         ends_at=old.lease.expires_at,
         extension_keys=old.extension_keys,
         reserved_for=None,
+        probed_at=seconds_of(cause) if is_probed else None,
         updated_at=seconds_of(cause),
     )
     instead = cause.because(f"replaces {old.sandbox_id}")

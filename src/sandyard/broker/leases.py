@@ -1,12 +1,14 @@
 """What a track may do with a lease that it has, beside giving it up."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from sandyard.broker.errors import (
     AllocationExpiredError,
     NoSandboxesAvailableError,
     NotSandboxOwnerError,
+    ProbeDeadlineError,
     RowBusyError,
 )
 from sandyard.broker.extension_model import Extension, decide_extension
@@ -23,6 +25,19 @@ from sandyard.kit.transitions import Cause, Transition, Tries
 
 _PAGE = 50
 _RETRY_AFTER = 30
+
+
+class CheckFree(Protocol):
+    """Whether a free sandbox may be handed out, asked for one replacement."""
+
+    @property
+    def refused(self) -> int:
+        """How many may not, so far."""
+        ...
+
+    async def __call__(self, free: Sandbox) -> bool:
+        """Raises ProbeDeadlineError when no more are to be tried."""
+        ...
 
 
 class Leases:
@@ -43,6 +58,8 @@ class Leases:
         self._claims = claims or ReservedClaims(store)
         self._metrics = metrics
         self._lease_max_sec = lease_max_sec
+        self.begin_check: Callable[[], CheckFree] | None = None
+        """Called for every replacement that a track asks for; what is not fit is not given."""
 
     async def extend(self, sandbox_id: str, asked: Extension) -> Lease:
         """Move the end of the track's own live lease, once for each key; the lease as it is then.
@@ -66,15 +83,20 @@ class Leases:
         self._metrics.extended.labels("extended" if changed else "repeated").inc()
         return row.lease
 
-    async def replace(self, sandbox_id: str, asked: Replacement) -> Lease:
+    async def replace(
+        self, sandbox_id: str, asked: Replacement, *, check: CheckFree | None = None
+    ) -> Lease:
         """Give the track another sandbox for the rest of its lease, and hold the old one; both or
         nothing. A repeat answers what the track has instead.
 
         Raises NoSandboxesAvailableError, AllocationExpiredError, TransitionNotAllowedError,
-        NotSandboxOwnerError and SandboxNotFoundError; then nothing has changed.
+        NotSandboxOwnerError, SandboxNotFoundError, and ProbeDeadlineError if what is free does not
+        pass; then nothing has changed.
         """
+        if check is None and self.begin_check is not None:
+            check = self.begin_check()
         try:
-            lease, is_new = await self._replace(sandbox_id, asked)
+            lease, is_new = await self._replace(sandbox_id, asked, check)
         except SandyardError as error:
             is_away = isinstance(error, UnavailableError)
             self._metrics.replaced.labels("unavailable" if is_away else "refused").inc()
@@ -82,27 +104,39 @@ class Leases:
         self._metrics.replaced.labels("replaced" if is_new else "repeated").inc()
         return lease
 
-    async def _replace(self, sandbox_id: str, asked: Replacement) -> tuple[Lease, bool]:
+    async def _replace(
+        self, sandbox_id: str, asked: Replacement, check: CheckFree | None
+    ) -> tuple[Lease, bool]:
         async for _ in Tries():
             now = int(self._clock.now())
             old = replaceable(await self._rows.find(sandbox_id), asked.track_id, now)
             if old.replaced_by is not None:
                 return await self._follow(old, asked.track_id), False
-            lease = await self._swap(old, asked)
+            if asked.unless_probed and old.probed_at is not None:
+                return old.lease, False
+            lease = await self._swap(old, asked, check)
             if lease is not None:
                 return lease, True
             if await self._is_same(old):
+                if check is not None and check.refused:
+                    raise ProbeDeadlineError
                 raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER)
         raise RowBusyError
 
-    async def _swap(self, old: Sandbox, asked: Replacement) -> Lease | None:
+    async def _swap(
+        self, old: Sandbox, asked: Replacement, check: CheckFree | None
+    ) -> Lease | None:
         """The lease on another sandbox; None if nothing is free, or the old one has changed."""
         async for free in self._free(asked):
             if free.sandbox_id == old.sandbox_id:
                 continue  # an index that lags still has it among the free ones
+            if check is not None and not await check(free):
+                continue
             cause = Cause.by(actor("track", asked.track_id), self._clock, reason=asked.reason)
             until = cause.at_ms // 1000 + self._hold_sec
-            held, leased = decide_replacement(old, free, held_until=until, cause=cause)
+            held, leased = decide_replacement(
+                old, free, held_until=until, cause=cause, is_probed=check is not None
+            )
             if await self._store.apply_together(held, leased):
                 return leased.result.lease
             if not await self._is_same(old):

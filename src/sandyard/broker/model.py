@@ -16,13 +16,7 @@ from sandyard.broker.errors import (
     TransitionNotAllowedError,
 )
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import (
-    DATA,
-    Cause,
-    Transition,
-    changed,
-    changed_in,
-)
+from sandyard.kit.transitions import DATA, Cause, Transition, changed, changed_in
 
 TOMBSTONE_SECONDS = 7 * 24 * 3600
 LEASE_GARBAGE_SECONDS = 7 * 24 * 3600
@@ -174,6 +168,8 @@ class Sandbox:
     """The sandbox that its track got instead."""
     probe_failures: int = 0
     """How many probes in a row have failed; a quarantine by them is ended by one that passes."""
+    probed_at: int | None = None
+    """When it passed the probe at its claim: from then on its track may have heard of it."""
     sequence: int = 0
 
     @property

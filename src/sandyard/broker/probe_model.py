@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
-from sandyard.broker.model import FREE, Sandbox, StaleReason, Status, seconds_of
+from sandyard.broker.model import FREE, Lease, Sandbox, StaleReason, Status, seconds_of
 from sandyard.kit.transitions import Cause, Transition, changed
 
 RECOVERED = "its probe passes again"
+UNPROBED_SEC = 60
+"""How long after its beginning a lease may still be unheard of, because its claim's probe goes on
+or its server died."""
 
 
 def is_probed(row: Sandbox) -> bool:
@@ -34,6 +37,17 @@ def decide_probed(
     stale = row.made_stale(StaleReason.QUARANTINED, seconds_of(cause), why=why.reason)
     after = replace(stale, probe_failures=failures)
     return changed(row, after, "sandbox.quarantined", why)
+
+
+def may_be_unprobed(lease: Lease, *, now: float) -> bool:
+    """Whether its track may not have heard of it. Older ones it has, or has long given up; those
+    that were leased without a probe are left alone."""
+    return now < lease.allocated_at + UNPROBED_SEC
+
+
+def decide_passed_at_claim(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+    """Its track may hear of it; from now on no probe takes it away."""
+    return changed(row, replace(row, probed_at=seconds_of(cause)), "lease.probed", cause)
 
 
 def _passed(row: Sandbox, cause: Cause) -> Transition[Sandbox] | None:

@@ -1,20 +1,15 @@
-"""The job `probe`: sandboxes that fail their probes leave the pool, and come back when they pass.
-And the probe of a sandbox that has just been leased."""
+"""The job `probe`: sandboxes that fail leave the pool, and come back when they pass."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from sandyard.broker.errors import NoSandboxesAvailableError, ProbeDeadlineError
-from sandyard.broker.hold_model import Replacement
-from sandyard.broker.leases import Leases
 from sandyard.broker.listing_model import loses_too_many
-from sandyard.broker.model import Claim, Claimed, Lease, Sandbox, Status
+from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore, Prober
 from sandyard.broker.probe_model import decide_probed, is_probed
-from sandyard.broker.service import Broker
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
 from sandyard.kit.parallel import for_each
@@ -117,37 +112,3 @@ class Probes:
                     "reason": change.events[-1].reason,
                 },
             )
-
-
-class ProbedClaims:
-    """Leases whose sandbox was probed before its track hears of it."""
-
-    def __init__(
-        self, broker: Broker, leases: Leases, prober: Prober, *, deadline_sec: float
-    ) -> None:
-        self._broker = broker
-        self._leases = leases
-        self._prober = prober
-        self._deadline_sec = deadline_sec
-
-    async def check(self, claimed: Claimed, claim: Claim) -> Claimed:
-        """The lease, on another sandbox if the first fails its probe, such a one as was claimed;
-        what failed is held. With none left that passes, the lease ends and
-        NoSandboxesAvailableError is raised; past the deadline, ProbeDeadlineError."""
-        lease = claimed.lease
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._deadline_sec
-        while (failure := await self._prober.check(lease)) is not None:
-            reason = f"probe at claim: {failure}"
-            try:
-                lease = await self._other(lease, claim, reason, is_late=loop.time() >= until)
-            except (NoSandboxesAvailableError, ProbeDeadlineError):
-                await self._broker.hold(sandbox_id=lease.sandbox_id, reason=reason)
-                raise
-        return Claimed(lease, is_new=True)
-
-    async def _other(self, lease: Lease, claim: Claim, reason: str, *, is_late: bool) -> Lease:
-        if is_late:
-            raise ProbeDeadlineError
-        asked = Replacement(claim.track_id, reason, claim.name_prefix, claim.client)
-        return await self._leases.replace(lease.sandbox_id, asked)

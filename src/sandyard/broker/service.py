@@ -71,7 +71,7 @@ class RateLimit(Protocol):
         ...
 
 
-class CheckNew(Protocol):
+class CheckClaimed(Protocol):
     async def __call__(self, claimed: Claimed, claim: Claim) -> Claimed: ...
 
 
@@ -100,8 +100,8 @@ class Broker:
         self._clock = clock
         self._metrics = metrics
         self._rate_limit = rate_limit or Unlimited()
-        self.check_new: CheckNew | None = None
-        """Asked about every new lease before its track hears of it; may give it another sandbox."""
+        self.check_claimed: CheckClaimed | None = None
+        """Asked about every lease before its track hears of it; may give it another sandbox."""
 
     async def allocate(
         self,
@@ -139,8 +139,8 @@ class Broker:
             self._metrics.allocated["disconnected" if is_gone else "exhausted"].inc()
             retry_after = _RETRY_AFTER_EXHAUSTED if wait_sec is None else _RETRY_AFTER_WAITING
             raise NoSandboxesAvailableError(retry_after=retry_after)
-        if claimed.is_new and self.check_new is not None:
-            claimed = await self.check_new(claimed, claim)
+        if self.check_claimed is not None:
+            claimed = await self._checked(self.check_claimed, claimed, claim)
         self._count(claimed)
         return claimed
 
@@ -153,8 +153,8 @@ class Broker:
         await self._limit(claim.track_id)
         answer = await self._queue.ask(make_claim, urgency=urgency)
         if isinstance(answer, Claimed):
-            if answer.is_new and self.check_new is not None:
-                answer = await self.check_new(answer, claim)
+            if self.check_claimed is not None:
+                answer = await self._checked(self.check_claimed, answer, claim)
             self._count(answer)
             return answer
         return await self._queue.position_of(answer)
@@ -191,6 +191,16 @@ class Broker:
         if wait is not None:
             self._metrics.allocated["rate_limited"].inc()
             raise TrackRateLimitedError(retry_after=wait)
+
+    async def _checked(self, check: CheckClaimed, claimed: Claimed, claim: Claim) -> Claimed:
+        try:
+            return await check(claimed, claim)
+        except NoSandboxesAvailableError:
+            self._metrics.allocated["exhausted"].inc()
+            raise
+        except UnavailableError:
+            self._metrics.allocated["unavailable"].inc()
+            raise
 
     def _count(self, claimed: Claimed) -> None:
         self._metrics.allocated["created" if claimed.is_new else "repeated"].inc()

@@ -69,16 +69,20 @@ class AccessTokens:
             except jwt.InvalidTokenError:
                 continue
             grant = _grant(claims)
-            return grant if now < grant.expires_at else None
+            return grant if grant is not None and now < grant.expires_at else None
         return None
 
 
-def _grant(claims: Mapping[str, Any]) -> Grant:
-    return Grant(
-        target_id=claims["sub"],
-        account_id=claims["acc"],
-        token_version=claims["ver"],
-        scopes=frozenset(PageScope(each) for each in claims["scp"]),
-        expires_at=utc_time(claims["exp"]),
-        port=claims["prt"],
-    )
+def _grant(claims: Mapping[str, Any]) -> Grant | None:
+    """None if it has a time that no calendar has, a scope that there is not, or lacks something."""
+    try:
+        return Grant(
+            target_id=claims["sub"],
+            account_id=claims["acc"],
+            token_version=claims["ver"],
+            scopes=frozenset(PageScope(each) for each in claims["scp"]),
+            expires_at=utc_time(claims["exp"]),
+            port=claims["prt"],
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None

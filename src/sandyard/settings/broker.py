@@ -3,7 +3,7 @@
 from ipaddress import IPv4Network, IPv6Network
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from sandyard.kit.patterns import pattern
 from sandyard.settings.fields import URL, Hours, Positive, Rate, Seconds, Section, Token, networks
@@ -114,6 +114,21 @@ class BrokerSettings(Section):
         "async+memory://",
         description="Storage of the rate limiter, as a URL of the `limits` library.",
     )
+
+    @field_validator("pool_min_available")
+    @classmethod
+    def _is_possible(cls, available: int, info: ValidationInfo) -> int:
+        total = info.data.get("pool_max_total")
+        if total is not None and available > total:
+            raise ValueError("must not be more than POOL_MAX_TOTAL")
+        return available
+
+    @field_validator("probe_at_claim")
+    @classmethod
+    def _has_a_probe(cls, is_wanted: bool, info: ValidationInfo) -> bool:
+        if is_wanted and "probe" in info.data and info.data["probe"] is None:
+            raise ValueError("needs PROBE, which says how a sandbox is probed")
+        return is_wanted
 
     @field_validator("ip_allowlist")
     @classmethod

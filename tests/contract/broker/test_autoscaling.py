@@ -1,6 +1,7 @@
 """A pool that keeps its size, tells when it runs low, and makes nothing twice, on every engine."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -18,7 +19,7 @@ from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
 from tests.clocks import ManualClock
 from tests.fakes.provider import FakeProvider
-from tests.pools import check_invariants, everything
+from tests.pools import check_invariants, everything, fill
 
 
 class Kept:
@@ -141,11 +142,33 @@ async def test_it_creates_ahead_of_a_reservation(kept: Kept) -> None:
     assert (await kept.autoscaler.run()).created == 0
 
 
-async def test_a_provider_that_cannot_create_is_told_once(kept: Kept) -> None:
-    kept.provider.can_create = False
+@pytest.mark.parametrize(("can_create", "per_hour"), [(False, 100), (False, 0), (True, 0)])
+async def test_where_nothing_creates_them_what_is_missing_is_told_once(
+    kept: Kept, can_create: bool, per_hour: int
+) -> None:
+    kept.provider.can_create = can_create
+    kept.policy = replace(kept.policy, per_hour=per_hour)
     for _ in range(2):
         assert (await kept.autoscaler.run()).missing == 3
     assert await kept.kinds() == ["pool.empty", "pool.cannot_grow"]
+    await fill(kept.store, 3)
+    await kept.autoscaler.run()
+    assert (await kept.kinds())[2:] == ["pool.recovered"], "it tells that none is missing too"
+    await kept.lease(1)
+    await kept.autoscaler.run()
+    assert (await kept.kinds())[3:] == ["pool.cannot_grow"]
+    await kept.check()
+
+
+async def test_that_none_is_missing_any_more_is_told_of_a_pool_that_was_never_low(
+    kept: Kept,
+) -> None:
+    kept.provider.can_create = False
+    await fill(kept.store, 2)
+    await kept.autoscaler.run()
+    await fill(kept.store, 1, prefix="more")
+    await kept.autoscaler.run()
+    assert await kept.kinds() == ["pool.cannot_grow", "pool.sufficient"]
 
 
 async def test_it_tells_when_the_pool_is_low_empty_and_well_again(kept: Kept) -> None:

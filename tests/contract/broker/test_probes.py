@@ -3,18 +3,16 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandyard.broker.errors import NoSandboxesAvailableError, ProbeDeadlineError
-from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import Action, Claim, Sandbox, StaleReason, Status
+from sandyard.broker.model import Action, Sandbox, StaleReason, Status
 from sandyard.broker.ports import PoolStore, Probed
-from sandyard.broker.probing import ProbedClaims, ProbeReport, Probes
+from sandyard.broker.probing import ProbeReport, Probes
 from sandyard.broker.reservation_model import Booking
 from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
 from sandyard.broker.verification import verify
 from tests.clocks import ManualClock
-from tests.pools import LAB_SEC, check_invariants, everything, fill
+from tests.pools import check_invariants, everything, fill
 
 THRESHOLD = 3
 
@@ -42,9 +40,6 @@ class Ward:
         self.broker = Broker(store, clock=clock, metrics=metrics)
         self.probes = Probes(store, self.sick, clock=clock, threshold=THRESHOLD, parallel=4)
         self.reservations = Reservations(store, clock=clock)
-        leases = Leases(store, clock=clock, metrics=metrics, lease_max_sec=LAB_SEC)
-        self.claims = ProbedClaims(self.broker, leases, self.sick, deadline_sec=30)
-        self.hasty = ProbedClaims(self.broker, leases, self.sick, deadline_sec=0)
         self.now = int(clock.now())
 
     async def row(self, name: str) -> Sandbox:
@@ -123,58 +118,3 @@ async def test_a_reservation_gets_another_for_one_that_fails(ward: Ward) -> None
     [other] = [each for each in await everything(ward.store) if each.reserved_for]
     assert other.name != kept.name
     assert (await ward.reservations.get(reserved.reservation_id)).missing == 0
-
-
-async def test_at_the_claim_a_broken_one_is_swapped_for_one_that_passes(ward: Ward) -> None:
-    await fill(ward.store, 3)
-    claimed = await ward.broker.allocate(track_id="track")
-    ward.sick.names = {claimed.lease.name}
-    checked = await ward.claims.check(claimed, Claim("track", "track", ward.now))
-    assert checked.is_new
-    assert checked.lease.name != claimed.lease.name
-    assert checked.lease.expires_at == claimed.lease.expires_at
-    held = await ward.row(claimed.lease.name)
-    assert (held.status, held.status_reason) == (
-        Status.HELD,
-        "probe at claim: connection refused",
-    )
-    assert (await ward.broker.allocate(track_id="track")).lease == checked.lease
-
-
-async def test_at_the_claim_another_is_such_a_one_as_was_asked_for(ward: Ward) -> None:
-    await fill(ward.store, 9)
-    await fill(ward.store, 2, prefix="gpu")
-    booked = Booking(1, ward.now, ward.now + 3600, client="acme", name_prefix="gpu-00001")
-    await ward.reservations.reserve(booked)
-    ward.broker.check_new = ward.claims.check
-    ward.sick.names = {"gpu-00000"}
-    with pytest.raises(NoSandboxesAvailableError):
-        await ward.broker.allocate(track_id="stranger", name_prefix="gpu-")
-    await fill(ward.store, 1, prefix="gpu-more")
-    ward.sick.names = {"gpu-00001"}
-    got = await ward.broker.allocate(track_id="track", name_prefix="gpu-", client="acme")
-    assert got.lease.name == "gpu-more-00000"
-
-
-async def test_at_the_claim_nobody_gets_one_that_fails(ward: Ward) -> None:
-    await fill(ward.store, 2)
-    ward.broker.check_new = ward.claims.check
-    ward.sick.names = {"lab-00000", "lab-00001"}
-    with pytest.raises(NoSandboxesAvailableError):
-        await ward.broker.allocate(track_id="track")
-    assert (await ward.store.counts()).by_status[Status.HELD] == 2
-    assert await ward.store.find_lease("track", "track") is None
-    await check_invariants(ward.store)
-
-
-async def test_at_the_claim_a_pool_that_was_not_tried_in_time_is_not_empty(ward: Ward) -> None:
-    await fill(ward.store, 3)
-    ward.broker.check_new = ward.hasty.check
-    ward.sick.names = {f"lab-{number:05}" for number in range(3)}
-    with pytest.raises(ProbeDeadlineError):
-        await ward.broker.allocate(track_id="track")
-    counts = (await ward.store.counts()).by_status
-    assert (counts[Status.HELD], counts[Status.AVAILABLE]) == (1, 2)
-    assert await ward.store.find_lease("track", "track") is None
-    ward.sick.names = set()
-    assert (await ward.broker.allocate(track_id="track")).is_new

@@ -1,19 +1,15 @@
 """Which deleted projects still have something in other parts is found by an index of its own."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from sqlalchemy import event
 
 from sandyard.kit.sql import Database
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.tables import projects
 from tests.platforms import PlatformApi
+from tests.query_plans import plan_of, scanned, sent
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 MANY = 3000
@@ -27,13 +23,13 @@ async def test_its_query_reads_no_project_that_is_there_or_cleared(
     database = api.part.database
     await add_projects(database, ann.account_id)
     store = SqlProjectStore(database, platform_transitions(database))
-    with sent() as statements:
+    with sent("cleared_at") as statements:
         found = await store.uncleared_projects(after=after, limit=500)
     assert found == [each for each in ("prj-0007", "prj-2007") if each > after]
-    [(statement, parameters)] = statements
-    plan = await explained(database, statement, parameters)
+    [statement] = statements
+    plan = await plan_of(database, statement)
     assert "projects_uncleared" in plan, plan
-    assert "SCAN" not in plan.upper().replace("INDEX SCAN", "").replace("INDEX ONLY SCAN", "")
+    assert not scanned(plan)
 
 
 async def add_projects(database: Database, account_id: str) -> None:
@@ -55,30 +51,3 @@ async def add_projects(database: Database, account_id: str) -> None:
         for number in range(MANY)
     ]
     await database.write(lambda connection: connection.execute(projects.insert(), rows))
-
-
-async def explained(database: Database, statement: str, parameters: Any) -> str:
-    explain = "EXPLAIN QUERY PLAN " if database.name == "sqlite" else "EXPLAIN "
-
-    def work(connection: sa.Connection) -> str:
-        if database.name != "sqlite":
-            connection.exec_driver_sql("ANALYZE platform.projects")
-        return str(connection.exec_driver_sql(explain + statement, parameters).all())
-
-    return await database.write(work)
-
-
-@contextmanager
-def sent() -> Iterator[list[tuple[str, Any]]]:
-    """Every statement that an engine is given inside, with its parameters."""
-    statements: list[tuple[str, Any]] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if "cleared_at" in statement:
-            statements.append((statement, parameters))
-
-    event.listen(sa.Engine, "before_cursor_execute", note)
-    try:
-        yield statements
-    finally:
-        event.remove(sa.Engine, "before_cursor_execute", note)

@@ -1,13 +1,12 @@
 """The store of previews on each engine: compare-and-set, the quota, files and removal."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from sandyard.bootstrap.previews import open_log
 from sandyard.kit.events import EventQuery
@@ -15,6 +14,7 @@ from sandyard.kit.sql import Database, open_database
 from sandyard.kit.transitions import Cause, Transition
 from sandyard.previews.errors import PreviewsLimitError
 from sandyard.previews.files import FileChanges
+from sandyard.previews.jobs import SweepPreviews
 from sandyard.previews.model import (
     Attempt,
     Preview,
@@ -27,9 +27,12 @@ from sandyard.previews.model import (
     record_sandbox,
     remove,
 )
+from sandyard.previews.providers.ports import PreviewSandbox
 from sandyard.previews.status_model import record_check, report_status
-from sandyard.previews.stores.sql import SqlPreviewStore, running_page
+from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.stores.tables import previews
+from tests.clocks import ManualClock
+from tests.query_plans import plan_of, scanned, sent
 
 NOW = datetime(2027, 1, 15, 12, tzinfo=UTC)
 SOON = NOW + timedelta(minutes=1)
@@ -214,33 +217,56 @@ async def running(store: SqlPreviewStore, *, limit: int) -> list[str]:
     return ids
 
 
-@pytest.mark.parametrize("after", [None, (SOON, "prj-00000000000000001")])
-async def test_to_find_those_that_run_no_other_is_read(
-    database: Database, after: tuple[datetime, str] | None
-) -> None:
+class Held:
+    """A machine with these previews on it."""
+
+    def __init__(self, *running: PreviewSandbox) -> None:
+        self._running = running
+        self.killed: list[str] = []
+
+    async def clear_ended(self) -> int:
+        return 0
+
+    async def running(self) -> Sequence[PreviewSandbox]:
+        return self._running
+
+    async def kill(self, sandbox_id: str) -> None:
+        self.killed.append(sandbox_id)
+
+
+async def test_a_sweep_reads_no_preview_that_does_not_run(database: Database) -> None:
+    store = SqlPreviewStore(database)
+    await store.find("any")  # so that what it asks once is asked
+    await add_previews(database, 3000, runs=lambda number: number % 1000 == 0)
+    known, nobodys = (PreviewSandbox(f"sbx-{n}", "https://x", NOW, LATER, n) for n in ("0", "?"))
+    held = Held(known, nobodys)
+    clock = ManualClock(SOON.timestamp() + 300)
+    with sent("previews.previews") as statements:
+        report = await SweepPreviews(held, store, clock=clock).run()
+        assert len(await running(store, limit=2)) == 3
+    assert (report.ended, held.killed) == (1, ["sbx-?"])
+    assert len(statements) == 3, "the sweep, and two pages of those that run"
+    for each in statements:
+        plan = await plan_of(database, each)
+        assert "previews_running" in plan, plan
+        assert "previews" not in scanned(plan), plan
+
+
+async def add_previews(database: Database, count: int, *, runs: Callable[[int], bool]) -> None:
+    """The attempt that made each is its number."""
     rows = [
         {
             "project_id": project(number).project_id,
             "account_id": ACCOUNT,
             "created_at": NOW,
-            "running_until": LATER if number % 1000 == 0 else NOW,
+            "running_until": LATER if runs(number) else NOW,
+            "sandbox_info": replace(sandbox(str(number)), end_time=LATER).as_json(),
             "files_version": 0,
             "sequence": 1,
         }
-        for number in range(3000)
+        for number in range(count)
     ]
     await database.write(lambda connection: connection.execute(previews.insert(), rows))
-    page = running_page(sa.select(previews), NOW, after, 500)
-    is_sqlite = database.name == "sqlite"
-    explain = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
-
-    def plan(connection: sa.Connection) -> str:
-        if not is_sqlite:
-            connection.exec_driver_sql("ANALYZE previews.previews")
-        text = page.compile(connection, compile_kwargs={"literal_binds": True})
-        return str(connection.exec_driver_sql(f"{explain}{text}").all())
-
-    assert "previews_running" in await database.write(plan)
 
 
 async def test_a_preview_that_changed_since_is_not_removed(stores: list[SqlPreviewStore]) -> None:

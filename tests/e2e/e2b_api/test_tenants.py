@@ -60,6 +60,15 @@ def test_lists_and_measurements_have_one_s_own_alone(
     assert set(measured.json()["sandboxes"]) <= {sandboxes["bob"]["sandboxID"]}
 
 
+@pytest.mark.parametrize("moment", ["1e30", "-1", "nan", "inf", "soon", "253402300800"])
+def test_measurements_of_a_time_that_no_calendar_has_are_refused(
+    e2b: E2bServer, sandboxes: dict[str, Any], moment: str
+) -> None:
+    path = f"/sandboxes/{sandboxes['ann']['sandboxID']}/metrics"
+    for name in ("start", "end"):
+        assert call(e2b, "GET", f"{path}?{name}={moment}").status_code == 400
+
+
 def test_another_s_snapshots_and_builds_are_none(e2b: E2bServer, sandboxes: dict[str, Any]) -> None:
     """Nor is a build of hers continued, or fed with files."""
     ann, bob = sandboxes["ann"]["sandboxID"], e2b.keys["bob"]

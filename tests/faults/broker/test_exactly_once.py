@@ -14,13 +14,14 @@ import httpx
 import orjson
 import pytest
 
+from sandyard.broker.probe_model import UNPROBED_SEC
 from sandyard.kit import ids
 from tests.engines import STORE_ENGINES
 from tests.faults.callers import Callers
 from tests.faults.cluster import ADMIN_TOKEN, LEASE_MAX_SEC, Replica, replicas, sync_at
-from tests.faults.history import check
+from tests.faults.history import ASKING, History, check
 from tests.faults.mix import PROBED, Mix
-from tests.faults.rules import Limits, broken_rules
+from tests.faults.rules import Limits, broken_rules, unprobed
 from tests.faults.stock import events_of, stock_of
 from tests.faults.troubles import Kills, Patients, beside, grow, probed
 from tests.faults.weather import FaultyEngine, faulty_engine
@@ -29,8 +30,6 @@ from tests.servers import csp_simulator
 
 SEED = int(os.environ.get("SANDYARD_TORTURE_SEED", "20"))
 OPERATIONS = int(os.environ.get("SANDYARD_TORTURE_OPERATIONS", "120"))
-LIMITS = Limits(longest_sec=LEASE_MAX_SEC, apart_ms=5000)
-"""With every write so late, tickets that come so close to each other may change places."""
 AT_FIRST, PER_OPERATION = 0.25, 0.15
 """How many sandboxes the pool has, and by how many it grows: fewer than are asked for."""
 KEPT = 20
@@ -88,7 +87,8 @@ async def test_what_was_answered_is_true_whatever_failed(
                 name, postgres_url=postgres_url, dynamo_url=dynamo_url, seed=SEED
             ) as engine,
         ):
-            settings = {"CSP_BASE_URL": provider_url, "PROBE": patients.url}
+            probe = {"PROBE": patients.url, "PROBE_AT_CLAIM": "true"}
+            settings = {"CSP_BASE_URL": provider_url, **probe}
             async with replicas(
                 engine.replicas, folder=tmp_path, environment={**engine.environment, **settings}
             ) as servers:
@@ -121,6 +121,15 @@ async def run_with_troubles(
     return mix.missing()
 
 
+def told_at_once(history: History) -> set[str]:
+    """The sandboxes that tracks were told of before a lease counts as heard of in any case."""
+    return {
+        each.body["sandbox_id"]
+        for each in history.of(*ASKING, "replace")
+        if each.is_lease and each.answered_at < each.body["allocated_at"] + UNPROBED_SEC / 2
+    }
+
+
 async def check_all(
     engine: FaultyEngine,
     servers: list[Replica],
@@ -140,7 +149,9 @@ async def check_all(
             read_at=time.time(),
             longest_sec=LEASE_MAX_SEC,
         )
-        problems += broken_rules(log, LIMITS)
+        limits = Limits(longest_sec=LEASE_MAX_SEC, late_ms=engine.late_ms)
+        problems += broken_rules(log, limits)
+        problems += unprobed(log, told_at_once(callers.history))
         where = f"seed {SEED}, {len(problems)} problems, history and events in {folder}: "
         assert not problems, where + str(problems[:10])
         await check_history(store)

@@ -19,7 +19,7 @@ from sandyard.broker.model import (
     decide_reserved,
     decide_unreserved,
 )
-from sandyard.broker.probe_model import decide_probed
+from sandyard.broker.probe_model import decide_passed_at_claim, decide_probed
 from sandyard.broker.reservation_model import Booking, Reservation, decide_reservation
 from sandyard.broker.ticket_model import (
     Ticket,
@@ -32,11 +32,11 @@ from sandyard.broker.ticket_model import (
 from sandyard.kit.events import LoggedEvent
 from sandyard.kit.transitions import Cause, E, Transition, changed, removed
 from tests.faults.history import kinds
-from tests.faults.rules import Limits, broken_rules
+from tests.faults.rules import Limits, broken_rules, unprobed
 from tests.pools import NOW
 
 LONGEST = 8 * 3600
-LIMITS = Limits(longest_sec=LONGEST, apart_ms=1000)
+LIMITS = Limits(longest_sec=LONGEST, late_ms=1000)
 
 
 @dataclass
@@ -212,6 +212,12 @@ def a_later_ticket_is_ready_first(pool: Pool) -> None:
     pool.ready(pool.ticket("b"), pool.found())
 
 
+def the_later_of_two_that_came_together_is_ready_first(pool: Pool) -> None:
+    pool.ticket("a")
+    pool.now -= 10
+    pool.ready(pool.ticket("b"), pool.found())
+
+
 def a_ticket_that_waits_again_is_passed(pool: Pool) -> None:
     _, first = pool.ready(pool.ticket("a"), pool.found("lab-1"))
     second = pool.ticket("b")
@@ -272,6 +278,13 @@ def a_replacement_is_not_leased(pool: Pool) -> None:
     pool.write(held)
 
 
+def a_probe_takes_away_what_has_passed(pool: Pool) -> None:
+    lease, free = pool.leased(pool.found("lab-1")), pool.found("lab-2")
+    told = pool.did(decide_passed_at_claim(lease, pool.cause))
+    failed = pool.cause.because("probe at claim: refused")
+    pool.write(*decide_replacement(told, free, held_until=NOW, cause=failed))
+
+
 def a_ticket_is_served_twice(pool: Pool) -> None:
     row, ready = pool.ready(pool.ticket("a"), pool.found())
     pool.served(ready, row)
@@ -295,6 +308,7 @@ def a_ticket_is_served_with_nothing(pool: Pool) -> None:
         ),
         (what_is_kept_for_nobody_is_leased, "kept for nobody and given away"),
         (a_later_ticket_is_ready_first, "overtaken"),
+        (the_later_of_two_that_came_together_is_ready_first, "overtaken"),
         (a_ticket_that_waits_again_is_passed, "overtaken"),
         (a_newcomer_leases_what_became_free_later, "overtaken"),
         (a_lease_is_longer_than_any_may_be, "a lease past its bound"),
@@ -305,6 +319,7 @@ def a_ticket_is_served_with_nothing(pool: Pool) -> None:
         (what_failed_its_probe_is_leased, "leased though it was stale"),
         (a_replacement_lasts_longer, "replaced by another lease"),
         (a_replacement_is_not_leased, "replaced by nothing"),
+        (a_probe_takes_away_what_has_passed, "taken away by a probe after it had passed"),
         (a_ticket_is_served_twice, "served twice"),
         (a_ticket_is_served_with_nothing, "served with nothing"),
     ],
@@ -313,3 +328,11 @@ def test_a_breach_is_found(life: Life, problem: str) -> None:
     pool = Pool()
     life(pool)
     assert kinds(pool.broken()) >= {problem}
+
+
+def test_what_was_told_unprobed_is_found() -> None:
+    pool = Pool()
+    told, other = pool.leased(pool.found("lab-1")), pool.leased(pool.found("lab-2"), "u")
+    pool.did(decide_passed_at_claim(told, pool.cause))
+    ids = (told.sandbox_id, other.sandbox_id)
+    assert unprobed(pool.log, ids) == [f"told though it was not probed: {other.sandbox_id}"]

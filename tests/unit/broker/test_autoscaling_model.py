@@ -11,6 +11,7 @@ from sandyard.broker.autoscaling_model import (
     Level,
     decide_answered,
     decide_level,
+    decide_stuck,
     lacking,
     level_of,
     to_create,
@@ -82,3 +83,17 @@ def test_the_wait_after_a_failure_doubles_up_to_a_bound() -> None:
         autoscaler = failed.result
         waits.append(autoscaler.next_attempt_at - NOW)
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+def test_that_nothing_creates_what_is_missing_is_told_once_and_that_none_is_missing() -> None:
+    why = "the provider can't create sandboxes"
+    assert decide_stuck(None, 0, why, operator(NOW)) is None
+    assert decide_stuck(None, 3, None, operator(NOW)) is None
+    told = decide_stuck(None, 3, why, operator(NOW))
+    assert told is not None
+    [event] = told.events
+    assert (event.kind, event.reason) == ("pool.cannot_grow", f"{why}, and 3 are missing")
+    assert decide_stuck(told.result, 4, why, operator(NOW)) is None
+    again = decide_stuck(told.result, 0, why, operator(NOW))
+    assert again is not None
+    assert (again.events[0].kind, again.result.is_stuck) == ("pool.sufficient", False)

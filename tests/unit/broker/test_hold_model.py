@@ -81,6 +81,13 @@ def test_the_lease_goes_over_with_its_beginning_and_end_and_the_old_one_is_held(
     )
 
 
+@pytest.mark.parametrize("is_probed", [True, False])
+def test_whether_the_other_one_was_probed_goes_with_it(is_probed: bool) -> None:
+    old = replace(LEASED, probed_at=NOW - 5)
+    _, new = decide_replacement(old, FREE, held_until=UNTIL, cause=WHY, is_probed=is_probed)
+    assert new.result.probed_at == (WHY.at_ms // 1000 if is_probed else None)
+
+
 def test_a_repeat_finds_what_was_replaced_also_after_its_end() -> None:
     old, _ = decide_replacement(LEASED, FREE, held_until=UNTIL, cause=WHY)
     assert replaceable(old.result, "t", NOW + 9 * HOUR) is old.result

@@ -3,7 +3,14 @@
 import pytest
 
 from sandyard.broker.model import Sandbox, StaleReason, Status
-from sandyard.broker.probe_model import RECOVERED, decide_probed, is_probed
+from sandyard.broker.probe_model import (
+    RECOVERED,
+    UNPROBED_SEC,
+    decide_passed_at_claim,
+    decide_probed,
+    is_probed,
+    may_be_unprobed,
+)
 from tests.unit.broker.rows import FREE, LEASED, PENDING, STALE, cause, told
 
 THRESHOLD = 3
@@ -53,3 +60,16 @@ def test_leases_deletions_and_an_operator_s_quarantine_are_left_alone(row: Sandb
     assert not is_probed(row)
     for failure in (None, "refused"):
         assert decide_probed(row, failure, threshold=1, cause=cause()) is None
+
+
+def test_a_lease_may_be_unheard_of_up_to_the_very_second() -> None:
+    end = LEASED.allocated_at + UNPROBED_SEC
+    assert may_be_unprobed(LEASED.lease, now=end - 0.001)
+    assert not may_be_unprobed(LEASED.lease, now=end)
+
+
+def test_that_it_passed_at_its_claim_changes_nothing_else() -> None:
+    passed = decide_passed_at_claim(LEASED, cause())
+    assert told(passed) == ("lease.probed", "operator", None)
+    assert passed.result.probed_at == cause().at_ms // 1000
+    assert passed.result.lease == LEASED.lease

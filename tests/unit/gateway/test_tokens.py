@@ -1,6 +1,10 @@
 """Access tokens: signed by any of the secrets, told apart by their use, over at their time."""
 
 from datetime import timedelta
+from typing import Any
+
+import jwt
+import pytest
 
 from sandyard.gateway.model import Grant, PageScope, TargetHost
 from sandyard.gateway.tokens import PREFIX, AccessTokens
@@ -31,6 +35,16 @@ def test_what_others_signed_or_changed_says_nothing() -> None:
     head, body, signature = token.split(".")
     assert TOKENS.read(f"{head}.{body[:-2]}AA.{signature}", now=NOW) is None
     assert TOKENS.read(f"{PREFIX}{'x' * 50}", now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"exp": 10**12}, {"exp": 10**30}, {"exp": "soon"}, {"scp": ["x"]}, {"scp": 1}]
+)
+def test_one_that_is_signed_and_makes_no_sense_says_nothing(changes: dict[str, Any]) -> None:
+    body = TOKENS.issue(GRANT).removeprefix(PREFIX)
+    claims = jwt.decode(body, options={"verify_signature": False}) | changes
+    signed = jwt.encode(claims, "a" * 40, algorithm="HS256")
+    assert TOKENS.read(PREFIX + signed, now=NOW) is None
 
 
 def test_secrets_are_rotated() -> None:

@@ -91,6 +91,28 @@ def test_a_url_may_have_a_port_a_user_and_a_path(
     assert load_settings().provider.csp_base_url == value
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"PROBE_AT_CLAIM": "true"}, "PROBE_AT_CLAIM: needs PROBE"),
+        (
+            {"POOL_MIN_AVAILABLE": "3", "POOL_MAX_TOTAL": "2"},
+            "POOL_MIN_AVAILABLE: must not be more than POOL_MAX_TOTAL",
+        ),
+    ],
+)
+def test_what_could_never_be_done_is_told_at_the_start(
+    values: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=f"^{told}"):
+        load_settings()
+    monkeypatch.setenv("PROBE", "provider")
+    monkeypatch.setenv("POOL_MAX_TOTAL", "3")
+    load_settings()
+
+
 def test_hours_and_minutes_take_decimals_and_empty_means_unset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,7 +1,8 @@
 """Does a provider's API fit? Calls it as Sandyard does, and says of each answer what is wrong."""
 
+import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from sandyard.broker.errors import ProviderUnavailableError
+from sandyard.broker.model import Listed
 from sandyard.broker.provider.client import DIALECTS, HttpProvider, ProviderPolicy
 
 UNKNOWN_ID = "00000000-0000-0000-0000-000000000000"
@@ -16,6 +18,8 @@ _LIST = {"generic": "/api/sandbox", "infoblox": "/current_user/accounts"}
 _DELETE = {"generic": "/api/sandbox/{}", "infoblox": "/sandbox/accounts/{}"}
 _CREATE = {"generic": "/api/sandbox"}
 _SLOW_SEC = 2.0
+_NO_SUCH_CALL = (404, 405)
+_BY_NAME = "after a lost answer it is found by its name, and would be made again"
 
 Verdict = Literal["fits", "does not fit", "note"]
 
@@ -63,11 +67,13 @@ class ProviderCheck:
 
     async def run(self) -> AsyncIterator[Finding]:
         async with self._http:
-            listed: set[str] | None = None
             async for finding in self._list():
                 yield finding
             listed = await self._ids()
             yield await self._wrong_token()
+            if listed and self._target.dialect == "generic":
+                yield await self._get(min(listed), is_there=True)
+                yield await self._get(UNKNOWN_ID, is_there=False)
             yield await self._delete_unknown()
             if self._create:
                 async for finding in self._create_and_delete():
@@ -92,10 +98,18 @@ class ProviderCheck:
             yield Finding(call, "note", "the list is empty, so entries could not be checked")
 
     async def _ids(self) -> set[str] | None:
+        listed = await self._listed()
+        return None if listed is None else {each.external_id for each in listed}
+
+    async def _names(self) -> Mapping[str | None, str]:
+        """By id."""
+        return {each.external_id: each.name for each in await self._listed() or ()}
+
+    async def _listed(self) -> Sequence[Listed] | None:
         """As Sandyard reads it, to the end; None if that does not work."""
         provider = self._target.provider()
         try:
-            return {each.external_id for each in await provider.list_sandboxes()}
+            return await provider.list_sandboxes()
         except ProviderUnavailableError:
             return None
         finally:
@@ -126,6 +140,19 @@ class ProviderCheck:
             call, "note", f"answers {answer.status_code}: anybody may list the sandboxes"
         )
 
+    async def _get(self, external_id: str, *, is_there: bool) -> Finding:
+        """What `PROBE=provider` asks; the other dialect reads its list for that."""
+        path = self._delete_path(external_id)
+        answer = await self._send("GET", path)
+        call = f"GET {path}"
+        if isinstance(answer, str):
+            return Finding(call, "does not fit", answer)
+        told = f"answers {answer.status_code} for one that is {'' if is_there else 'not '}there"
+        is_known = answer.is_success or answer.status_code == httpx.codes.NOT_FOUND
+        if is_known and answer.is_success is is_there:
+            return Finding(call, "fits", told)
+        return Finding(call, "note", f"{told}: do not set `PROBE=provider`")
+
     async def _delete_unknown(self) -> Finding:
         path = self._delete_path(UNKNOWN_ID)
         answer = await self._send("DELETE", path)
@@ -142,21 +169,22 @@ class ProviderCheck:
         if path is None:
             yield Finding("create", "note", f"not part of the dialect {self._target.dialect}")
             return
+        name = f"sandyard-check-{secrets.token_hex(4)}"
         call = f"POST {path}"
-        answer = await self._send("POST", path, json={"name": "sandyard-check"})
-        if isinstance(answer, str):
-            yield Finding(call, "does not fit", answer)
-            return
-        made = _made_id(answer)
-        if made is None:
-            yield Finding(call, "note", f"can't create: answers {answer.status_code}")
-            return
-        yield Finding(call, "fits", f"made {made}")
-        listed = await self._ids()
-        if listed is not None and made not in listed:
+        answer = await self._send(
+            "POST", path, json={"name": name}, headers={"Idempotency-Key": name}
+        )
+        made = None if isinstance(answer, str) else _made_id(answer)
+        yield Finding(call, *_judged(answer, made))
+        listed = await self._names()
+        found = next((each for each, known_as in listed.items() if known_as == name), None)
+        if made in listed and found is None:
+            yield Finding(call, "does not fit", f"the list calls it {listed[made]!r}; {_BY_NAME}")
+        elif made is not None and found is None:
             yield Finding(call, "note", "the list does not show it yet")
-        async for finding in self._delete(made, {made}):
-            yield finding
+        if (there := made or found) is not None:
+            async for finding in self._delete(there, {there}):
+                yield finding
 
     async def _delete(self, external_id: str, listed: set[str] | None) -> AsyncIterator[Finding]:
         path = self._delete_path(external_id)
@@ -213,6 +241,20 @@ def _wrong_list(dialect: str, body: Any) -> str | None:
     if dialect == "generic" and cursor is not None and not isinstance(cursor, str | int):
         return "`next_cursor` must be text, a number or null"
     return None
+
+
+def _judged(answer: httpx.Response | str, made: str | None) -> tuple[Verdict, str]:
+    """What the answer to a creation tells."""
+    if isinstance(answer, str):
+        return "does not fit", answer
+    if made is not None:
+        return "fits", f"made {made}"
+    if answer.status_code in _NO_SUCH_CALL:
+        return "note", f"can't create: answers {answer.status_code}"
+    if answer.is_success:
+        wanted = "a text `id` is wanted"
+        return "does not fit", f"answers {answer.status_code}, and {wanted}: {_shown(answer)}"
+    return "does not fit", f"answers {answer.status_code}, and 201 is wanted: {_shown(answer)}"
 
 
 def _made_id(answer: httpx.Response) -> str | None:

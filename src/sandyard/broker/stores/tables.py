@@ -36,6 +36,7 @@ sandboxes = sa.Table(
     sa.Column("hold_reminded_at", sa.BigInteger),
     sa.Column("replaced_by", sa.String(128)),
     sa.Column("probe_failures", sa.Integer, nullable=False),
+    sa.Column("probed_at", sa.BigInteger),
     sa.Column("lease_track", sa.String(128)),
     sa.Column("lease_key", sa.String(128)),
     sa.Column("lease_ends_at", sa.BigInteger),

@@ -34,6 +34,8 @@ from sandyard.kit.errors import MethodNotAllowedError, NotFoundError
 from sandyard.platform.principal import Principal, Scope
 
 _MOST_LINES = 1000
+_YEAR_10000 = 253_402_300_800
+"""In seconds since 1970: the first that no calendar has."""
 _BOTH = frozenset({"running", "paused"})
 _NOT_OFFERED = re.compile(r"/(volumes|secrets|api-keys|access-tokens|nodes|admin)(/.*)?")
 _UPLOAD = re.compile(r"/templates/[^/]+/files/[^/]+")
@@ -228,9 +230,12 @@ def _moment(text: str | None) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
-    except ValueError as error:
-        raise NotJsonError("`start` and `end` are seconds since 1970.") from error
+        moment = float(text)
+    except ValueError:
+        moment = -1
+    if not 0 <= moment < _YEAR_10000:  # which no number is that is none
+        raise NotJsonError("`start` and `end` are seconds since 1970.")
+    return moment
 
 
 def _time(text: str | None) -> datetime | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.entrypoints.backup.archive import Manifest
-from sandyard.entrypoints.backup.errors import BackupError
+from sandyard.entrypoints.backup.errors import ArchiveInvalidError, BackupError
 from sandyard.entrypoints.backup.writing import find_source, write_backup
 from sandyard.entrypoints.cli.backup import summary
 from sandyard.runtime.archives import ArchiveFolder
@@ -62,6 +62,25 @@ def test_a_file_is_replaced_only_if_that_is_asked_for(data: Path, tmp_path: Path
     back_up(data, file, replace=True)
     assert file.read_bytes()[:2] == b"\x1f\x8b"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
+
+
+def test_a_file_that_is_not_as_it_was_written_is_no_backup(data: Path, tmp_path: Path) -> None:
+    """As of a disk that does not keep what it was given."""
+
+    @contextmanager
+    def damaging(what: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+        if what == "check":
+            [draft] = tmp_path.rglob("archive")
+            assert draft.stat().st_mode & 0o777 == 0o600
+            content = bytearray(draft.read_bytes())
+            content[len(content) // 2] ^= 1
+            draft.write_bytes(content)
+        yield lambda _: None
+
+    source = find_source(load_settings(), data, with_secrets=True)
+    with pytest.raises(ArchiveInvalidError):
+        write_backup(source, tmp_path / "file", damaging)
+    assert list(tmp_path.iterdir()) == [data]
 
 
 def test_what_is_no_plain_file_is_never_replaced(data: Path, tmp_path: Path) -> None:

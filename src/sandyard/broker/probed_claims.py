@@ -1,0 +1,147 @@
+"""The probe at the claim: a sandbox is probed before its track hears of it."""
+
+import asyncio
+from dataclasses import dataclass
+
+from sandyard.broker.errors import (
+    AllocationExpiredError,
+    NoSandboxesAvailableError,
+    ProbeDeadlineError,
+    RowBusyError,
+    SandboxNotFoundError,
+    TransitionNotAllowedError,
+)
+from sandyard.broker.hold_model import Replacement, decide_hold
+from sandyard.broker.leases import Leases
+from sandyard.broker.model import Claim, Claimed, Lease, Sandbox
+from sandyard.broker.offers import Offers
+from sandyard.broker.ports import PoolStore, Probed, Prober
+from sandyard.broker.probe_model import decide_passed_at_claim, may_be_unprobed
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, Tries
+
+_LATE = "no answer in time"
+_MOST_REFUSED = 5
+"""After so many the prober is more likely to be cut off than all of them are broken."""
+
+
+@dataclass(slots=True)
+class _Probing:
+    """The probes of one call, up to its deadline. What is free and fails stays in the pool: the job
+    `probe` takes it out, unless it finds that most fail."""
+
+    prober: Prober
+    until: float
+    refused: int = 0
+
+    async def __call__(self, free: Sandbox) -> bool:
+        if self.refused == _MOST_REFUSED:
+            raise ProbeDeadlineError
+        failure = await self.failure_of(free)
+        self.refused += failure is not None
+        return failure is None
+
+    async def failure_of(self, sandbox: Probed) -> str | None:
+        try:
+            async with asyncio.timeout_at(self.until):
+                return await self.prober.check(sandbox)
+        except TimeoutError:
+            raise ProbeDeadlineError from None
+
+
+class ProbedClaims:
+    """That a sandbox has passed is written with its row, and a lease is taken from a sandbox only
+    as long as that is not there. So whichever of several calls with one key comes to an end first
+    decides for all of them, on whatever replica, and nobody is told of one that another replaces.
+    """
+
+    def __init__(
+        self,
+        store: PoolStore,
+        leases: Leases,
+        prober: Prober,
+        *,
+        clock: Clock,
+        deadline_sec: float,
+        hold_sec: int = 24 * 3600,
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._offers = Offers(store, clock=clock)
+        self._prober = prober
+        self._clock = clock
+        self._deadline_sec = deadline_sec
+        self._hold_sec = hold_sec
+
+    async def check(self, claimed: Claimed, claim: Claim) -> Claimed:
+        """The lease, on another sandbox if the first fails its probe, such a one as was claimed;
+        the first is held. A repeat is probed too, if it may be the first to be answered.
+
+        With no other, the lease ends and NoSandboxesAvailableError is raised; with none that
+        passes, or past the deadline, ProbeDeadlineError. RowBusyError, if it ended meanwhile.
+        """
+        if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self._clock.now()):
+            return claimed
+        probing = self.begin_check()
+        async for _ in Tries():
+            row = await self._leased(claimed.lease.sandbox_id, claim)
+            if row.probed_at is not None:
+                return Claimed(row.lease, is_new=claimed.is_new)
+            lease = await self._settle(row, claim, probing)
+            if lease is not None:
+                return Claimed(lease, is_new=claimed.is_new)
+        raise RowBusyError
+
+    def begin_check(self) -> _Probing:
+        """For one call: whether a free sandbox passes its probe."""
+        until = asyncio.get_running_loop().time() + self._deadline_sec
+        return _Probing(self._prober, until)
+
+    async def _leased(self, sandbox_id: str, claim: Claim) -> Sandbox:
+        """What the claim's key has now."""
+        row = await self._store.find(sandbox_id)
+        while isinstance(row, Sandbox) and row.replaced_by is not None:
+            row = await self._store.find(row.replaced_by)
+        if not isinstance(row, Sandbox) or not row.is_leased_to(*claim.lease_key):
+            raise RowBusyError
+        return row
+
+    async def _settle(self, row: Sandbox, claim: Claim, probing: _Probing) -> Lease | None:
+        """The lease that its track may hear of; None if the row was changed meanwhile."""
+        reason = _reason(_LATE)
+        try:
+            failure = await probing.failure_of(row)
+            if failure is None:
+                return await self._pass(row, claim)
+            reason = _reason(failure)
+            return await self._replace(row, claim, reason, probing)
+        except (NoSandboxesAvailableError, ProbeDeadlineError):
+            if await self._hold(row, reason):
+                raise
+        except (AllocationExpiredError, SandboxNotFoundError, TransitionNotAllowedError):
+            pass  # it was ended by another call
+        return None
+
+    async def _pass(self, row: Sandbox, claim: Claim) -> Lease | None:
+        cause = Cause.by(actor("track", claim.track_id), self._clock)
+        passed = decide_passed_at_claim(row, cause)
+        [is_done] = await self._store.apply([passed])
+        return passed.result.lease if is_done else None
+
+    async def _replace(self, row: Sandbox, claim: Claim, reason: str, probing: _Probing) -> Lease:
+        asked = Replacement(
+            claim.track_id, reason, claim.name_prefix, claim.client, unless_probed=True
+        )
+        return await self._leases.replace(row.sandbox_id, asked, check=probing)
+
+    async def _hold(self, row: Sandbox, reason: str) -> bool:
+        """False if the row is not what was probed any more."""
+        cause = Cause.by(actor("system"), self._clock, reason=reason)
+        held = decide_hold(row, cause.at_ms // 1000 + self._hold_sec, cause)
+        [is_done] = await self._offers.apply([held])
+        return is_done
+
+
+def _reason(failure: str) -> str:
+    return f"probe at claim: {failure}"
