@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -61,7 +61,7 @@ from sandyard.runtime.model import (
     Stopping,
     Up,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.records import RunFolders, exists, remove_folder
 from sandyard.runtime.session_ports import Session
 
@@ -138,6 +138,11 @@ class LocalMachines:
     async def workspace_bytes(self, run_id: RunId) -> int:
         return (await self.sample(run_id)).storage_bytes
 
+    async def pack(self, run_id: RunId, to: Path) -> bool:
+        await self._require_up(run_id)
+        (await self._channel(run_id).ask("pack", {"to": str(to)})).close()
+        return True
+
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id).logs
         return await _in_thread(logs.read, folder, begin, limit_bytes=self._policy.log_bytes)
@@ -148,9 +153,12 @@ class LocalMachines:
             packet = await request("open_egress", {})
             yield _LocalEgress(packet.message["result"]["environment"], request)
 
-    async def set_network(self, run_id: RunId, network: Network) -> None:
+    async def set_network(
+        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+    ) -> None:
         await self._require_up(run_id)
-        (await self._channel(run_id).ask("set_network", {"network": network})).close()
+        asked = {"network": network, "rules": asdict(rules)}
+        (await self._channel(run_id).ask("set_network", asked)).close()
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         found = await _in_thread(self._folder_of(run_id).egress)
@@ -225,7 +233,7 @@ class LocalMachines:
 
     def _spec_for(self, run_id: RunId, spec: MachineSpec) -> Spec:
         policy = self._policy
-        restore_from = None
+        restore_from = None if spec.packed is None else str(spec.packed)
         if spec.snapshot_id is not None:
             if self._snapshots.find(spec.snapshot_id) is None:
                 raise SnapshotNotFoundError
@@ -245,9 +253,8 @@ class LocalMachines:
         folders = machine_folders(root)
         skeleton = None
         if has_root:
-            of_this_machine = environment is None
-            made = self._folder / "skeletons"
-            skeleton = str(make_skeleton(made, files, folders, of_this_machine=of_this_machine))
+            given = None if environment is None else root
+            skeleton = str(make_skeleton(self._folder / "skeletons", files, folders, root=given))
         return Spec(
             run_id=run_id,
             limits=spec.limits,
@@ -260,6 +267,7 @@ class LocalMachines:
             allowed_networks=list(policy.allowed_networks),
             ca_file=None if bundle is None else str(bundle),
             network=spec.network,
+            rules=spec.rules,
             allowed_hosts=list(policy.allowed_hosts),
             egress_networks=list(policy.egress_networks),
             files=files,
