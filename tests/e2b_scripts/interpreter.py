@@ -6,7 +6,9 @@ Run with E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL set; it ends with 0 if all
 import asyncio
 import base64
 import os
+import time
 
+import httpx
 from e2b import SandboxException
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 
@@ -19,17 +21,45 @@ plt.show()
 
 
 def main() -> None:
-    sandbox = Sandbox.create(timeout=180)
+    sandbox = Sandbox.create(timeout=180, envs={"SIZE": "small"})
     try:
+        variables(sandbox)
         state_and_output(sandbox)
         charts(sandbox)
         contexts(sandbox)
         languages(sandbox)
         sandbox.pause()
         resumed = Sandbox.connect(sandbox.sandbox_id)
-        assert resumed.run_code("open('kept').read()").text == "'it is'"
+        assert resumed.run_code("open('kept').read()").text == "it is"
+        assert resumed.run_code("import os; os.environ['SIZE']").text == "small"
+        again(resumed)
     finally:
         sandbox.kill()
+
+
+def variables(sandbox: Sandbox) -> None:
+    """The sandbox's own, and those of one execution in their place."""
+    for language, code in (
+        ("python", "import os; print(os.environ['SIZE'])"),
+        ("bash", "echo $SIZE"),
+    ):
+        for envs, told in (({}, "small"), ({"SIZE": "large"}, "large"), ({}, "small")):
+            run = sandbox.run_code(code, language=language, envs=envs)
+            assert run.logs.stdout == [f"{told}\n"], run
+
+
+def again(sandbox: Sandbox) -> None:
+    """Whoever ends the interpreter finds another one."""
+    sandbox.commands.run("kill -9 $(pgrep -f '[K]ernelManager' | sed 1d)")
+    for _ in range(100):
+        try:
+            told = sandbox.run_code("6 * 7").text
+        except (SandboxException, httpx.HTTPError):
+            time.sleep(0.1)
+        else:
+            assert told == "42"
+            return
+    raise AssertionError("it did not come back")
 
 
 def state_and_output(sandbox: Sandbox) -> None:
@@ -53,7 +83,7 @@ def state_and_output(sandbox: Sandbox) -> None:
     assert shown.results[0].html == "<b>x</b>"
     assert [each.is_main_result for each in shown.results] == [False, True]
     told = sandbox.run_code("import os; os.environ['COLOUR']", envs={"COLOUR": "red"})
-    assert told.text == "'red'"
+    assert told.text == "red"
     assert sandbox.run_code("os.environ.get('COLOUR')").text is None
     sandbox.run_code("open('kept', 'w').write('it is')")
     assert sandbox.files.read("/home/user/kept") == "it is"
@@ -68,8 +98,10 @@ def charts(sandbox: Sandbox) -> None:
 
 
 def contexts(sandbox: Sandbox) -> None:
+    made = sandbox.create_code_context(cwd="/home/user/not/there/yet")
+    assert sandbox.run_code("import os; os.getcwd()", context=made).text == made.cwd
     made = sandbox.create_code_context(cwd="/tmp")  # noqa: S108 - inside
-    assert sandbox.run_code("import os; os.getcwd()", context=made).text == "'/tmp'"
+    assert sandbox.run_code("import os; os.getcwd()", context=made).text == made.cwd
     assert sandbox.run_code("'x' in globals()", context=made).text == "False"
     assert made.id in [each.id for each in sandbox.list_code_contexts()]
     sandbox.run_code("y = 1", context=made)
@@ -103,7 +135,7 @@ async def main_async() -> None:
             sandbox.run_code("import time; time.sleep(0.2); 'one'"),
             sandbox.run_code("'two'", context=made),
         )
-        assert [each.text for each in both] == ["'one'", "'two'"]
+        assert [each.text for each in both] == ["one", "two"]
     finally:
         await sandbox.kill()
 

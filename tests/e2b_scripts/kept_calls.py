@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 from e2b import (
+    ALL_TRAFFIC,
     BuildException,
+    CommandExitException,
     NotFoundException,
     Sandbox,
     SandboxException,
@@ -34,6 +36,7 @@ def main() -> None:
     refused(SandboxNotFoundException, sandbox.fork)
     refused(SandboxNotFoundException, sandbox.create_snapshot)
     builds()
+    root_builds()
     refused_builds()
     traffic()
 
@@ -97,7 +100,21 @@ def root(sandbox: Sandbox) -> None:
     info = sandbox.files.get_info("/etc/made-by-root")
     assert (info.owner, info.group) == ("root", "root")
     assert sandbox.files.write("relative", "2", user="root").path == "/root/relative"
-    refused(SandboxException, lambda: sandbox.files.write("/etc/made-by-user", "1"))
+    refused(CommandExitException, lambda: sandbox.commands.run("touch /etc/made-by-user"))
+    sandbox.files.write("/srv/app/main.py", "print(6 * 7)")
+    assert sandbox.commands.run("python3 main.py >> out; cat out", cwd="/srv/app").stdout == "42\n"
+    assert sandbox.files.get_info("/srv/app").owner == "user"
+    assert sandbox.files.read("/root/relative") == "2"
+    sandbox.commands.run("sudo install -m 755 /dev/stdin /usr/local/bin/greet <<< 'echo hello'")
+    for other in (*sandbox.fork(timeout=60), begun_with(sandbox.create_snapshot("system"))):
+        assert other.commands.run("greet; cat /etc/made-by-root").stdout == "hello\n1"
+        assert other.files.get_info("/srv/app/out").owner == "user"
+        other.kill()
+    assert Sandbox.delete_snapshot("system") is True
+
+
+def begun_with(snapshot: Any) -> Any:
+    return Sandbox.create(snapshot.snapshot_id, timeout=60)
 
 
 def networks(sandbox: Sandbox) -> None:
@@ -107,7 +124,17 @@ def networks(sandbox: Sandbox) -> None:
     closed = Sandbox.create(timeout=60, network={"deny_out": ["0.0.0.0/0"]})
     assert closed.get_info().allow_internet_access is False
     closed.kill()
-    refused(SandboxException, lambda: Sandbox.create(network={"deny_out": ["8.8.8.8"]}))
+    rules: Any = {"deny_out": [ALL_TRAFFIC], "allow_out": ["192.0.2.7", "*.allowed.test"]}
+    ruled = Sandbox.create(timeout=60, network=rules)
+    assert ruled.get_info().network == {"allow_public_traffic": True, **rules}
+    for host, told in (("192.0.2.8", "denied"), ("192.0.2.7", "private")):
+        shown = ruled.commands.run(f"curl -sv -m 5 https://{host} 2>&1 || true").stdout
+        assert told in shown, shown
+    ruled.update_network({})
+    assert "denied" not in ruled.commands.run("curl -sv https://192.0.2.8 2>&1 || true").stdout
+    ruled.kill()
+    refused(SandboxException, lambda: Sandbox.create(network={"deny_out": ["a.test"]}))
+    refused(SandboxException, lambda: Sandbox.create(network={"allow_out": ["a.test"]}))
 
 
 def builds() -> None:
@@ -124,6 +151,7 @@ def builds() -> None:
             .copy("app.py", "bin/", mode=0o755)
             .run_cmd("cat into/link into/a.txt > both")
             .set_envs({"TOLD": "by the recipe"})
+            .set_envs({"PATH": "${PATH}:/opt/own"})
             .set_workdir("/home/user/work")
             .set_start_cmd(
                 'echo "$TOLD" > began; exec python3 -m http.server 8124', wait_for_port(8124)
@@ -144,19 +172,40 @@ def builds() -> None:
     Template.remove_tags("kept", ["stable"])
     refused(TemplateException, lambda: Template.remove_tags("kept", ["stable"]))
     refused(SandboxException, lambda: Sandbox.create("kept:stable"))
-    again = Template.build(
-        Template().from_template("kept").run_cmd("cat began || ls ../both"), "kept"
-    )
+    inherited = 'test "$TOLD" = "by the recipe"; test "${PATH##*:}" = /opt/own; test $PWD = ~/work'
+    again = Template.build(Template().from_template("kept").run_cmd(f"set -e; {inherited}"), "kept")
     assert again.template_id == built.template_id
     assert Sandbox.delete_snapshot("kept") is True
     assert Template.exists("kept") is False
+
+
+def root_builds() -> None:
+    """What root does is kept too."""
+    recipe = (
+        Template()
+        .from_base_image()
+        .run_cmd("echo built > /etc/built; useradd -m ann || true", user="root")
+        .set_workdir("/app")
+        .run_cmd("pwd > where; id -un >> where")
+        .set_user("root")
+        .run_cmd("id -un >> where")
+        .set_start_cmd("id -un > /run-by; sleep 600", "test -s /run-by")
+    )
+    Template.build(recipe, "rooted")
+    sandbox = Sandbox.create("rooted", timeout=60)
+    shown = sandbox.commands.run("pwd; id -un; cat where /etc/built /run-by").stdout
+    assert shown == "/app\nroot\n/app\nuser\nroot\nbuilt\nroot\n", shown
+    assert sandbox.commands.run("id -un", user="user").stdout == "user\n"
+    assert sandbox.files.get_info("/app/where").owner == "user"
+    sandbox.kill()
+    assert Sandbox.delete_snapshot("rooted") is True
 
 
 def refused_builds() -> None:
     for recipe, told in (
         (Template().from_base_image().run_cmd("exit 3"), "exit status 3"),
         (Template().from_image("ubuntu:22.04"), "fetches no images"),
-        (Template().from_base_image().set_workdir("/app"), "outside /home/user"),
+        (Template().from_base_image().set_start_cmd("exit 7", "false"), "exit status 7"),
         (Template().from_base_image().run_cmd("true", user="guest"), "no user 'guest'"),
     ):
         error = refused(BuildException, lambda recipe=recipe: Template.build(recipe, "never"))
@@ -174,7 +223,51 @@ def traffic() -> None:
     host = {"Host": sandbox.get_host(8125)}
     opened = {**host, "E2B-Traffic-Access-Token": sandbox.traffic_access_token or ""}
     assert httpx.get(page, headers=opened).text == "hello\n"
-    assert httpx.get(page, headers=host).status_code == 404
+    for headers, told in (
+        (host, "missing"),
+        ({**opened, "E2B-Traffic-Access-Token": "x"}, "invalid"),
+    ):
+        closed = httpx.get(page, headers=headers)
+        assert (closed.status_code, closed.json()["sandboxId"]) == (403, sandbox.sandbox_id)
+        assert told in closed.json()["message"]
+    nothing = httpx.get(page, headers=opened | {"Host": sandbox.get_host(8126)})
+    assert (nothing.status_code, nothing.json()["port"]) == (502, 8126)
+    assert nothing.json()["message"] == "The sandbox is running but port is not open"
+    sandbox.kill()
+    ports()
+
+
+SERVE_TLS = """
+import http.server, ssl
+class Told(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.headers["Host"].encode())
+server = http.server.HTTPServer(("127.0.0.1", 8443), Told)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("cert.pem", "key.pem")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+
+
+def ports() -> None:
+    """Of programs that speak TLS, or expect another host."""
+    network: Any = {"https_ports": [8443], "mask_request_host": "masked.test:${PORT}"}
+    sandbox = Sandbox.create(timeout=60, network=network)
+    told = sandbox.get_info().network or {}
+    assert {name: told.get(name) for name in network} == network
+    sandbox.commands.run(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
+        " -keyout key.pem -out cert.pem 2>/dev/null"
+    )
+    sandbox.files.write("serve.py", SERVE_TLS)
+    sandbox.commands.run("python3 serve.py", background=True)
+    sandbox.commands.run("until curl -ks https://localhost:8443 >/dev/null; do sleep 0.05; done")
+    url = os.environ["E2B_API_URL"].removesuffix("/e2b")
+    answer = httpx.get(url, headers={"Host": sandbox.get_host(8443)})
+    assert (answer.status_code, answer.text) == (200, "masked.test:8443")
     sandbox.kill()
 
 

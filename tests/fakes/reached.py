@@ -18,6 +18,7 @@ class Box:
 
     account_id: str
     is_public: bool = False
+    tells_of_token: bool = False
     is_running: bool = True
     wakes: bool = False
     told: str = "This sandbox is stopped."

@@ -19,7 +19,7 @@ from sandyard.runtime.model import (
     Sample,
     Snapshot,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.session_model import WORKSPACE
 from tests.fakes.session import FakeMachine, FakeSession
 
@@ -92,7 +92,12 @@ class FakeRuntime:
     async def write_files(self, run_id: RunId, changes: FileChanges) -> None:  # noqa: ARG002
         self._running(run_id)
 
-    async def set_network(self, run_id: RunId, network: Network) -> None:
+    async def set_network(
+        self,
+        run_id: RunId,
+        network: Network,
+        rules: EgressRules = NO_RULES,  # noqa: ARG002
+    ) -> None:
         self._running(run_id)
         self.networks[run_id.id] = network
 

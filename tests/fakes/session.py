@@ -44,7 +44,7 @@ class FakeSession:
         self.processes = processes
         self.ports = ports
 
-    def as_root(self) -> None:
+    def as_root(self, *, for_user: bool = False) -> None:
         """It has none."""
 
 

@@ -62,7 +62,7 @@ def _control(
         wired.deadlines,
         platform.variables,
         templates,
-        SandboxLauncher(wired.sessions, _kernels(settings.sandboxes)),
+        SandboxLauncher(wired.sessions, platform.variables, _kernels(settings.sandboxes)),
         clock=clock,
         disk_mb=disk_mb,
     )

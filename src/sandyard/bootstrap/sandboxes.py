@@ -39,6 +39,7 @@ from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
 from sandyard.platform.sandboxes.activity import Activity
 from sandyard.platform.sandboxes.admin_http import create_admin_sandboxes_router
+from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
 from sandyard.platform.sandboxes.archives import SandboxArchives
 from sandyard.platform.sandboxes.deadlines import Deadlines
 from sandyard.platform.sandboxes.gateway_targets import SandboxTargets
@@ -50,6 +51,7 @@ from sandyard.platform.sandboxes.quota import SandboxQuotas
 from sandyard.platform.sandboxes.runs import RunPolicy, RunRecorder
 from sandyard.platform.sandboxes.service import Sandboxes, SandboxPolicy
 from sandyard.platform.sandboxes.sql import SqlSandboxStore
+from sandyard.platform.sandboxes.sql_archives import SqlArchiveStore
 from sandyard.platform.sandboxes.warm import WarmSandboxes
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.templates.sql import SqlTemplateStore
@@ -200,7 +202,7 @@ def build_sandboxes(
         sessions,
         Deadlines(shared.store, runtime, recorder, node=node),
         measurements,
-        SandboxArchives(shared.store, runtime, node=node),
+        SandboxArchives(shared.store, runtime, _archive_usage(shared), node=node, clock=clock),
         ArchiveFolder(data_dir / "uploads"),
     )
 
@@ -326,6 +328,11 @@ def _snapshots(shared: _Shared) -> ExpireSnapshots:
     )
 
 
+def _archive_usage(shared: _Shared) -> ArchiveUsage:
+    store = SqlArchiveStore(shared.database, shared.transitions)
+    return ArchiveUsage(store, prices=shared.prices, make_usage_id=shared.ids.usage)
+
+
 def _billing_job(shared: _Shared, store: SqlBillingStore) -> Job[Any]:
     billing = MakeBills(
         store,
@@ -334,6 +341,7 @@ def _billing_job(shared: _Shared, store: SqlBillingStore) -> Job[Any]:
         prices=shared.prices,
         make_billing_id=partial(resource_id, "bil"),
         ids=shared.ids,
+        archives=_archive_usage(shared),
     )
     return specs.BILLING.job(shared.settings.billing_interval_sec, billing.run)
 

@@ -1,20 +1,24 @@
 """What sandboxes of some templates need beside themselves: the interpreter, a start command."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import resources
 from typing import Protocol
 
 from sandyard.e2b_api.errors import NotOfferedError
-from sandyard.e2b_api.model import HOME, INTERPRETER_PORT
+from sandyard.e2b_api.model import HOME, INTERPRETER_PORT, ROOT, ROOT_HOME, USER
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.session_model import Command
 from sandyard.runtime.session_ports import Session
 
 _INTERPRETER = "builtin:code-interpreter-v1"
 _TAG = "code-interpreter"
+_AGAIN = 'while :; do "$0" -c "$1"; sleep 0.2; done'
+"""Whoever ends the interpreter finds another one."""
 _START = "start"
 _POLL_SEC = 0.05
 _READY_SEC = 60
@@ -32,8 +36,11 @@ class SandboxLauncher:
 
     `kernels` is the folder where sandboxes see the kernels, None if there are none."""
 
-    def __init__(self, sessions: Sessions, kernels: str | None) -> None:
+    def __init__(
+        self, sessions: Sessions, variables: SandboxVariables, kernels: str | None
+    ) -> None:
         self._sessions = sessions
+        self._variables = variables
         self._kernels = kernels
 
     async def launch(self, sandbox: Sandbox, template: Template | None) -> None:
@@ -41,16 +48,17 @@ class SandboxLauncher:
         if template is None:
             return
         if template.repository_url == _INTERPRETER:
-            await self._interpret(await self._sessions.into(sandbox))
+            variables = await self._variables.of_sandbox(sandbox)
+            await self._interpret(await self._sessions.into(sandbox), variables)
         if template.start_command is not None:
             await _start(await self._sessions.into(sandbox), template)
 
-    async def _interpret(self, session: Session) -> None:
+    async def _interpret(self, session: Session, variables: Mapping[str, str]) -> None:
         if self._kernels is None:
             raise NotOfferedError(
                 "This server has no Jupyter kernels: set SANDBOX_KERNELS, as docs/e2b.md says."
             )
-        await session.processes.start(_interpreter(self._kernels))
+        await session.processes.start(_interpreter(self._kernels, variables))
         try:
             async with asyncio.timeout(_READY_SEC):
                 while INTERPRETER_PORT not in await session.ports.listening():  # noqa: ASYNC110
@@ -61,13 +69,15 @@ class SandboxLauncher:
 
 async def _start(session: Session, template: Template) -> None:
     """One that is not ready in time is left to become so."""
+    user = template.default_user or USER
+    session = (session.as_root() if user == ROOT else None) or session
     folder = template.working_folder or HOME
-    await session.processes.start(_command(template.start_command or "", folder, tag=_START))
+    await session.processes.start(_command(template.start_command or "", folder, user, tag=_START))
     if template.ready_command is None:
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(_STARTED_SEC):
-            ready = _command(template.ready_command, folder)
+            ready = _command(template.ready_command, folder, user)
             while not await _succeeds(session, ready):  # noqa: ASYNC110 - a command inside
                 await asyncio.sleep(_READY_POLL_SEC)
 
@@ -77,16 +87,18 @@ async def _succeeds(session: Session, command: Command) -> bool:
     return (await session.processes.wait(process.id)).exit_code == 0
 
 
-def _command(script: str, folder: str, *, tag: str | None = None) -> Command:
-    own = {"HOME": HOME, "USER": "user", "LOGNAME": "user"}
+def _command(script: str, folder: str, user: str, *, tag: str | None = None) -> Command:
+    home = ROOT_HOME if user == ROOT else HOME
+    own = {"HOME": home, "USER": user, "LOGNAME": user}
     return Command(("/bin/bash", "-l", "-c", script), own, folder=folder, tag=tag)
 
 
-def _interpreter(kernels: str) -> Command:
+def _interpreter(kernels: str, variables: Mapping[str, str]) -> Command:
     program = resources.files("sandyard.e2b_api") / "interpreter" / "server.py"
     return Command(
-        arguments=(f"{kernels}/bin/python", "-c", program.read_text()),
+        arguments=("/bin/sh", "-c", _AGAIN, f"{kernels}/bin/python", program.read_text()),
         environment={
+            **variables,
             "HOME": HOME,
             "USER": "user",
             "PATH": f"{kernels}/bin:/usr/local/bin:/usr/bin:/bin",

@@ -15,6 +15,8 @@ ENVD_VERSION = "0.6.4"
 """What this server offers inside sandboxes, by the version of E2B's agent that has the same."""
 CLIENT_ID = "sandyard"
 HOME = "/home/user"
+ROOT_HOME = "/root"
+USER, ROOT = "user", "root"
 ENVD_PORT = 49983
 INTERPRETER_PORT = 49999
 DEFAULT_TIMEOUT_SEC = 15
@@ -91,14 +93,16 @@ class Described:
         }
         return told if self.alias is None else told | {"alias": self.alias}
 
-    def detailed(self, now: datetime, *, domain: str, token: str | None) -> dict[str, Any]:
+    def detailed(
+        self, now: datetime, *, domain: str, token: str | None, network: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Processes do not survive a pause: `pauseMode` says so."""
         sandbox = self.sandbox
         on_timeout = "kill" if sandbox.recycle_on_timeout else "pause"
         told = self.listed(now) | {
             "domain": domain,
             "allowInternetAccess": sandbox.network == "internet",
-            "network": {"allowPublicTraffic": sandbox.is_public},
+            "network": network,
             "lifecycle": {"autoResume": sandbox.wake_on_request, "onTimeout": on_timeout},
         }
         if told["state"] == "paused":

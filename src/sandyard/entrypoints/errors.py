@@ -1,6 +1,7 @@
 """The one table from error to HTTP status, and the one shape of error answers."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -54,7 +55,10 @@ def status_of(error: SandyardError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def error_response(error: SandyardError, request_id: str) -> Response:
+def error_response(
+    error: SandyardError, request_id: str, *, beside: Mapping[str, Any] | None = None
+) -> Response:
+    """`beside` is what else is told, for callers who know another shape."""
     body: dict[str, Any] = {
         "code": error.code,
         "message": error.message,
@@ -69,7 +73,7 @@ def error_response(error: SandyardError, request_id: str) -> Response:
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = error.scheme
     return Response(
-        orjson.dumps({"error": body}),
+        orjson.dumps({"error": body, **(beside or {})}),
         status_code=status_of(error),
         headers=headers,
         media_type="application/json",

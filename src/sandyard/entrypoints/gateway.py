@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import html
+from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -11,6 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandyard.entrypoints.answers import BROKEN_OFF
 from sandyard.entrypoints.errors import error_response, known_error, status_of
 from sandyard.entrypoints.websockets import deny
+from sandyard.gateway.errors import (
+    AddressUnknownError,
+    PortNotListeningError,
+    TargetNotRunningError,
+)
 from sandyard.kit.errors import SandyardError
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}
@@ -24,6 +30,14 @@ _PAGE = """<!doctype html>
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors *"
+
+
+_TO_E2B: dict[type[SandyardError], str] = {
+    PortNotListeningError: "The sandbox is running but port is not open",
+    TargetNotRunningError: "The sandbox was not found",
+    AddressUnknownError: "The sandbox was not found",
+}
+"""The words by which they know some errors."""
 
 
 class GatewayErrors:
@@ -49,10 +63,18 @@ class GatewayErrors:
                 await response(scope, receive, send)
 
 
+def _told_to_e2b(error: SandyardError, request: HTTPConnection) -> dict[str, Any]:
+    """What E2B's callers read at a port of a sandbox."""
+    named = request.scope["state"].get("log", {})
+    message = _TO_E2B.get(type(error), error.message)
+    told = {"sandboxId": named.get("target_id"), "port": named.get("port"), "message": message}
+    return {"code": status_of(error), **told} if named.get("target_id") else {}
+
+
 def _response(error: SandyardError, request: HTTPConnection) -> Response:
     request_id = str(request.scope["state"]["request_id"])
     if "text/html" not in request.headers.get("accept", ""):
-        return error_response(error, request_id)
+        return error_response(error, request_id, beside=_told_to_e2b(error, request))
     page = _PAGE.format(
         style=_STYLE,
         status=status_of(error),

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sandyard.gateway.credentials import Credentials
-from sandyard.gateway.errors import AccessTokenError, AddressUnknownError, OriginRefusedError
+from sandyard.gateway.errors import (
+    AccessTokenError,
+    AddressUnknownError,
+    OriginRefusedError,
+    TrafficTokenError,
+    TrafficTokenWrongError,
+)
 from sandyard.gateway.model import (
     SAFE_METHODS,
     Grant,
@@ -47,7 +53,7 @@ class GatewayAccess:
 
     async def check(self, request: AccessRequest, target: Target | None) -> AccessDecision:
         """Raises AddressUnknownError, the same whether there is such a sandbox or not;
-        AccessTokenError, OriginRefusedError."""
+        AccessTokenError, OriginRefusedError; TrafficTokenError where that one is told."""
         shown = request.credentials
         by_token = await self._grant(request, target)
         if target is not None and by_token is not None:
@@ -58,6 +64,8 @@ class GatewayAccess:
         if by_cookie is not None:
             self._require_own_origin(request)
             return AccessDecision(by_cookie)
+        if target is not None and target.tells_of_token:
+            raise TrafficTokenWrongError if shown.has_traffic_token else TrafficTokenError
         if shown.header is not None or shown.link is not None or shown.cookie is not None:
             raise AccessTokenError
         raise AddressUnknownError

@@ -23,6 +23,8 @@ class Credentials:
     header: str | None = None
     link: str | None = None
     cookie: str | None = None
+    has_traffic_token: bool = False
+    """Whether it was sent as E2B's callers do, good or not."""
 
 
 def find_credentials(headers: RawHeaders, query: bytes) -> Credentials:
@@ -32,6 +34,7 @@ def find_credentials(headers: RawHeaders, query: bytes) -> Credentials:
         header=_only([each for each in _sent(headers) if _is_ours(each)]),
         link=_only([unquote_to_bytes(each) for each in links]),
         cookie=_only(cookies),
+        has_traffic_token=bool(values_of(headers, E2B_HEADER)),
     )
 
 

@@ -30,6 +30,20 @@ class AccessTokenError(UnauthorizedError):
     code = "ACCESS_TOKEN_INVALID"
 
 
+class TrafficTokenError(ForbiddenError):
+    """Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is
+    missing"""
+
+    code = "TRAFFIC_TOKEN_MISSING"
+
+
+class TrafficTokenWrongError(ForbiddenError):
+    """Sandbox is secured with traffic access token. Provided token in header
+    'e2b-traffic-access-token' is invalid"""
+
+    code = "TRAFFIC_TOKEN_INVALID"
+
+
 class OriginRefusedError(ForbiddenError):
     """The cookie opens this address for its own pages alone. From elsewhere, send the token as
     `X-Access-Token`."""

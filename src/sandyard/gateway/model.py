@@ -126,6 +126,11 @@ class Target(Protocol):
         ...
 
     @property
+    def tells_of_token(self) -> bool:
+        """Whether who has no token for it is told so, and not that there is nothing."""
+        ...
+
+    @property
     def told(self) -> str:
         """How it stands if it does not run, for a person who may see it."""
         ...

@@ -15,6 +15,7 @@ class ReachablePreview:
     account_id: str
     is_running: bool
     is_public: bool = False
+    tells_of_token: bool = False
     wakes: bool = False
     told: str = "The preview has ended. Sync the project to see it again."
 

@@ -1,9 +1,13 @@
-"""Archives of files on this node's disk, each one file: what sandboxes and builds begin with."""
+"""Archives on this node's disk, each one file: what sandboxes and builds begin with.
+
+One is a tar of the files of a workspace, or a snapshot of all that a machine changed.
+"""
 
 import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sandyard.kit.errors import BodyTooLargeError
@@ -12,6 +16,7 @@ from sandyard.runtime.model import Snapshot
 from sandyard.runtime.records import entries, sync_folder
 
 _SUFFIX = ".tar"
+_PACKED = ".snapshot"
 _DRAFT = ".new"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _PIECE_BYTES = 1 << 20
@@ -47,6 +52,19 @@ class ArchiveFolder:
             while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
                 yield piece
 
+    async def place(self, archive_id: str) -> Path:
+        """Where a machine packs its snapshot to. Raises SnapshotNotFoundError."""
+        path = self._path_of(archive_id, _PACKED)
+        await asyncio.to_thread(self._path.mkdir, parents=True, exist_ok=True, mode=0o700)
+        return path
+
+    def find_packed(self, archive_id: str | None) -> Path | None:
+        """The snapshot of a machine, if the archive is one."""
+        if archive_id is None:
+            return None
+        path = self._path_of(archive_id, _PACKED)
+        return path if path.exists() else None
+
     def get(self, archive_id: str) -> Snapshot:
         """Raises SnapshotNotFoundError."""
         found = self.find(archive_id)
@@ -55,24 +73,25 @@ class ArchiveFolder:
         return found
 
     def find(self, archive_id: str) -> Snapshot | None:
-        try:
-            stat = self._path_of(archive_id).stat()
-        except FileNotFoundError:
-            return None
-        return Snapshot(archive_id, stat.st_size, stat.st_mtime)
+        for suffix in (_PACKED, _SUFFIX):
+            with suppress(FileNotFoundError):
+                stat = self._path_of(archive_id, suffix).stat()
+                return Snapshot(archive_id, stat.st_size, stat.st_mtime)
+        return None
 
     def list_all(self) -> Sequence[Snapshot]:
-        names = [each.name for each in entries(self._path) if each.name.endswith(_SUFFIX)]
-        found = [self.find(name.removesuffix(_SUFFIX)) for name in names]
+        named = [each for each in entries(self._path) if each.suffix in (_PACKED, _SUFFIX)]
+        found = [self.find(archive_id) for archive_id in sorted({each.stem for each in named})]
         return [each for each in found if each is not None]
 
     def delete(self, archive_id: str) -> None:
-        self._path_of(archive_id).unlink(missing_ok=True)
+        for suffix in (_PACKED, _SUFFIX):
+            self._path_of(archive_id, suffix).unlink(missing_ok=True)
 
-    def _path_of(self, archive_id: str) -> Path:
+    def _path_of(self, archive_id: str, suffix: str = _SUFFIX) -> Path:
         if not _ID.fullmatch(archive_id):
             raise SnapshotNotFoundError
-        return self._path / f"{archive_id}{_SUFFIX}"
+        return self._path / f"{archive_id}{suffix}"
 
 
 async def _fill(draft: Path, content: AsyncIterator[bytes], most_bytes: int | None) -> None:

@@ -3,6 +3,7 @@ the server."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Protocol
 
 from sandyard.runtime.model import (
@@ -15,7 +16,7 @@ from sandyard.runtime.model import (
     Snapshot,
     Up,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.session_ports import Session
 
 Changed = Callable[[], Awaitable[None]]
@@ -93,6 +94,11 @@ class Machines(Protocol):
         """What its files take now. Raises NotRunningError."""
         ...
 
+    async def pack(self, run_id: RunId, to: Path) -> bool:
+        """Keep all that it changed, its system too, in this file, whole or not at all; it goes on.
+        False where machines can't: then its files are read by a session. Raises NotRunningError."""
+        ...
+
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         """What its program wrote from this byte on; with None, all that is kept."""
         ...
@@ -101,7 +107,9 @@ class Machines(Protocol):
         """Let its commands out to public addresses for as long as the context lasts."""
         ...
 
-    async def set_network(self, run_id: RunId, network: Network) -> None:
+    async def set_network(
+        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+    ) -> None:
         """What it may reach from now on. Raises NotRunningError."""
         ...
 

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args
 
 from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
-from sandyard.runtime.network_model import Network
+from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
 
 Kind = Literal["sandbox", "preview", "warm"]
 """Whose a run is; one that is warm is nobody's yet."""
@@ -71,6 +72,7 @@ class Program:
     """The environment whose root file system it has; None is the machine's own."""
     archive_id: str | None = None
     """The archive that its files come from, in place of those of the source."""
+    rules: EgressRules = NO_RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,9 @@ class MachineSpec:
     snapshot_id: str | None = None
     network: Network = "none"
     root: str | None = None
+    packed: Path | None = None
+    """What another machine packed, which it begins with if there is no snapshot."""
+    rules: EgressRules = NO_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Which hosts a machine may reach, and what is told of those that it may not."""
 
-from collections.abc import Sequence
+import ipaddress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from sandyard.kit.public_addresses import is_allowed, networks_of
 
 Network = Literal["none", "packages", "internet"]
 """What a machine reaches: nothing; the hosts of packages and repositories; all public hosts."""
@@ -17,6 +20,49 @@ _LONGEST = 500
 NO_NETWORK = "this sandbox has no network"
 NOT_LISTED = "not in the package allow-list"
 PRIVATE = "its address is private"
+DENIED = "denied by a rule of this sandbox"
+EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
+
+
+@dataclass(frozen=True, slots=True)
+class EgressRules:
+    """What a machine may reach of the internet. Who is allowed is not denied; what neither says
+    may be reached."""
+
+    allow: Sequence[str] = ()
+    """Addresses, networks (`192.0.2.0/24`), names, `*.name` for all below it."""
+    deny: Sequence[str] = ()
+    """Addresses and networks; `0.0.0.0/0` is everything."""
+
+    @classmethod
+    def of(cls, told: Mapping[str, Sequence[str]]) -> "EgressRules":
+        """As they are told elsewhere."""
+        return cls(tuple(told.get("allow", ())), tuple(told.get("deny", ())))
+
+    @property
+    def denies_all(self) -> bool:
+        return not EVERYTHING.isdisjoint(self.deny)
+
+    def refusal_of_name(self, host: str) -> str | None:
+        """As far as the name tells: one that can't be allowed is not looked up either."""
+        if not self.denies_all or _is_address(host) or self._allows_name(host):
+            return None
+        has_networks = any(_is_address(each.partition("/")[0]) for each in self.allow)
+        return None if has_networks else DENIED
+
+    def refusal_of_address(self, host: str, address: str) -> str | None:
+        allowed = [each for each in self.allow if _is_address(each.partition("/")[0])]
+        if self._allows_name(host) or is_allowed(address, networks_of(allowed)):
+            return None
+        denied = [each for each in self.deny if each not in EVERYTHING]
+        is_denied = self.denies_all or is_allowed(address, networks_of(denied))
+        return DENIED if is_denied else None
+
+    def _allows_name(self, host: str) -> bool:
+        return any(_matches(each, host) for each in self.allow if not _is_address(each))
+
+
+NO_RULES = EgressRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +72,8 @@ class EgressPolicy:
     """The allow-list of `packages`: `name`, `*.name` for all below it, perhaps with `:port`."""
     allowed_networks: Sequence[str] = ()
     """Private networks that may be reached all the same."""
+    rules: EgressRules = NO_RULES
+    """Of a machine with the network `internet`."""
 
     def refusal(self, host: str, port: int) -> str | None:
         """Why this host must not be reached, as far as its name tells; None if it may."""
@@ -33,11 +81,16 @@ class EgressPolicy:
             return NO_NETWORK
         if self.network == "internet":
             is_open = port in (*_WEB_PORTS, _SSH_PORT) or port >= _FIRST_UNPRIVILEGED_PORT
-            return None if is_open else f"port {port} is closed"
+            return self.rules.refusal_of_name(host) if is_open else f"port {port} is closed"
         if not (ports := [_port(entry) for entry in self.hosts if _matches(entry, host)]):
             return NOT_LISTED
         is_open = port in ports or (None in ports and port in _WEB_PORTS)
         return None if is_open else f"port {port} is not in the package allow-list"
+
+    def refusal_of_address(self, host: str, address: str) -> str | None:
+        """Why this address of the host must not be reached; None if it may."""
+        is_ruled = self.network == "internet"
+        return self.rules.refusal_of_address(host, address) if is_ruled else None
 
 
 @dataclass(slots=True)
@@ -143,6 +196,14 @@ def told(host: str, reason: str) -> str:
 def plain_host(host: str) -> str:
     """The name as it is compared: small letters, without the dot at its end."""
     return host.lower().removesuffix(".")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _matches(entry: str, host: str) -> bool:

@@ -15,7 +15,7 @@ from sandyard.runtime.model import (
     Sample,
     Snapshot,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.session_ports import Session
 
 
@@ -96,7 +96,9 @@ class Runtime(Protocol):
         """Into the machine of a running program. Raises RunNotFoundError, NotRunningError."""
         ...
 
-    async def set_network(self, run_id: RunId, network: Network) -> None:
+    async def set_network(
+        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+    ) -> None:
         """What it may reach from now on; connections beyond that are cut off. Raises
         NotRunningError."""
         ...

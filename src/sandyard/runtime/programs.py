@@ -62,7 +62,7 @@ from sandyard.runtime.model import (
     log_line,
     log_lines,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.repositories import BUILTIN
 from sandyard.runtime.requests import check_program, check_sizes
 from sandyard.runtime.run_records import RunRecord, RunRecords
@@ -158,9 +158,11 @@ class ProgramRunner:
         require_running(await self.find(run_id))
         return await self._machines.sample(run_id)
 
-    async def set_network(self, run_id: RunId, network: Network) -> None:
+    async def set_network(
+        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+    ) -> None:
         require_running(await self.find(run_id))
-        await self._machines.set_network(run_id, network)
+        await self._machines.set_network(run_id, network, rules)
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         require_run(await self.find(run_id))
@@ -210,8 +212,9 @@ class ProgramRunner:
 
     async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
         session = await self.session(run_id)
-        files = (session.as_root() or session).files  # the user may not read what is root's
-        return await self._archives.write(archive_id, files.read_tar(WORKSPACE))
+        if await self._machines.pack(run_id, await self._archives.place(archive_id)):
+            return self._archives.get(archive_id)
+        return await self._archives.write(archive_id, session.files.read_tar(WORKSPACE))
 
     async def list_archives(self) -> Sequence[Snapshot]:
         return await asyncio.to_thread(self._archives.list_all)
@@ -245,13 +248,12 @@ class ProgramRunner:
             raise RuntimeUnavailableError(reason=f"{run_id} did not change") from error
 
     async def _require_snapshot(self, record: RunRecord, program: Program) -> None:
-        snapshot_id = program.snapshot_id
         if record.begun_at() is not None:
             return
-        if snapshot_id is None:
+        if program.snapshot_id is None:
             if program.archive_id is not None:
                 self._archives.get(program.archive_id)
-        elif not await self._machines.has_snapshot(snapshot_id):
+        elif not await self._machines.has_snapshot(program.snapshot_id):
             raise SnapshotNotFoundError
 
     async def _begin(
@@ -311,13 +313,12 @@ class Start:
         lifetime_sec = max(
             limits.max_running_sec, policy.prepare_timeout_sec + policy.listen_timeout_sec
         )
-        spec = MachineSpec(limits, lifetime_sec, program.snapshot_id, program.network, program.root)
-        up = await self._machines.create(run_id, spec)
+        packed = self._archives.find_packed(program.archive_id)
+        given = (program.snapshot_id, program.network, program.root, packed, program.rules)
+        up = await self._machines.create(run_id, MachineSpec(limits, lifetime_sec, *given))
         session = await self._machines.session(run_id)
-        if program.snapshot_id is None and program.archive_id is not None:
-            await session.files.write_tar(WORKSPACE, self._archives.read(program.archive_id))
-        elif program.snapshot_id is None:
-            await self._fill(run_id, session, program.source)
+        if program.snapshot_id is None and packed is None:
+            await self._fill(run_id, session, program)
         if await self._machines.workspace_bytes(run_id) > limits.storage_bytes:
             raise OverLimitError("The files are larger than the storage that this may use.")
         started_at = await self._launch(session, up, program)
@@ -325,10 +326,11 @@ class Start:
         deadline_at = await self._machines.set_deadline(run_id, deadline_at)
         self._record.write_running(Running(run_id, up.port, started_at, deadline_at))
 
-    async def _fill(
-        self, run_id: RunId, session: Session, source: Repository | Files | None
-    ) -> None:
-        if isinstance(source, Files):
+    async def _fill(self, run_id: RunId, session: Session, program: Program) -> None:
+        source = program.source
+        if program.archive_id is not None:
+            await session.files.write_tar(WORKSPACE, self._archives.read(program.archive_id))
+        elif isinstance(source, Files):
             await session.files.apply(FileChanges(written=source.contents))
         elif source is not None and source.url.startswith(BUILTIN):
             await session.files.apply(FileChanges(written=builtin_files(source.url)))

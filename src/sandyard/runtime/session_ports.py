@@ -169,6 +169,7 @@ class Session(Protocol):
     @property
     def ports(self) -> Ports: ...
 
-    def as_root(self) -> "Session | None":
-        """A session in which files and processes are root's; None where the machine has none."""
+    def as_root(self, *, for_user: bool = False) -> "Session | None":
+        """A session in which files and processes are root's; None where the machine has none. With
+        `for_user` what it writes and the folders it makes are given to the user."""
         ...

@@ -40,7 +40,8 @@ class WarmPool:
     def version(self) -> str:
         """Runs of another one are of no use any more."""
         program, limits = self.program, replace(self.limits, max_running_sec=0)
-        what = (program.source, program.archive_id, program.network, program.root, limits)
+        network = (program.network, program.rules)
+        what = (program.source, program.archive_id, network, program.root, limits)
         return hashlib.sha256(repr(what).encode()).hexdigest()[:12]
 
     def has(self, run_id: RunId) -> bool:

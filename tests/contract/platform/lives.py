@@ -19,6 +19,7 @@ from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.entities import platform_transitions
+from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
 from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import (
@@ -39,6 +40,7 @@ from sandyard.platform.sandboxes.run_model import (
     recycle_sandbox,
 )
 from sandyard.platform.sandboxes.sql import SqlSandboxStore
+from sandyard.platform.sandboxes.sql_archives import SqlArchiveStore
 from sandyard.platform.templates.model import Template
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.model import PriceList, midnight
@@ -218,13 +220,16 @@ async def life(api: PlatformApi, account_id: str, template_id: str, **changes: A
 
 async def bill(api: PlatformApi, clock: ManualClock) -> BillingReport:
     database = api.part.database
+    transitions = platform_transitions(database)
+    archives = SqlArchiveStore(database, transitions)
     job = MakeBills(
-        SqlBillingStore(database, platform_transitions(database)),
+        SqlBillingStore(database, transitions),
         sandbox_store(api),
         clock=clock,
         prices=PRICES,
         make_billing_id=partial(resource_id, "bil"),
         ids=IDS,
+        archives=ArchiveUsage(archives, prices=PRICES, make_usage_id=IDS.usage),
     )
     return await job.run()
 

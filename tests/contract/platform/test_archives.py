@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
+from sandyard.kit.clock import utc_time
+from sandyard.kit.sizes import GIGABYTE
 from sandyard.kit.transitions import Cause, changed
 from sandyard.platform.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Status
+from sandyard.platform.tables import billing_records, sandbox_usage
 from sandyard.platform.templates.model import NewTemplate
+from sandyard.platform.usage.model import midnight
+from tests.contract.platform.lives import DAY, PRICES, bill, price, rows_of, seconds_between
 from tests.platforms import PlatformApi
 from tests.sandboxes import add_sandbox
 
@@ -45,6 +50,57 @@ async def test_a_sandbox_begins_with_what_its_template_has(api: PlatformApi) -> 
     found = await api.part.wired.store.find(made["sandbox_id"])
     assert found is not None
     assert found.archive_id == "one"
+
+
+async def test_keeping_archives_is_on_bills(api: PlatformApi) -> None:
+    """From when they are there, each day, until the template is deleted; and never twice."""
+    ann, at = await api.account(), utc_time(api.clock.now())
+    by = Principal(ann.account_id, Role.USER)
+    sandbox_id = (await add_sandbox(api, ann))["sandbox_id"]
+    wanted = replace(
+        kept({"default": "one"}),
+        archive_bytes=3 * GIGABYTE,
+        archived_by=sandbox_id,
+        storage_counted_until=at,
+    )
+    template = await api.part.templates.create(by, wanted)
+    api.clock.advance(2 * DAY)
+    for _ in range(2):
+        await bill(api, api.clock)
+    until = midnight(utc_time(api.clock.now()).date())
+    [first] = await rows_of(api, sandbox_usage, [sandbox_id])
+    assert (first.start_time, first.end_time, first.storage_gb) == (at, until, 3)
+    rate = PRICES.of_storage(size_bytes=3 * GIGABYTE)
+    assert first.cost == price(seconds_between(at, until), rate)
+    await api.part.templates.delete(by, template.template_id)
+    deleted_at = utc_time(api.clock.now())
+    api.clock.advance(3 * DAY)
+    for _ in range(2):
+        await bill(api, api.clock)
+    first, second = await rows_of(api, sandbox_usage, [sandbox_id])
+    assert (second.start_time, second.end_time) == (until, deleted_at)
+    bills = await rows_of(api, billing_records, [sandbox_id])
+    assert sum(each.amount for each in bills) == first.cost + second.cost
+
+
+async def test_another_build_is_counted_from_then_on(api: PlatformApi) -> None:
+    ann, at = await api.account(), utc_time(api.clock.now())
+    by = Principal(ann.account_id, Role.USER)
+    sandbox_id = (await add_sandbox(api, ann))["sandbox_id"]
+    wanted = replace(
+        kept({"default": "one"}), archive_bytes=10, archived_by=sandbox_id, storage_counted_until=at
+    )
+    template = await api.part.templates.create(by, wanted)
+    api.clock.advance(100)
+    archives = api.part.wired.archives
+    elsewhere = await archives.counted(["one"], by=by, template_id=template.template_id)
+    assert elsewhere == {}, "no node has it"
+    counted = await archives.counted([], by=by)
+    assert counted == {"archive_bytes": 0, "storage_counted_until": None}
+    [usage] = await rows_of(api, sandbox_usage, [sandbox_id])
+    assert usage.end_time == utc_time(api.clock.now())
+    found = await api.part.templates.get(ann.account_id, template.template_id)
+    assert found.storage_counted_until == usage.end_time
 
 
 def kept(archives: dict[str, str]) -> NewTemplate:

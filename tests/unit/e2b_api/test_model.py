@@ -60,8 +60,13 @@ def test_what_there_is_and_in_which_state(
 
 def test_a_pause_tells_what_it_keeps() -> None:
     paused = Described(replace(RUNNING, status=Status.STOPPED), "base", 2048)
-    assert paused.detailed(NOW, domain="localhost", token=None)["pauseMode"] == "filesystem"
-    running = Described(RUNNING, "base", 2048).detailed(NOW, domain="localhost", token="t")
+    assert (
+        paused.detailed(NOW, domain="localhost", token=None, network={})["pauseMode"]
+        == "filesystem"
+    )
+    running = Described(RUNNING, "base", 2048).detailed(
+        NOW, domain="localhost", token="t", network={}
+    )
     assert "pauseMode" not in running
     assert running["envdAccessToken"] == "t"
 

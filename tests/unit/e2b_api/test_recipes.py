@@ -38,7 +38,6 @@ def test_where_a_recipe_begins(body: dict[str, Any], base: str | None, image: st
         ({"steps": [{"type": "ADD", "args": []}]}, BuildRefusedError),
         ({"steps": ["RUN"]}, BuildRefusedError),
         ({"steps": [{"type": "USER", "args": ["guest"]}]}, BuildRefusedError),
-        ({"steps": [{"type": "WORKDIR", "args": ["/app"]}]}, BuildRefusedError),
         ({"fromImageRegistry": {"type": "registry"}}, BuildRefusedError),
         ({"startCmd": 1}, NotJsonError),
     ],

@@ -1,14 +1,16 @@
 """Which hosts each network reaches, and what is told of the others."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from sandyard.runtime.network_model import (
+    DENIED,
     NO_NETWORK,
     NOT_LISTED,
     EgressCounter,
     EgressPolicy,
+    EgressRules,
     Refusal,
     read_report,
     told,
@@ -122,3 +124,41 @@ def test_a_report_that_is_none_is_refused(lie: dict[str, object]) -> None:
 def test_what_has_not_the_form_of_a_report_is_refused(found: object) -> None:
     with pytest.raises(ValueError, match="no report"):
         read_report(found, "packages")
+
+
+_RULED = EgressRules(allow=["192.0.2.7", "198.51.100.0/24", "a.example", "*.b.example"])
+_CLOSED = replace(_RULED, deny=["0.0.0.0/0"])
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "is_allowed"),
+    [
+        *(("192.0.2.7", "192.0.2.7", True), ("any.example", "198.51.100.9", True)),
+        *(("a.example", "203.0.113.1", True), ("x.y.b.example", "2001:db8::1", True)),
+        *(("b.example", "203.0.113.1", False), ("192.0.2.8", "192.0.2.8", False)),
+        *(("any.example", "203.0.113.1", False), ("any.example", "2001:db8::1", False)),
+    ],
+)
+def test_rules_that_allow_go_before_those_that_deny(
+    host: str, address: str, *, is_allowed: bool
+) -> None:
+    closed = EgressPolicy("internet", rules=_CLOSED)
+    assert closed.refusal(host, 443) is None, "by its address, which is not known yet"
+    assert closed.refusal_of_address(host, address) == (None if is_allowed else DENIED)
+    open_ = EgressPolicy("internet", rules=_RULED)
+    assert open_.refusal_of_address(host, address) is None, "nothing is denied"
+
+
+def test_rules_that_deny_some() -> None:
+    rules = EgressRules(deny=["192.0.2.0/24", "2001:db8::/32"])
+    some = EgressPolicy("internet", rules=rules)
+    assert some.refusal_of_address("a.example", "192.0.2.1") == DENIED
+    assert some.refusal_of_address("a.example", "2001:db8::1") == DENIED
+    assert some.refusal_of_address("a.example", "198.51.100.1") is None
+
+
+def test_a_name_that_can_not_be_allowed_is_not_looked_up() -> None:
+    names = EgressPolicy("internet", rules=EgressRules(["a.example"], ["0.0.0.0/0"]))
+    assert names.refusal("a.example", 443) is None
+    assert names.refusal("secret.evil.example", 443) == DENIED
+    assert names.refusal_of_address("192.0.2.1", "192.0.2.1") == DENIED

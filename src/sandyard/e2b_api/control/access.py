@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
+from sandyard.e2b_api.control.networks import told_network
 from sandyard.e2b_api.model import CLIENT_ID, ENVD_VERSION, Described
 from sandyard.e2b_api.tokens import SandboxTokens
 from sandyard.platform.principal import Principal, Scope
@@ -40,4 +41,5 @@ class SandboxAccess:
         """Whoever may only look does not get in."""
         may_enter = by.scope.includes(Scope.RUN)
         token = self._tokens.issue(described.sandbox.sandbox_id) if may_enter else None
-        return described.detailed(now, domain=self._domain, token=token)
+        network = told_network(described.sandbox)
+        return described.detailed(now, domain=self._domain, token=token, network=network)

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.control.access import SandboxAccess
 from sandyard.e2b_api.control.measured import Measured
-from sandyard.e2b_api.control.requests import body_of, network_of, new_sandbox, whole_number
+from sandyard.e2b_api.control.networks import network_of
+from sandyard.e2b_api.control.requests import body_of, new_sandbox, whole_number
 from sandyard.e2b_api.control.routes import (
     MOST_LISTED,
     Handler,
@@ -172,8 +173,9 @@ class Control:
 
     async def _set_network(self, request: Request, by: Principal, name: str) -> Response:
         body = await body_of(request)
-        network = network_of(body, has_internet=body.get("allow_internet_access") is not False)
-        await self._sandboxes.set_network(name, network=network, by=by)
+        has_internet = body.get("allow_internet_access") is not False
+        network, rules = network_of(body, has_internet=has_internet)
+        await self._sandboxes.set_network(name, network, rules, by=by)
         return Response(status_code=204)
 
     async def _resume(self, request: Request, by: Principal, name: str) -> Response:

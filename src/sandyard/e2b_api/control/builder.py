@@ -1,8 +1,11 @@
 """Runs the steps of a recipe in a sandbox."""
 
+import asyncio
 import codecs
+import signal
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sandyard.e2b_api.control.recipes import (
@@ -10,17 +13,21 @@ from sandyard.e2b_api.control.recipes import (
     Workplace,
     copy_script,
     require_kept,
+    shown_script,
     variables_of,
 )
 from sandyard.e2b_api.errors import BuildFailedError
+from sandyard.e2b_api.model import HOME, ROOT, ROOT_HOME, USER
 from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.session_model import Command
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.session_ports import Processes, Session
 
 Log = Callable[[str], None]
 
 _GZIP = b"\x1f\x8b"
 _PIECE_BYTES = 1 << 20
+_READY_SEC = 30
+_POLL_SEC = 0.2
 _UNPACKED = "/tmp/.e2b-copy"  # noqa: S108 - inside
 
 
@@ -36,42 +43,95 @@ class Builder:
         """Where the next step runs. Raises BuildFailedError, BuildRefusedError."""
         match step.kind:
             case "ENV":
-                return replace(at, variables={**at.variables, **variables_of(step)})
+                return await self._with_variables(variables_of(step), at)
+            case "USER":
+                return replace(at, user=step.arguments[0] or at.user)
             case "WORKDIR":
-                folder = at.path(step.arguments[0])
-                require_kept(folder)
-                await self.session.files.make_folder(folder)
-                return replace(at, folder=folder)
+                return replace(at, folder=await self._make_folder(at.path(step.arguments[0]), at))
             case "RUN":
-                await self._run(step.arguments[0], at, log)
+                script, user, *_ = (*step.arguments, "")
+                await self._run(script, replace(at, user=user or at.user), log)
             case "COPY":
                 await self._copy(step, at, log)
         return at
 
+    async def _with_variables(self, given: Mapping[str, str], at: Workplace) -> Workplace:
+        """Values may name variables of before, as `${PATH}`."""
+        if any("$" in value for value in given.values()):
+            told: list[str] = []
+            await self._run(shown_script(given.values()), at, told.append)
+            values = "\n".join(told).split("\0")
+            given = dict(zip(given, values, strict=False))
+        return replace(at, variables={**at.variables, **given})
+
+    async def _make_folder(self, folder: str, at: Workplace) -> str:
+        """The next step's user's."""
+        as_root = self.session.as_root(for_user=at.user == USER)
+        if as_root is None:
+            require_kept(folder)
+        await (as_root or self.session).files.make_folder(folder)
+        return folder
+
     async def _copy(self, step: Step, at: Workplace, log: Log) -> None:
-        source, target, _user, mode, *_ = (*step.arguments, "", "")
+        source, target, user, mode, *_ = (*step.arguments, "", "")
         whole = at.path(target) + ("/" if target.endswith("/") else "")
-        require_kept(whole)
+        as_root = self.session.as_root()
+        if as_root is None:
+            require_kept(whole)
+        owner = None if as_root is None else user or at.user
+        files = (as_root or self.session).files
         content = unpacked(self.uploads.read(self.upload_id(step.files_hash or "")))
-        await self.session.files.write_tar(_UNPACKED, content)
+        await files.write_tar(_UNPACKED, content)
+        script = copy_script(source, whole, mode, unpacked=_UNPACKED, owner=owner)
         try:
-            await self._run(copy_script(source, whole, mode, unpacked=_UNPACKED), at, log)
+            await self._run(script, replace(at, user=ROOT), log)
         finally:
-            await self.session.files.remove(_UNPACKED)
+            await files.remove(_UNPACKED)
+
+    async def check_start(self, start: str, ready: str, at: Workplace, log: Log) -> None:
+        """Start what each sandbox of the template starts, until it is ready. Raises
+        BuildFailedError if it ends with an error before."""
+        processes, command = self._command(start, at)
+        process = await processes.start(command)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_SEC):
+                while not await self._succeeds(ready, at):
+                    if not (await processes.wait(process.id, timeout_sec=_POLL_SEC)).is_running:
+                        break
+        done = await processes.get(process.id)
+        if done.exit_code:
+            await _tell_output(processes, process.id, log)
+            raise BuildFailedError(f"the start command ended with exit status {done.exit_code}")
+        await processes.signal(process.id, signal.SIGKILL)
 
     async def _run(self, script: str, at: Workplace, log: Log) -> None:
-        processes = self.session.processes
-        own = {"HOME": "/home/user", "USER": "user", "LOGNAME": "user"}
-        process = await processes.start(
-            Command(("/bin/bash", "-l", "-c", script), {**own, **at.variables}, folder=at.folder)
-        )
-        lines = Lines(log)
-        async for output in processes.output(process.id, follow=True):
-            lines.feed(output.data)
-        lines.end()
+        processes, command = self._command(script, at)
+        process = await processes.start(command)
+        await _tell_output(processes, process.id, log)
         done = await processes.wait(process.id)
         if done.exit_code:
             raise BuildFailedError(f"the command ended with exit status {done.exit_code}")
+
+    async def _succeeds(self, script: str, at: Workplace) -> bool:
+        processes, command = self._command(script, at)
+        process = await processes.start(command)
+        return (await processes.wait(process.id)).exit_code == 0
+
+    def _command(self, script: str, at: Workplace) -> tuple[Processes, Command]:
+        """Root, where there is none, is the user."""
+        as_root = self.session.as_root() if at.user == ROOT else None
+        user, home = (USER, HOME) if as_root is None else (ROOT, ROOT_HOME)
+        own = {"HOME": home, "USER": user, "LOGNAME": user, **at.variables}
+        command = Command(("/bin/bash", "-l", "-c", script), own, folder=at.folder)
+        return (as_root or self.session).processes, command
+
+
+async def _tell_output(processes: Processes, process_id: str, log: Log) -> None:
+    """All that it writes, until it ends."""
+    lines = Lines(log)
+    async for output in processes.output(process_id, follow=True):
+        lines.feed(output.data)
+    lines.end()
 
 
 class Lines:

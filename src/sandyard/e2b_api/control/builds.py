@@ -10,7 +10,7 @@ import shlex
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -24,7 +24,7 @@ from sandyard.e2b_api.control.templates import (
     new_tag,
 )
 from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError
-from sandyard.e2b_api.model import clamped_timeout, iso
+from sandyard.e2b_api.model import HOME, USER, clamped_timeout, iso
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import RateLimitedError, SandyardError
 from sandyard.platform.principal import Principal
@@ -189,11 +189,12 @@ class Builds:
         try:
             self._tell(build, f"FROM {base.name}")
             sandbox = await self._sandboxes.build(_builder_of(build, base, recipe), by=by)
-            at = Workplace(folder=base.working_folder or Workplace().folder)
+            at = _workplace(base)
             for number, each in enumerate(recipe.steps, 1):
                 step = str(number)
                 at = await self._step(build, sandbox, each, at)
             step = "finalize"
+            await self._check_start(build, recipe, sandbox, at)
             await self._keep(build, recipe, base, sandbox, at, by)
             self._tell(build, "Build finished")
             build.status = "ready"
@@ -209,12 +210,25 @@ class Builds:
 
     async def _step(self, build: Build, sandbox: Sandbox, step: Step, at: Workplace) -> Workplace:
         self._tell(build, step.told)
-        builder = Builder(
+        builder = await self._builder(build, sandbox)
+        return await builder.run(step, at, lambda line: self._tell(build, line))
+
+    async def _check_start(
+        self, build: Build, recipe: Recipe, sandbox: Sandbox, at: Workplace
+    ) -> None:
+        if recipe.start_command is None or recipe.ready_command is None:
+            return
+        self._tell(build, f"START {recipe.start_command}")
+        builder = await self._builder(build, sandbox)
+        start, ready = recipe.start_command, recipe.ready_command
+        await builder.check_start(start, ready, at, lambda line: self._tell(build, line))
+
+    async def _builder(self, build: Build, sandbox: Sandbox) -> Builder:
+        return Builder(
             await self._sessions.into(sandbox),
             self._uploads,
             lambda given: upload_id(build.account_id, build.template_id, given),
         )
-        return await builder.run(step, at, lambda line: self._tell(build, line))
 
     async def _keep(
         self,
@@ -226,7 +240,7 @@ class Builds:
         by: Principal,
     ) -> None:
         archive_id = await self._archives.save(sandbox, build.build_id)
-        wanted = _template(build, recipe, base, at)
+        wanted = replace(_template(build, recipe, base, at), archived_by=sandbox.sandbox_id)
         try:
             await self._templates.keep(
                 wanted, archive_id, build.wanted.tags, by=by, new_id=build.template_id
@@ -273,8 +287,13 @@ def _builder_of(build: Build, base: Template, recipe: Recipe) -> NewSandbox:
     )
 
 
+def _workplace(base: Template) -> Workplace:
+    """Where the first step runs."""
+    folder, user = base.working_folder or HOME, base.default_user or USER
+    return Workplace(folder, user, base.build_variables or {})
+
+
 def _template(build: Build, recipe: Recipe, base: Template, at: Workplace) -> NewTemplate:
-    is_elsewhere = at.folder != Workplace().folder
     return NewTemplate(
         name=build.wanted.name.name,
         description=f"Built from {base.name}.",
@@ -289,7 +308,9 @@ def _template(build: Build, recipe: Recipe, base: Template, at: Workplace) -> Ne
         environment=base.environment,
         start_command=_start_command(recipe, at) or base.start_command,
         ready_command=recipe.ready_command or base.ready_command,
-        working_folder=at.folder if is_elsewhere else None,
+        working_folder=None if at.folder == HOME else at.folder,
+        default_user=None if at.user == USER else at.user,
+        build_variables=dict(at.variables) or None,
     )
 
 

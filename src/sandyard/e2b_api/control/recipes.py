@@ -1,18 +1,19 @@
 """Recipes of templates as E2B's SDKs send them, and what can be built here of one."""
 
 import posixpath
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from sandyard.e2b_api.control.requests import optional_text
 from sandyard.e2b_api.errors import BuildRefusedError, NotJsonError
-from sandyard.e2b_api.model import HOME
+from sandyard.e2b_api.model import HOME, ROOT, USER
 
 Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
 _MOST_STEPS = 500
-_USERS = frozenset({"", "user", "root"})
+_USERS = frozenset({"", USER, ROOT})
 _IMAGES = {"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 _KEPT = (HOME, "/workspace")
 
@@ -44,6 +45,7 @@ class Workplace:
     """Where the next step of a build runs, and with which variables."""
 
     folder: str = HOME
+    user: str = USER
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, text: str) -> str:
@@ -87,17 +89,18 @@ def _check(step: Step) -> None:
     user = {"RUN": 1, "COPY": 2, "USER": 0}.get(step.kind)
     named = step.arguments[user] if user is not None and user < len(step.arguments) else ""
     if named not in _USERS:
-        raise BuildRefusedError(f"There is no user {named[:32]!r} here: there is `user` alone.")
-    if step.kind == "WORKDIR":
-        require_kept(posixpath.join(HOME, step.arguments[0]))
+        raise BuildRefusedError(
+            f"There is no user {named[:32]!r} here: there are `user` and `root` alone."
+        )
 
 
 def require_kept(path: str) -> None:
-    """Raises BuildRefusedError for what is outside the folders whose files a template has."""
+    """Raises BuildRefusedError for what is outside the folders that can be written to where a
+    sandbox has no root."""
     whole = posixpath.normpath(path)
     if not any(f"{whole}/".startswith(f"{each}/") for each in _KEPT):
         raise BuildRefusedError(
-            f"'{whole}' is outside {HOME}: that folder alone is kept in a template here."
+            f"'{whole}' is outside {HOME}: where sandboxes have no root, that folder alone is kept."
         )
 
 
@@ -106,22 +109,34 @@ def variables_of(step: Step) -> Mapping[str, str]:
     return dict(zip(words[::2], words[1::2], strict=False))
 
 
-def copy_script(source: str, target: str, mode: str, *, unpacked: str) -> str:
+def shown_script(values: Iterable[str]) -> str:
+    """What writes the values, each with a NUL behind it, as the shell expands them."""
+    quoted = (re.sub(r'([\\"`])', r"\\\1", value) for value in values)
+    return "printf '%s\\0' " + " ".join(f'"{value}"' for value in quoted)
+
+
+def copy_script(
+    source: str, target: str, mode: str, *, unpacked: str, owner: str | None = None
+) -> str:
     """What puts the files that match `source` in the unpacked folder to where they belong: of one
-    folder its content, of one file under that name unless it is a folder, of several each."""
+    folder its content, of one file under that name unless it is a folder, of several each. Root
+    gives them, and the folders that it makes, to `owner`."""
     into_folder = "1" if target.endswith("/") else ""
+    given = f'chown -h {owner}:{owner} "$1"' if owner else ":"
     return f"""
 set -e; shopt -s nullglob dotglob globstar
+folder() {{ [ -d "$1" ] || {{ folder "$(dirname "$1")"; mkdir "$1"; {given}; }}; }}
 cd {shlex.quote(unpacked)}
+{f"chown -hR {owner}:{owner} ." if owner else ":"}
 pattern={shlex.quote(posixpath.normpath(source))}; target={shlex.quote(target.rstrip("/") or "/")}
 IFS=; found=($pattern); unset IFS
 [ ${{#found[@]}} -gt 0 ] || {{ echo "no file matches $pattern" >&2; exit 1; }}
 if [ ${{#found[@]}} = 1 ] && [ -d "${{found[0]}}" ] && [ ! -L "${{found[0]}}" ]; then
-  mkdir -p "$target"; cp -a "${{found[0]}}/." "$target/"
+  folder "$target"; cp -a "${{found[0]}}/." "$target/"
 elif [ "$pattern" = "${{found[*]}}" ] && [ ! -d "$target" ] && [ -z "{into_folder}" ]; then
-  mkdir -p "$(dirname "$target")"; cp -a "${{found[0]}}" "$target"
+  folder "$(dirname "$target")"; cp -a "${{found[0]}}" "$target"
 else
-  mkdir -p "$target"; cp -a "${{found[@]}}" "$target/"
+  folder "$target"; cp -a "${{found[@]}}" "$target/"
 fi
 {f'chmod -R {shlex.quote(mode)} "$target"' if mode else ":"}
 """

@@ -7,16 +7,16 @@ from typing import Any
 from starlette.requests import Request
 
 from sandyard.e2b_api.connect import object_of
+from sandyard.e2b_api.control.networks import network_of, ports_of
 from sandyard.e2b_api.errors import NotJsonError, NotOfferedError
 from sandyard.kit.errors import BodyTooLargeError
+from sandyard.platform.sandboxes.traffic import TrafficRules
 from sandyard.runtime.network_model import Network
 
 _MOST_BYTES = 1 << 20
 _MOST_METADATA = 100
 _LONGEST = 4096
-_NOT_OFFERED = ("mcp", "iam", "volumeMounts")
-_NOT_OFFERED_RULES = ("rules", "dnsServers", "egressProxy", "maskRequestHost", "httpsPorts")
-_EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
+_NOT_OFFERED = ("iam", "volumeMounts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class NewSandboxRequest:
     auto_resume: bool = False
     is_public: bool = True
     network: Network = "internet"
+    rules: TrafficRules = field(default_factory=TrafficRules)
     idempotency_key: str | None = None
 
 
@@ -51,7 +52,9 @@ def new_sandbox(
     for name in _NOT_OFFERED:
         if body.get(name):
             raise NotOfferedError(f"This server does not offer `{name}` of E2B's API.")
-    network = _object(body, "network")
+    sent = _object(body, "network")
+    has_internet = body.get("allow_internet_access") is not False
+    network, rules = network_of(sent, has_internet=has_internet)
     resume = body.get("autoResume") or {}
     return NewSandboxRequest(
         template=template,
@@ -60,25 +63,10 @@ def new_sandbox(
         variables=texts(body, "envVars"),
         auto_pause=body.get("autoPause") is True,
         auto_resume=bool(resume.get("enabled")) if isinstance(resume, dict) else False,
-        is_public=network.get("allowPublicTraffic") is not False,
-        network=network_of(network, has_internet=body.get("allow_internet_access") is not False),
+        is_public=sent.get("allowPublicTraffic") is not False,
+        network=network,
+        rules=ports_of(sent, rules),
         idempotency_key=idempotency_key,
-    )
-
-
-def network_of(rules: Mapping[str, Any], *, has_internet: bool) -> Network:
-    """All public hosts or none: finer rules are refused, for what is not enforced must not seem
-    to be. Raises NotOfferedError."""
-    for name in _NOT_OFFERED_RULES:
-        if rules.get(name):
-            raise NotOfferedError(f"This server does not offer `network.{name}` of E2B's API.")
-    allowed, denied = rules.get("allowOut") or [], rules.get("denyOut") or []
-    is_closed = not has_internet or bool(_EVERYTHING & set(map(str, denied)))
-    if (is_closed and not allowed) or not (allowed or denied):
-        return "none" if is_closed else "internet"
-    raise NotOfferedError(
-        "This server does not offer rules for single addresses: it opens all public hosts, or "
-        "none with `denyOut` of 0.0.0.0/0 alone."
     )
 
 

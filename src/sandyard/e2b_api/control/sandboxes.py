@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnk
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.service import Sandboxes
+from sandyard.platform.sandboxes.traffic import TrafficRules
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.network_model import Network
@@ -200,10 +201,18 @@ class E2bSandboxes:
         await self._resume(sandbox, timeout_sec=timeout_sec, by=by)
         return await self.get(name, by=by), True
 
-    async def set_network(self, name: str, *, network: Network, by: Principal) -> None:
-        """What it reaches from now on."""
-        sandbox = await self._own(name, by)
-        await self._sandboxes.change(sandbox.sandbox_id, Changes({"network": network}), by=by)
+    async def set_network(
+        self, name: str, network: Network, rules: TrafficRules, *, by: Principal
+    ) -> None:
+        """What it reaches from now on; what comes in stays as it is. SandboxNotFoundError if it
+        does not run."""
+        sandbox = await self.running(name, by=by)
+        now = TrafficRules.of(sandbox)
+        rules = replace(
+            now, allow_out=rules.allow_out, deny_out=rules.deny_out, dns_servers=rules.dns_servers
+        )
+        changes = Changes({"network": network, "traffic_rules": rules.recorded()})
+        await self._sandboxes.change(sandbox.sandbox_id, changes, by=by)
 
     async def set_timeout(self, name: str, *, seconds: int, by: Principal) -> None:
         """It ends so many seconds from now. SandboxNotFoundError if it does not run."""
@@ -297,6 +306,7 @@ def _new(wanted: NewSandboxRequest, template: Template, name: str) -> NewSandbox
         memory_spec=max(_MEMORY_GB, template.min_memory_required),
         max_running_seconds=clamped_timeout(wanted.timeout_sec),
         network=wanted.network,
+        traffic_rules=wanted.rules.recorded(),
         metadata=wanted.metadata,
         is_public=wanted.is_public,
         wake_on_request=wanted.auto_resume,
@@ -315,6 +325,7 @@ def _like(sandbox: Sandbox, archive_id: str, timeout_sec: int) -> NewSandbox:
         memory_spec=sandbox.memory_spec,
         max_running_seconds=clamped_timeout(timeout_sec),
         network=sandbox.network,
+        traffic_rules=sandbox.traffic_rules,
         metadata=sandbox.metadata or {},
         is_public=sandbox.is_public,
         wake_on_request=sandbox.wake_on_request,

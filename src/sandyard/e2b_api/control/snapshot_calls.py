@@ -10,8 +10,8 @@ from sandyard.e2b_api.answers import json_answer, told_error
 from sandyard.e2b_api.control.access import SandboxAccess
 from sandyard.e2b_api.control.requests import body_of, optional_text, whole_number
 from sandyard.e2b_api.control.routes import Route, limit_of, page_headers
-from sandyard.e2b_api.control.snapshots import Snapshots
-from sandyard.e2b_api.control.templates import TemplateFinder
+from sandyard.e2b_api.control.snapshots import UNNAMED, Snapshots
+from sandyard.e2b_api.control.templates import TemplateFinder, TemplateName
 from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, Described
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.principal import Principal, Scope
@@ -36,7 +36,9 @@ class SnapshotCalls:
 
     async def _create(self, request: Request, by: Principal, name: str) -> Response:
         wanted = optional_text(await body_of(request), "name")
-        return json_answer(_told(await self._snapshots.create(name, wanted, by=by)), 201)
+        made = _told(await self._snapshots.create(name, wanted, by=by))
+        tag = TemplateName.of(wanted or "").tag
+        return json_answer(made | ({"names": [wanted]} if tag else {}), 201)
 
     async def _fork(self, request: Request, by: Principal, name: str) -> Response:
         body = await body_of(request)
@@ -66,4 +68,6 @@ class SnapshotCalls:
 
 
 def _told(template: Template) -> dict[str, Any]:
-    return {"snapshotID": template.template_id, "names": [template.name]}
+    """One that nobody gave a name has none."""
+    names = [] if UNNAMED.fullmatch(template.name) else [template.name]
+    return {"snapshotID": template.template_id, "names": names}

@@ -1,5 +1,6 @@
 """Snapshots and forks: the files of a running sandbox, for others to begin with."""
 
+import re
 import secrets
 from collections.abc import Sequence
 
@@ -15,6 +16,8 @@ from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id
 
 _CATEGORY = "snapshot"
+UNNAMED = re.compile(r"snapshot-[0-9a-f]{16}")
+"""What those are called that nobody named."""
 _MOST_FORKS = 100
 
 
@@ -87,4 +90,7 @@ def _template(name: str, sandbox: Sandbox, base: Template | None) -> NewTemplate
         start_command=None if base is None else base.start_command,
         ready_command=None if base is None else base.ready_command,
         working_folder=None if base is None else base.working_folder,
+        default_user=None if base is None else base.default_user,
+        build_variables=None if base is None else base.build_variables,
+        archived_by=sandbox.sandbox_id,
     )

@@ -113,13 +113,17 @@ class TemplateFinder:
         before = {} if own is None else own.archives or {}
         archives = {DEFAULT_TAG: archive_id, **before, **named}
         if own is None:
-            made = replace(wanted, archives=archives)
+            counted = await self._archives.counted(archives.values(), by=by)
+            made = replace(wanted, **(counted | {"archives": archives}))
             return await self._templates.create(by, made, template_id=new_id)
         changes: TemplateChanges = {
             "archives": archives,
             "start_command": wanted.start_command,
             "ready_command": wanted.ready_command,
             "working_folder": wanted.working_folder,
+            "default_user": wanted.default_user,
+            "build_variables": wanted.build_variables,
+            "archived_by": wanted.archived_by,
         }
         return await self._change(own, changes, by=by)
 
@@ -139,6 +143,8 @@ class TemplateFinder:
         """TagUnknownError."""
         template = await self.find(name, account_id=by.account_id)
         archives = dict(template.archives or {})
+        if DEFAULT_TAG in (TemplateName.of(tag).tag or tag for tag in tags):
+            raise NotJsonError(f"The tag `{DEFAULT_TAG}` can't be removed: build again to move it.")
         for tag in tags:
             if archives.pop(TemplateName.of(tag).tag or tag, None) is None:
                 raise TagUnknownError
@@ -161,7 +167,11 @@ class TemplateFinder:
     ) -> Template:
         if len(changes.get("archives", ())) > _MOST_TAGS:
             raise NotJsonError(f"A template has at most {_MOST_TAGS} tags.")
-        changed = await self._templates.update(by, template.template_id, changes)
+        counted = await self._archives.counted(
+            changes.get("archives", {}).values(), by=by, template_id=template.template_id
+        )
+        whole: TemplateChanges = {**changes, **counted}
+        changed = await self._templates.update(by, template.template_id, whole)
         await self._archives.drop((template.archives or {}).values())
         return changed
 

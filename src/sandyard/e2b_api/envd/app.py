@@ -69,7 +69,7 @@ class Envd:
 
     async def _plain(self, inside: Inside, request: Request, path: str) -> Response:
         if path == "/files":
-            inside = inside.by(request.query_params.get("username"))
+            inside = await self._entrance.visitor(inside, request.query_params.get("username"))
             if request.method == "GET":
                 return await files.download(inside, request)
             if request.method == "POST":
@@ -82,7 +82,7 @@ class Envd:
         raise NotFoundError
 
     async def _call(self, inside: Inside, request: Request, path: str) -> Response:
-        inside = inside.by(user_of(request))
+        inside = await self._entrance.visitor(inside, user_of(request))
         media_type = connect.media_type_of(request)
         if path.endswith("/StreamInput") and media_type == connect.STREAM:
             return await self._stream_input(inside, request)

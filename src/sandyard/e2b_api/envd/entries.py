@@ -5,11 +5,10 @@ import stat
 from datetime import UTC, datetime
 from typing import Any
 
-from sandyard.e2b_api.envd.paths import ROOT, USER
-from sandyard.e2b_api.model import HOME
+from sandyard.e2b_api.envd.own_files import OwnFiles
+from sandyard.e2b_api.model import HOME, ROOT, USER
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.session_model import WORKSPACE, FileInfo
-from sandyard.runtime.session_ports import Files
 
 _KINDS = {"file": stat.S_IFREG, "folder": stat.S_IFDIR, "link": stat.S_IFLNK, "other": 0}
 _TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
@@ -21,7 +20,7 @@ METADATA = "e2b."
 """Of the extended attributes that are metadata."""
 
 
-async def entry_of(files: Files, info: FileInfo, *, path: str | None = None) -> dict[str, Any]:
+async def entry_of(files: OwnFiles, info: FileInfo, *, path: str | None = None) -> dict[str, Any]:
     """A link has the type of what it leads to, and says where that is."""
     shown = path or info.path
     led_to = await _led_to(files, info) if info.kind == "link" else info
@@ -56,7 +55,7 @@ def metadata_of(info: FileInfo) -> dict[str, str]:
     }
 
 
-async def _led_to(files: Files, info: FileInfo) -> FileInfo | None:
+async def _led_to(files: OwnFiles, info: FileInfo) -> FileInfo | None:
     """Nothing if it leads nowhere, or round and round."""
     for _ in range(_MOST_LINKS):
         if info.kind != "link":

@@ -15,11 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from sandyard.e2b_api.connect import media_type_of
 from sandyard.e2b_api.envd.entries import METADATA
 from sandyard.e2b_api.envd.inside import Inside
+from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import NotJsonError
 from sandyard.kit.errors import BodyTooLargeError, InvalidError
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
-from sandyard.runtime.session_ports import Files
 
 _PIECE_BYTES = 1 << 20
 _MOST_FILES = 10_000
@@ -34,10 +34,7 @@ class NotAFileError(InvalidError):
 
 
 async def download(inside: Inside, request: Request) -> Response:
-    path, files = (
-        whole_path(request.query_params.get("path", ""), inside.home),
-        inside.session.files,
-    )
+    path, files = whole_path(request.query_params.get("path", ""), inside.home), inside.files
     try:
         pieces = files.read(path)
         first = await anext(pieces, b"")
@@ -96,7 +93,7 @@ async def _form(request: Request, *, most_bytes: int) -> FormData:
 async def _write(
     inside: Inside, path: str, content: AsyncIterator[bytes], metadata: Mapping[str, str]
 ) -> dict[str, Any]:
-    files, whole = inside.session.files, whole_path(path, inside.home)
+    files, whole = inside.files, whole_path(path, inside.home)
     try:
         await files.write(whole, content)
         if metadata:
@@ -121,7 +118,7 @@ def _metadata(request: Request) -> Mapping[str, str]:
     return sent
 
 
-async def _size(files: Files, path: str) -> dict[str, str]:
+async def _size(files: OwnFiles, path: str) -> dict[str, str]:
     """Of a plain file; what a link leads to may be another by now, and files of the kernel say
     that they are empty."""
     info = await files.stat(path)

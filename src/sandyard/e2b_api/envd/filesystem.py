@@ -9,12 +9,12 @@ from typing import Any
 from sandyard.e2b_api.connect import Message
 from sandyard.e2b_api.envd.entries import entry_of
 from sandyard.e2b_api.envd.inside import Inside
+from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.envd.watchers import Watchers
 from sandyard.e2b_api.errors import FolderExistsError, NotJsonError
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.session_model import FileChange
-from sandyard.runtime.session_ports import Files
 
 KEEPALIVE: Message = {"keepalive": {}}
 _EVENTS = {
@@ -42,11 +42,11 @@ class FilesystemService:
         self._watchers = Watchers()
 
     async def stat(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(inside, message), inside.session.files
+        path, files = _path(inside, message), inside.files
         return {"entry": await entry_of(files, await files.stat(path), path=path)}
 
     async def make_dir(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(inside, message), inside.session.files
+        path, files = _path(inside, message), inside.files
         with suppress(FileMissingError):
             if (await files.stat(path)).kind == "file":
                 raise NotAFolderError(f"path already exists but it is not a directory: {path}")
@@ -55,14 +55,14 @@ class FilesystemService:
         return {"entry": await entry_of(files, await files.stat(path), path=path)}
 
     async def move(self, inside: Inside, message: Message) -> Message:
-        files = inside.session.files
+        files = inside.files
         source, target = _path(inside, message, "source"), _path(inside, message, "destination")
         await files.stat(source)
         await files.make_folder(posixpath.dirname(target))
         return {"entry": await entry_of(files, await files.move(source, target), path=target)}
 
     async def list_dir(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(inside, message), inside.session.files
+        path, files = _path(inside, message), inside.files
         folder = await _folder(files, path)
         try:
             found = await files.list(folder, depth=int(message.get("depth") or 1))
@@ -74,17 +74,19 @@ class FilesystemService:
     async def remove(self, inside: Inside, message: Message) -> Message:
         """Nothing if it is not there."""
         with suppress(FileMissingError):
-            await inside.session.files.remove(_path(inside, message))
+            await inside.files.remove(_path(inside, message))
         return {}
 
     async def watch_dir(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
-        path, files = _path(inside, message), inside.session.files
+        path, files = _path(inside, message), inside.files
         with_entry = bool(message.get("includeEntry"))
         folder = await _folder(files, path)
         if (await files.stat(folder)).kind != "folder":
             raise NotAFolderError(f"path {path} not a directory")
         ready = asyncio.Event()
-        changes = files.watch(folder, recursive=bool(message.get("recursive")), ready=ready)
+        changes = (await files.watched(folder)).watch(
+            folder, recursive=bool(message.get("recursive")), ready=ready
+        )
         change: _Next = asyncio.ensure_future(anext(changes, None))
         try:
             await _either(change, ready)
@@ -122,7 +124,7 @@ async def _either(change: _Next, ready: asyncio.Event) -> None:
         waiting.cancel()
 
 
-async def _folder(files: Files, path: str) -> str:
+async def _folder(files: OwnFiles, path: str) -> str:
     """Where the path leads: a link to a folder stands for it."""
     info = await files.stat(path)
     if info.kind != "link" or info.target is None:
@@ -135,7 +137,7 @@ def _shown(path: str, folder: str, asked: str) -> str:
 
 
 async def _event(
-    files: Files, change: FileChange, folder: str, *, with_entry: bool
+    files: OwnFiles, change: FileChange, folder: str, *, with_entry: bool
 ) -> dict[str, Any]:
     """With what is at the path by now, if that was asked for and there is something."""
     name = change.path.removeprefix(folder.rstrip("/") + "/")

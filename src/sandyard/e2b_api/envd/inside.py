@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sandyard.e2b_api.envd.paths import ROOT, USER, home_of, known_user
+from sandyard.e2b_api.envd.own_files import OwnFiles
+from sandyard.e2b_api.envd.paths import home_of, known_user
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
-from sandyard.e2b_api.model import is_running
+from sandyard.e2b_api.model import ROOT, USER, is_running
 from sandyard.e2b_api.tokens import FileLink, SandboxTokens
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
@@ -50,6 +51,10 @@ class Inside:
     @property
     def home(self) -> str:
         return home_of(self.user)
+
+    @property
+    def files(self) -> OwnFiles:
+        return OwnFiles(self.session, is_root=self.user == ROOT)
 
     def by(self, name: str | None) -> "Inside":
         """As this user; root, where there is none, is the user. Raises NoSuchUserError."""
@@ -134,16 +139,24 @@ class Entrance:
 
     async def folder(self, inside: Inside) -> str:
         """Where commands begin that do not say."""
-        sandbox = inside.sandbox
+        template = await self._built(inside.sandbox)
+        return (None if template is None else template.working_folder) or inside.home
+
+    async def visitor(self, inside: Inside, name: str | None) -> Inside:
+        """As this user, or as the one that its template says. Raises NoSuchUserError."""
+        template = None if name else await self._built(inside.sandbox)
+        return inside.by(name or (None if template is None else template.default_user))
+
+    async def _built(self, sandbox: Sandbox) -> Template | None:
+        """The template, if it was built or is a snapshot, and is still there."""
         if sandbox.archive_id is None:
-            return inside.home
+            return None
         try:
-            template = await self._templates.find(
+            return await self._templates.find(
                 sandbox.template_id, account_id=sandbox.owner_account_id
             )
-        except SandyardError:  # it was deleted
-            return inside.home
-        return template.working_folder or inside.home
+        except SandyardError:
+            return None
 
     def _signs(self, link: FileLink, sandbox_id: str) -> bool:
         """Raises LinkOverError for one that was good."""

@@ -7,10 +7,7 @@ import posixpath
 from starlette.requests import Request
 
 from sandyard.e2b_api.errors import NoSuchUserError
-from sandyard.e2b_api.model import HOME
-
-USER, ROOT = "user", "root"
-_ROOT_HOME = "/root"
+from sandyard.e2b_api.model import HOME, ROOT, ROOT_HOME, USER
 
 
 def known_user(name: str | None) -> str:
@@ -21,7 +18,7 @@ def known_user(name: str | None) -> str:
 
 
 def home_of(user: str) -> str:
-    return _ROOT_HOME if user == ROOT else HOME
+    return ROOT_HOME if user == ROOT else HOME
 
 
 def user_of(request: Request) -> str | None:

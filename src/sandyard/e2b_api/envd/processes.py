@@ -41,11 +41,17 @@ class ProcessService:
         """Start it and tell what it writes. It goes on if nobody listens any more, but not beyond
         the time that was given for it."""
         command = await self._command(inside, message)
-        processes = inside.session.processes
-        process = await processes.start(command)
-        self._end_after(processes, process, deadline_sec)
-        async for event in _events(processes, process, offset=0):
-            yield event
+        processes, is_begun = inside.session.processes, False
+        async for each in processes.run(command):
+            if isinstance(each, Output):
+                if each.data:
+                    yield {"event": {"data": _data(each)}}
+            elif not is_begun:
+                is_begun = True
+                self._end_after(processes, each, deadline_sec)
+                yield _started(each)
+            else:
+                yield _ended(each)
 
     async def connect(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
         """What it writes from now on."""
@@ -132,14 +138,21 @@ async def _kill_after(processes: Processes, process_id: str, seconds: float) -> 
 
 
 async def _events(processes: Processes, process: Process, *, offset: int) -> AsyncIterator[Message]:
-    yield {"event": {"start": {"pid": process.pid}}}
+    yield _started(process)
     async for output in processes.output(process.id, offset=offset, follow=True):
         if output.data:
             yield {"event": {"data": _data(output)}}
-    ended = await processes.wait(process.id)
-    if ended.exit_code is None:
+    yield _ended(await processes.wait(process.id))
+
+
+def _started(process: Process) -> Message:
+    return {"event": {"start": {"pid": process.pid}}}
+
+
+def _ended(process: Process) -> Message:
+    if process.exit_code is None:
         raise DeadlineExceededError
-    yield {"event": {"end": _end(ended.exit_code)}}
+    return {"event": {"end": _end(process.exit_code)}}
 
 
 def _data(output: Output) -> dict[str, str]:

@@ -97,6 +97,7 @@ class Context:
         self._manager = KernelManager(kernel_name=kernel_of(language))
         spec = self._manager.kernel_spec
         spec.argv = [runnable(spec.argv[0]), *spec.argv[1:]]
+        Path(cwd).mkdir(parents=True, exist_ok=True)
         self._manager.start_kernel(cwd=cwd)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
@@ -160,9 +161,17 @@ class Context:
     def _with_variables(self, variables: dict[str, str]) -> str:
         """Set them, and give the code that takes them away again."""
         if variables and self.language == "bash":
-            given = (f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-            self._quietly("; ".join(given))
-            return f"unset {' '.join(variables)}"
+            given = (
+                f'[ -z "${{{name}+x}}" ] || _old_{name}="${name}"\n'
+                f"export {name}={shlex.quote(value)}"
+                for name, value in variables.items()
+            )
+            self._quietly("\n".join(given))
+            return "\n".join(
+                f'[ -n "${{_old_{name}+x}}" ] && export {name}="$_old_{name}" || unset {name}\n'
+                f"unset _old_{name}"
+                for name in variables
+            )
         if not variables or self.language != "python":
             return ""
         self._quietly(
@@ -197,6 +206,7 @@ def event_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
         return {"type": content["name"], "text": content["text"], "timestamp": time.time_ns()}
     if kind in ("execute_result", "display_data"):
         told = {TYPES.get(name, name): value for name, value in content["data"].items()}
+        told |= {"text": unquoted(told["text"])} if "text" in told else {}
         known = set(TYPES.values())
         extra = {name: told.pop(name) for name in list(told) if name not in known}
         is_main = kind == "execute_result"
@@ -206,6 +216,12 @@ def event_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "error":
         return error(content["ename"], content["evalue"], "\n".join(content["traceback"]))
     return None
+
+
+def unquoted(text: str) -> str:
+    """A text is told as it is, not as one would write it in code."""
+    is_quoted = len(text) > 1 and text.startswith("'") and text.endswith("'")
+    return text[1:-1] if is_quoted else text
 
 
 def error(name: str, value: str, traceback: str = "") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sandyard.kit.parallel import for_each
 from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
+from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
@@ -45,6 +46,7 @@ class MakeBills:
         prices: PriceList,
         make_billing_id: IdMaker,
         ids: SandboxIds,
+        archives: ArchiveUsage,
     ) -> None:
         self._store = store
         self._sandboxes = sandboxes
@@ -52,6 +54,7 @@ class MakeBills:
         self._prices = prices
         self._make_billing_id = make_billing_id
         self._ids = ids
+        self._archives = archives
 
     async def run(self) -> BillingReport:
         """Bill every usage up to its end, or, while it goes on, up to the last midnight."""
@@ -73,7 +76,7 @@ class MakeBills:
             after = page[-1].sandbox_id
             count = partial(self._count_one, until=until, cause=self._cause())
             counted += sum(await for_each(page, count, slots=asyncio.Semaphore(_AT_ONCE)))
-        return counted
+        return counted + await self._archives.count_all(until, cause=self._cause())
 
     async def _count_one(self, sandbox: Sandbox, *, until: datetime, cause: Cause) -> bool:
         found: Sandbox | None = sandbox

@@ -13,6 +13,7 @@ from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs import run_id_of
 from sandyard.platform.sandboxes.service import Sandboxes
+from sandyard.platform.sandboxes.traffic import RuledPorts, TrafficRules
 from sandyard.runtime.model import RunId
 from sandyard.runtime.session_ports import Ports, Session
 
@@ -43,6 +44,10 @@ class ReachableSandbox:
     @property
     def wakes(self) -> bool:
         return self.sandbox.wake_on_request
+
+    @property
+    def tells_of_token(self) -> bool:
+        return TrafficRules.of(self.sandbox).tells_of_token
 
     @property
     def told(self) -> str:
@@ -95,6 +100,8 @@ class SandboxTargets:
             raise SandboxUnknownError
         require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
         ports = (await self._sessions.session(run_id_of(sandbox))).ports
+        if sandbox.traffic_rules is not None:
+            ports = RuledPorts(ports, TrafficRules.of(sandbox))
         return self._activity.watch(sandbox, ports)
 
     async def wake(self, target_id: str) -> ReachableSandbox:

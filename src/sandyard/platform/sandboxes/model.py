@@ -44,7 +44,7 @@ ACTIVE = frozenset({Status.STARTING, Status.RUNNING})
 _NO_RESOURCES = frozenset(
     {
         *("name", "description", "project_id", "is_public", "wake_on_request"),
-        *("network", "idle_stop_minutes"),
+        *("network", "traffic_rules", "idle_stop_minutes"),
     }
 )
 DEFAULT_NETWORK: Network = "packages"
@@ -76,6 +76,8 @@ class Sandbox:
     """Whether it is recycled when its time is over, and not kept to be started again."""
     network: Network = "none"
     """What it may reach."""
+    traffic_rules: Mapping[str, Any] | None = None
+    """What goes out of it and comes in beyond that, as `TrafficRules` tells."""
     environment: str | None = None
     """Its root file system; None is the machine's own /usr."""
     folder: str | None = None
@@ -148,6 +150,7 @@ class NewSandbox:
     recycle_on_timeout: bool = False
     network: Network | None = None
     """None is what its template says."""
+    traffic_rules: Mapping[str, Any] | None = None
     idle_stop_minutes: int | None = None
     archive_id: str | None = None
     """What it begins with; None is what its template says."""
@@ -242,6 +245,7 @@ def create_sandbox(
         memory_spec=new.memory_spec,
         max_running_seconds=new.max_running_seconds,
         network=new.network or usable.network or DEFAULT_NETWORK,
+        traffic_rules=new.traffic_rules,
         environment=usable.environment,
         folder=usable.repository_folder,
         archive_id=new.archive_id or usable.archive_of(None),

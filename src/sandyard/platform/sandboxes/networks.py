@@ -1,16 +1,20 @@
 """What running sandboxes may reach, and what they tried."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 from sandyard.kit.node import require_here
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Changes, Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.platform.sandboxes.traffic import TrafficRules
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
 from sandyard.runtime.model import RunId
-from sandyard.runtime.network_model import EgressReport
+from sandyard.runtime.network_model import EgressReport, EgressRules, Network
 from sandyard.runtime.ports import Runtime
+
+_ENFORCED = frozenset({"network", "traffic_rules"})
 
 
 class SandboxNetworks:
@@ -21,22 +25,23 @@ class SandboxNetworks:
 
     def require_here(self, sandbox: Sandbox, changes: Changes) -> None:
         """Raises SandboxElsewhereError where only another node could enforce the change."""
-        if sandbox.is_active and "network" in changes.values:
+        if sandbox.is_active and not _ENFORCED.isdisjoint(changes.values):
             require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
 
     async def enforce(self, sandbox: Sandbox, changes: Changes) -> None:
         """At once where it runs; whoever is told of an outage may ask for the same again."""
-        network = changes.values.get("network")
-        if network is not None and sandbox.is_active:
-            with suppress(NotRunningError, RunNotFoundError):
-                await self._runtime.set_network(run_id_of(sandbox), network)
+        if sandbox.is_active and not _ENFORCED.isdisjoint(changes.values):
+            await self._set(run_id_of(sandbox), replace(sandbox, **changes.values))
 
     async def catch_up(self, sandbox: Sandbox, run_id: RunId) -> None:
         """Of one that runs now: what was changed while it started could not be enforced then."""
         now = await self._store.find(sandbox.sandbox_id)
-        if now is not None and now.network != sandbox.network:
-            with suppress(NotRunningError, RunNotFoundError):
-                await self._runtime.set_network(run_id, now.network)
+        if now is not None and _enforced(now) != _enforced(sandbox):
+            await self._set(run_id, now)
+
+    async def _set(self, run_id: RunId, sandbox: Sandbox) -> None:
+        with suppress(NotRunningError, RunNotFoundError):
+            await self._runtime.set_network(run_id, *_enforced(sandbox))
 
     async def report(self, sandbox: Sandbox) -> EgressReport:
         """Of its last run."""
@@ -44,3 +49,7 @@ class SandboxNetworks:
             return await self._runtime.egress_report(run_id_of(sandbox))
         except RunNotFoundError:
             return EgressReport(sandbox.network)
+
+
+def _enforced(sandbox: Sandbox) -> tuple[Network, EgressRules]:
+    return sandbox.network, TrafficRules.of(sandbox).egress

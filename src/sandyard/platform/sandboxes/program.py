@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.sandboxes.model import DEFAULT_NETWORK, Sandbox
+from sandyard.platform.sandboxes.traffic import TrafficRules
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import Limits, Program, Repository
 
@@ -19,6 +20,7 @@ def program_of(
         network=sandbox.network,
         root=sandbox.environment,
         archive_id=sandbox.archive_id,
+        rules=TrafficRules.of(sandbox).egress,
     )
 
 

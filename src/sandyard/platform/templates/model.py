@@ -105,6 +105,11 @@ class TemplateChanges(TypedDict, total=False):
     start_command: str | None
     ready_command: str | None
     working_folder: str | None
+    default_user: str | None
+    build_variables: Mapping[str, str] | None
+    archive_bytes: int | None
+    archived_by: str | None
+    storage_counted_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,16 @@ class Template:
     """What succeeds once that is ready."""
     working_folder: str | None = None
     """Where commands begin in those."""
+    default_user: str | None = None
+    """Whose they are; None is `user`."""
+    build_variables: Mapping[str, str] | None = None
+    """What builds find that begin with it."""
+    archive_bytes: int | None = None
+    """How large its archives are together."""
+    archived_by: str | None = None
+    """The sandbox that made the last of them, on whose usage they are."""
+    storage_counted_until: datetime | None = None
+    """Up to when keeping them is on usages."""
     deleted_at: datetime | None = None
     sequence: int = 0
 
@@ -212,6 +227,11 @@ class NewTemplate:
     start_command: str | None = None
     ready_command: str | None = None
     working_folder: str | None = None
+    default_user: str | None = None
+    build_variables: Mapping[str, str] | None = None
+    archive_bytes: int | None = None
+    archived_by: str | None = None
+    storage_counted_until: datetime | None = None
 
     def require_makeable_by(self, principal: Principal) -> None:
         if self.is_official and not principal.is_admin:

@@ -37,7 +37,7 @@ from sandyard.runtime.model import (
     Stopping,
     Up,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.records import RunFolders
 
 if TYPE_CHECKING:
@@ -152,6 +152,10 @@ class E2bMachines:
     async def workspace_bytes(self, run_id: RunId) -> int:
         return (await (await self._connect(run_id)).usage()).workspace_bytes
 
+    async def pack(self, run_id: RunId, to: Path) -> bool:  # noqa: ARG002
+        """E2B keeps what it packs at E2B."""
+        return False
+
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id)
         if isinstance(folder.state(port=self._policy.port), Up):
@@ -164,7 +168,12 @@ class E2bMachines:
     def egress(self, run_id: RunId) -> AbstractAsyncContextManager[Egress]:  # noqa: ARG002
         return _open_egress()
 
-    async def set_network(self, run_id: RunId, network: Network) -> None:  # noqa: ARG002
+    async def set_network(
+        self,
+        run_id: RunId,
+        network: Network,  # noqa: ARG002
+        rules: EgressRules = NO_RULES,  # noqa: ARG002
+    ) -> None:
         """E2B's machines reach the internet, whatever is asked for."""
         self._require_up(run_id)
 

@@ -12,5 +12,5 @@ class E2bSession:
         self.processes = E2bProcesses(channel)
         self.ports = E2bPorts(channel, sandbox_url=sandbox_url)
 
-    def as_root(self) -> None:
+    def as_root(self, *, for_user: bool = False) -> None:
         """There `sudo` is the way to root."""

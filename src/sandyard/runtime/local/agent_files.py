@@ -54,11 +54,11 @@ def open_file(paths: Paths, *, path: str) -> Answer:
     return Answer(_info(paths, paths.inside(path)), descriptors=(descriptor,))
 
 
-def create_file(paths: Paths, *, path: str, mode: int | None) -> Answer:
+def create_file(paths: Paths, *, path: str, mode: int | None, owner: int | None = None) -> Answer:
     """A descriptor to write a draft by, which `commit_file` puts in the file's place."""
     target = os.path.realpath(paths.inside(path))
     folder = os.path.dirname(target)
-    os.makedirs(folder, exist_ok=True)
+    _make_folders(folder, owner)
     _require_replaceable(target)
     draft = os.path.join(folder, f"{DRAFT}{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -66,6 +66,8 @@ def create_file(paths: Paths, *, path: str, mode: int | None) -> Answer:
         descriptor = os.open(draft, flags, 0o600)
     except FileNotFoundError as error:  # the folder is there, but takes no files
         raise PermissionError(errno.EPERM, "no file can be made here") from error
+    if owner is not None:
+        os.fchown(descriptor, owner, owner)
     os.fchmod(descriptor, _mode_of(target) if mode is None else mode & 0o777)
     return Answer({"draft": draft, "target": target}, descriptors=(descriptor,))
 
@@ -105,11 +107,24 @@ def apply(paths: Paths, archive: int, *, deleted: list[str]) -> Answer:
     return Answer()
 
 
-def make_folder(paths: Paths, *, path: str) -> Answer:
+def make_folder(paths: Paths, *, path: str, owner: int | None = None) -> Answer:
     folder = paths.inside(path)
     was_there = os.path.isdir(folder)
-    os.makedirs(folder, exist_ok=True)
+    _make_folders(folder, owner)
     return Answer(not was_there)
+
+
+def _make_folders(folder: str, owner: int | None) -> None:
+    """The folder and those above it; those that were not there for this owner, if root makes them
+    for somebody."""
+    missing: list[str] = []
+    above = folder
+    while owner is not None and not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    os.makedirs(folder, exist_ok=True)
+    for each in missing:
+        os.chown(each, owner or 0, owner or 0, follow_symlinks=False)
 
 
 def move(paths: Paths, *, source: str, target: str) -> Answer:

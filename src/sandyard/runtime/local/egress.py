@@ -11,7 +11,7 @@ from sandyard.runtime.local.egress_process import EgressProcess
 from sandyard.runtime.local.inside import CA_BUNDLE, EGRESS_PORT
 from sandyard.runtime.local.packets import Packet
 from sandyard.runtime.local.records import LocalRunFolder, Spec
-from sandyard.runtime.network_model import EgressPolicy, EgressReport, Network
+from sandyard.runtime.network_model import EgressPolicy, EgressReport, EgressRules, Network
 
 
 class MachineEgress:
@@ -36,16 +36,16 @@ class MachineEgress:
         spec = self._spec
         self._process = EgressProcess(
             socket.socket(fileno=descriptor),
-            EgressPolicy(spec.network, spec.allowed_hosts, spec.egress_networks),
+            EgressPolicy(spec.network, spec.allowed_hosts, spec.egress_networks, spec.rules),
             uid=spec.uid,
             own=self._own,
             on_report=self._changed,
         )
         self._write(self._process.report)
 
-    async def set_network(self, network: Network) -> None:
+    async def set_network(self, network: Network, rules: EgressRules) -> None:
         if self._process is not None:
-            await self._process.set_network(network)
+            await self._process.set_network(network, rules)
             self._write(self._process.report)
 
     async def close(self) -> None:

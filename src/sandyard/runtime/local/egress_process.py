@@ -14,14 +14,20 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import NoReturn
 
 from sandyard.runtime.local import namespaces
 from sandyard.runtime.local.agent import close_all_but
 from sandyard.runtime.local.egress_server import serve_egress
 from sandyard.runtime.local.packets import Packet, packet_pair, receive, send
-from sandyard.runtime.network_model import EgressPolicy, EgressReport, Network, read_report
+from sandyard.runtime.network_model import (
+    EgressPolicy,
+    EgressReport,
+    EgressRules,
+    Network,
+    read_report,
+)
 
 EGRESS_UIDS = 100_000
 """The proxy's uid is so much above its machine's."""
@@ -62,9 +68,9 @@ class EgressProcess:
         self._number = 0
         self._listen()
 
-    async def set_network(self, network: Network) -> None:
+    async def set_network(self, network: Network, rules: EgressRules) -> None:
         """Return when nothing goes out any more that this network does not let through."""
-        self._policy = replace(self._policy, network=network)
+        self._policy = replace(self._policy, network=network, rules=rules)
         self.report = replace(self.report, network=network)
         await self.settle()
 
@@ -76,8 +82,9 @@ class EgressProcess:
         answer = self._answers[self._number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(_ANSWER_SEC):
-                message = {"network": self._policy.network, "number": self._number}
-                await send(self._channel, message)
+                policy, rules = self._policy, asdict(self._policy.rules)
+                asked = {"network": policy.network, "rules": rules, "number": self._number}
+                await send(self._channel, asked)
                 await answer
         except (TimeoutError, OSError):
             self._kill()  # the next one keeps to the policy from its first moment

@@ -21,7 +21,14 @@ from sandyard.runtime.local.http_heads import (
     parse_request,
 )
 from sandyard.runtime.local.lookups import Lookups
-from sandyard.runtime.network_model import PRIVATE, EgressCounter, EgressPolicy, told
+from sandyard.runtime.network_model import (
+    DENIED,
+    NO_RULES,
+    PRIVATE,
+    EgressCounter,
+    EgressPolicy,
+    told,
+)
 
 MOST_CONNECTIONS = 256
 _HEAD_SEC = 10.0
@@ -72,10 +79,14 @@ class EgressProxy:
             writer.close()
 
     def change(self, policy: EgressPolicy) -> None:
-        """From now on by this policy; what it does not let through is cut off."""
+        """From now on by this policy; what it does not let through is cut off. Under rules for
+        addresses that is all that is open: who may go on connects again."""
+        is_ruled = policy.rules not in (NO_RULES, self.policy.rules)
         self.policy = policy
         for task, request in self._open.items():
-            if request is not None and policy.refusal(request.host, request.port) is not None:
+            if request is None:
+                continue
+            if is_ruled or policy.refusal(request.host, request.port) is not None:
                 task.cancel()
 
     def close(self) -> None:
@@ -131,14 +142,23 @@ class EgressProxy:
         try:
             async with asyncio.timeout(_CONNECT_SEC):
                 addresses = await self._lookups.addresses(host, port)
+            permitted = self._permitted(request, addresses)
             allowed = networks_of(self.policy.allowed_networks)
             if all(may_connect(address, allowed=allowed) for address in addresses):
-                return await _connect_to_first(addresses, port)
+                return await _connect_to_first(permitted, port)
         except (OSError, TimeoutError) as error:
             reason = str(error) or "it took too long"
             raise BadRequestError(f"{host} could not be reached: {reason}", 502) from error
         self.private_host = host
         raise self._refused(request, PRIVATE)
+
+    def _permitted(self, request: ProxyRequest, addresses: list[str]) -> list[str]:
+        """Those that the rules let through. Raises BadRequestError if none is."""
+        reasons = {each: self.policy.refusal_of_address(request.host, each) for each in addresses}
+        permitted = [each for each, reason in reasons.items() if reason is None]
+        if addresses and not permitted:
+            raise self._refused(request, next(iter(reasons.values())) or DENIED)
+        return permitted
 
     def _refused(self, request: ProxyRequest, reason: str) -> BadRequestError:
         host, port = request.host, request.port

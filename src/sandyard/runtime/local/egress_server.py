@@ -9,7 +9,7 @@ from typing import Any
 
 from sandyard.runtime.local.egress_proxy import EgressProxy
 from sandyard.runtime.local.packets import receive_now, send_now
-from sandyard.runtime.network_model import EgressCounter, EgressPolicy, EgressReport
+from sandyard.runtime.network_model import EgressCounter, EgressPolicy, EgressReport, EgressRules
 
 _ACCEPTED_AT_ONCE = 16
 _ACCEPTED_PER_SEC = 200
@@ -49,8 +49,10 @@ class _Reporter:
         if packet is None:
             gone.set()
             return
-        self.proxy.change(replace(self.proxy.policy, network=packet.message["network"]))
-        self._tell(answered=packet.message["number"])
+        asked = packet.message
+        rules = EgressRules.of(asked["rules"])
+        self.proxy.change(replace(self.proxy.policy, network=asked["network"], rules=rules))
+        self._tell(answered=asked["number"])
 
     def _changed(self, line: str | None) -> None:
         if line is not None:

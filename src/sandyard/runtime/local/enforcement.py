@@ -115,7 +115,7 @@ def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
         made = make_user_namespaces(uid, processes=_PROBE_PROCESSES)
         try:
             mounts = MountNamespace(in_use=[top])
-            skeleton = make_skeleton(top / "skeletons", {}, (), of_this_machine=False)
+            skeleton = make_skeleton(top / "skeletons", {}, (), root=top)
             layers = layers_of(skeleton, None)
             System(top / "mount", layers, mounts, uid=uid, namespaces=made).try_out()
         finally:

@@ -23,6 +23,9 @@ _ALONE = ("--unshare-all", "--unshare-user", "--disable-userns")
 _ALONE_BUT_USERS = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup"),
 )
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""By which programs tell that all was started anew: that is so with each machine."""
+_NEW_IDS = Path("/proc/sys/kernel/random/uuid")
 _FEWEST_NAMES = 1024
 _BYTES_PER_NAME = 8192
 SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -118,6 +121,7 @@ class Jail:
         contents = replace(contents, executables={**contents.executables, **executables})
         if self.system is not None:
             contents = contents.over(self.system.mounted())
+        contents = replace(contents, files={**contents.files, _BOOT_ID: _new_id()})
         return self._wrap(command, ["--info-fd", str(info)], {}, contents, ())
 
     def wrap(
@@ -215,6 +219,10 @@ def _remove_other_than_folder(place: Path) -> None:
     """A link that a program left there would be mounted over where it leads."""
     if place.is_symlink() or not place.is_dir():
         place.unlink(missing_ok=True)
+
+
+def _new_id() -> str:
+    return _NEW_IDS.read_text()
 
 
 def bubblewrap() -> str | None:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -50,7 +50,7 @@ from sandyard.runtime.model import (
     Stopping,
     Up,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.records import RunFolders, exists, remove_folder
 from sandyard.runtime.session_ports import Session
 
@@ -132,6 +132,11 @@ class LocalMachines:
     async def workspace_bytes(self, run_id: RunId) -> int:
         return (await self.sample(run_id)).storage_bytes
 
+    async def pack(self, run_id: RunId, to: Path) -> bool:
+        await self._require_up(run_id)
+        (await self._channel(run_id).ask("pack", {"to": str(to)})).close()
+        return True
+
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id).logs
         return await _in_thread(logs.read, folder, begin, limit_bytes=self._policy.log_bytes)
@@ -142,9 +147,12 @@ class LocalMachines:
             packet = await request("open_egress", {})
             yield _LocalEgress(packet.message["result"]["environment"], request)
 
-    async def set_network(self, run_id: RunId, network: Network) -> None:
+    async def set_network(
+        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+    ) -> None:
         await self._require_up(run_id)
-        (await self._channel(run_id).ask("set_network", {"network": network})).close()
+        asked = {"network": network, "rules": asdict(rules)}
+        (await self._channel(run_id).ask("set_network", asked)).close()
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         found = await _in_thread(self._folder_of(run_id).egress)

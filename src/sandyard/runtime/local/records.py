@@ -8,7 +8,7 @@ from typing import Literal
 
 from sandyard.runtime.local import processes
 from sandyard.runtime.model import Kind, Limits, RunId, Up
-from sandyard.runtime.network_model import EgressReport, Network, Refusal
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network, Refusal
 from sandyard.runtime.records import RunFolder, RunFolders, exists, from_record, to_record
 
 IsolationMode = Literal["bubblewrap", "none"]
@@ -39,6 +39,7 @@ class Spec:
     ca_file: str | None = None
     kernels: str | None = None
     network: Network = "none"
+    rules: EgressRules = NO_RULES
     allowed_hosts: list[str] = field(default_factory=list)
     """What `packages` reaches."""
     egress_networks: list[str] = field(default_factory=list)
@@ -78,6 +79,7 @@ class LocalRunFolder(RunFolder):
         if found is None:
             return None
         found["limits"] = Limits(**found["limits"])
+        found["rules"] = EgressRules.of(found.get("rules", {}))
         known = {each.name for each in fields(Spec)}
         record = from_record(found)
         return Spec(**{name: value for name, value in record.items() if name in known})

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from sandyard.runtime import errors
+from sandyard.runtime.local.jail import UID_INSIDE
 from sandyard.runtime.local.packets import Packet, writable
 from sandyard.runtime.local.pipes import lines_of, whole_content, write_whole
 from sandyard.runtime.local.session_channel import FULL, Channel
@@ -23,20 +24,27 @@ _READ_BYTES = 1 << 20
 
 
 class LocalSession:
-    def __init__(self, channel: Channel, *, has_root: bool = False) -> None:
+    def __init__(
+        self, channel: Channel, *, has_root: bool = False, owner: int | None = None
+    ) -> None:
         self._channel = channel
         self._has_root = has_root
-        self.files = LocalFiles(channel)
+        self.files = LocalFiles(channel, owner)
         self.processes = LocalProcesses(channel)
         self.ports = LocalPorts(channel)
 
-    def as_root(self) -> "LocalSession | None":
-        return LocalSession(self._channel.of_root(), has_root=True) if self._has_root else None
+    def as_root(self, *, for_user: bool = False) -> "LocalSession | None":
+        if not self._has_root:
+            return None
+        owner = UID_INSIDE if for_user else None
+        return LocalSession(self._channel.of_root(), has_root=True, owner=owner)
 
 
 class LocalFiles:
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, owner: int | None = None) -> None:
+        """`owner` is who is given what root makes."""
         self._channel = channel
+        self._given = {} if owner is None else {"owner": owner}
 
     async def stat(self, path: str) -> FileInfo:
         packet = await self._channel.ask("stat_file", {"path": absolute_path(path)})
@@ -71,7 +79,7 @@ class LocalFiles:
         self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
     ) -> FileInfo:
         async with self._channel.open() as request:
-            arguments = {"path": absolute_path(path), "mode": mode}
+            arguments = {"path": absolute_path(path), "mode": mode, **self._given}
             packet = await request("create_file", arguments)
             [descriptor] = packet.descriptors
             try:
@@ -91,7 +99,8 @@ class LocalFiles:
         await self._send_archive("apply", arguments, _in_pieces(_packed(changes.written)))
 
     async def make_folder(self, path: str) -> bool:
-        packet = await self._channel.ask("make_folder", {"path": absolute_path(path)})
+        arguments = {"path": absolute_path(path), **self._given}
+        packet = await self._channel.ask("make_folder", arguments)
         return bool(packet.message["result"])
 
     async def move(self, source: str, target: str) -> FileInfo:

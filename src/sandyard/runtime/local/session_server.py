@@ -18,8 +18,9 @@ from sandyard.runtime.local.egress import EgressListener, EgressListeners
 from sandyard.runtime.local.inside import EGRESS_PORT
 from sandyard.runtime.local.packets import MOST_BYTES, Packet, packet_socket, receive, send
 from sandyard.runtime.local.ports import MachinePorts
+from sandyard.runtime.local.snapshots import SnapshotFailedError
 from sandyard.runtime.local.watchdog import Watchdog
-from sandyard.runtime.network_model import Network
+from sandyard.runtime.network_model import EgressRules, Network
 
 SOCKET = "session"
 _BACKLOG = 128
@@ -57,7 +58,8 @@ class SessionServer:
         ports: MachinePorts,
         start_program: StartProgram,
         egress: EgressListeners,
-        set_network: Callable[[Network], Awaitable[None]],
+        set_network: Callable[[Network, EgressRules], Awaitable[None]],
+        pack: Callable[[Path], Awaitable[None]],
         watchdog: Watchdog,
     ) -> None:
         self._agents = agents
@@ -66,6 +68,7 @@ class SessionServer:
         self._start_program = start_program
         self._egress = egress
         self._set_network_to = set_network
+        self._pack_to = pack
         self._watchdog = watchdog
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,6 +85,7 @@ class SessionServer:
             "ports": self._ports,
             "sample": self._measure,
             "set_network": self._set_network,
+            "pack": self._pack,
         }
 
     def start(self) -> None:
@@ -246,7 +250,14 @@ class SessionServer:
         return _result([port for port in ports if port != EGRESS_PORT])
 
     async def _set_network(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        await self._set_network_to(arguments["network"])
+        await self._set_network_to(arguments["network"], EgressRules.of(arguments["rules"]))
+        return _result(None)
+
+    async def _pack(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+        try:
+            await self._pack_to(Path(arguments["to"]))
+        except (SnapshotFailedError, OSError) as error:
+            return _refused("NOT_PACKED", str(error))
         return _result(None)
 
     async def _measure(self, _arguments: dict[str, Any], _data: bytes) -> Packet:

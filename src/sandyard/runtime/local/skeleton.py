@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from sandyard.runtime.local.accounts import accounts
 from sandyard.runtime.local.jail import MADE_FILES, SYSTEM_FILES, SYSTEM_LINKS
 from sandyard.runtime.records import remove_folder
 
@@ -16,23 +17,17 @@ _FOLDERS = (
     *("srv", "sys", "tmp", "usr", "workspace", "var/cache/apt/archives/partial", "var/lib/apt"),
     *("var/lib/dpkg", "var/log", "var/spool", "var/tmp"),
 )
-_USERS = {
-    "/etc/passwd": "root:x:0:0:root:/root:/bin/bash\n"
-    "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
-    "www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin\n"
-    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-    "/etc/group": "root:x:0:\ndaemon:x:1:\nadm:x:4:\ntty:x:5:\nmail:x:8:\nwww-data:x:33:\n"
-    "utmp:x:43:\nshadow:x:42:\nstaff:x:50:\nnogroup:x:65534:\n",
-}
 _IN_MEMORY = ("/run/", "/tmp/")  # noqa: S108 - inside
 
 
 def make_skeleton(
-    folder: Path, files: Mapping[str, str], folders: Iterable[str], *, of_this_machine: bool
+    folder: Path, files: Mapping[str, str], folders: Iterable[str], *, root: Path | None = None
 ) -> Path:
-    """A folder below `folder`. What lies in memory is not in it. With `of_this_machine` it has what
-    the programs of /usr need beside it."""
-    content = {path: text for path, text in _all(files).items() if not path.startswith(_IN_MEMORY)}
+    """A folder below `folder`, for machines with this root file system. What lies in memory is not
+    in it. Without one it has what the programs of this machine's /usr need beside it."""
+    whole = {**MADE_FILES, **files, **accounts(root)}
+    content = {path: text for path, text in whole.items() if not path.startswith(_IN_MEMORY)}
+    of_this_machine = root is None
     places = [path for path in folders if not path.startswith(_IN_MEMORY)]
     copied = [Path(each) for each in SYSTEM_FILES if os.path.lexists(each)]
     told = [content, places, of_this_machine, [[str(each), _changed_at(each)] for each in copied]]
@@ -51,11 +46,6 @@ def make_skeleton(
         finally:
             remove_folder(draft)
     return made
-
-
-def _all(files: Mapping[str, str]) -> dict[str, str]:
-    users = {path: text + MADE_FILES[path] for path, text in _USERS.items()}
-    return {**MADE_FILES, **files, **users}
 
 
 def _changed_at(path: Path) -> float:

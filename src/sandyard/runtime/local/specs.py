@@ -36,7 +36,7 @@ class Specs:
     def make(self, run_id: RunId, spec: MachineSpec, enforcement: Enforcement) -> Spec:
         """Raises SnapshotNotFoundError, EnvironmentMissingError."""
         policy = self._policy
-        restore_from = self._snapshot(spec.snapshot_id)
+        restore_from = self._archive(spec)
         environment = self._environment(spec.root)
         root = HOST_ROOT if environment is None else self._environments.root_of(environment)
         bundle = self._bundle(root)
@@ -45,7 +45,8 @@ class Specs:
             policy.packages, root=root, has_ca=bundle is not None, has_root=has_root
         )
         folders = machine_folders(root)
-        skeleton = self._skeleton(files, folders, environment) if has_root else None
+        given = None if environment is None else root
+        skeleton = self._skeleton(files, folders, given) if has_root else None
         known = aliases(root, has_root=has_root)
         return Spec(
             run_id=run_id,
@@ -59,6 +60,7 @@ class Specs:
             allowed_networks=list(policy.allowed_networks),
             ca_file=bundle,
             network=spec.network,
+            rules=spec.rules,
             allowed_hosts=list(policy.allowed_hosts),
             egress_networks=list(policy.egress_networks),
             files=files,
@@ -75,12 +77,13 @@ class Specs:
             cgroup_root=str(policy.cgroup_root) if policy.cgroup_root else None,
         )
 
-    def _snapshot(self, snapshot_id: str | None) -> str | None:
-        if snapshot_id is None:
-            return None
-        if self._snapshots.find(snapshot_id) is None:
+    def _archive(self, spec: MachineSpec) -> str | None:
+        """What the machine begins with."""
+        if spec.snapshot_id is None:
+            return None if spec.packed is None else str(spec.packed)
+        if self._snapshots.find(spec.snapshot_id) is None:
             raise SnapshotNotFoundError
-        return str(self._snapshots.path_of(snapshot_id))
+        return str(self._snapshots.path_of(spec.snapshot_id))
 
     def _environment(self, name: str | None) -> Environment | None:
         """Raises EnvironmentMissingError, also where nothing is isolated."""
@@ -105,12 +108,8 @@ class Specs:
             return variables
         return image_environment(environment.environment, variables)
 
-    def _skeleton(
-        self, files: dict[str, str], folders: list[str], environment: Environment | None
-    ) -> str:
-        made = make_skeleton(
-            self._folder / SKELETONS, files, folders, of_this_machine=environment is None
-        )
+    def _skeleton(self, files: dict[str, str], folders: list[str], root: Path | None) -> str:
+        made = make_skeleton(self._folder / SKELETONS, files, folders, root=root)
         note_use(made)
         return str(made)
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +44,7 @@ from sandyard.runtime.local.system import ARCHIVED, System, layers_of
 from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import SYSTEM, volume_of
 from sandyard.runtime.local.watchdog import Watchdog
-from sandyard.runtime.model import Ended, EndReason, Up
+from sandyard.runtime.model import Ended, EndReason, Snapshot, Up
 
 _STOP_GRACE_SEC = 2.0
 _DEADLINE_GRACE_SEC = 0.5
@@ -57,6 +58,7 @@ class Supervisor:
         self._telling = telling
         self._stop = asyncio.Event()
         self._server: SessionServer | None = None
+        self._packing = asyncio.Lock()
         # First of all: threads that were there before would not be in the namespace.
         self._mounts = None if spec.uid is None else MountNamespace(in_use=[folder.path])
         self._volume = volume_of(folder, spec, self._mounts)
@@ -132,6 +134,7 @@ class Supervisor:
             start_program=self._log.start_program,
             egress=EgressListeners(machine.agent, self._spec, own=self._watchdog.spared),
             set_network=self._egress.set_network,
+            pack=self._pack,
             watchdog=self._watchdog,
         )
         self._server.start()
@@ -150,6 +153,24 @@ class Supervisor:
             raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
         self._remove_mount_point()
         return is_restored
+
+    async def _pack(self, to: Path) -> None:
+        """All that is changed, while it goes on. Raises SnapshotFailedError, OSError."""
+        async with self._packing:
+            try:
+                await self._take(to)
+            finally:
+                with suppress(OSError):  # somebody has put something into it
+                    self._remove_mount_point()
+
+    async def _take(self, to: Path) -> Snapshot:
+        spec = self._spec
+        return await snapshots.take(
+            self._isolation,
+            to,
+            limit_bytes=spec.limits.storage_bytes,
+            timeout_sec=spec.snapshot_timeout_sec,
+        )
 
     def _remove_mount_point(self) -> None:
         """Of the system in the workspace; what was mounted over it is elsewhere."""
@@ -258,12 +279,7 @@ class Supervisor:
             ended = replace(ended, snapshot_error="those since its last stop are not there")
         elif has_run:
             try:
-                taken = await snapshots.take(
-                    self._isolation,
-                    Path(spec.snapshot_to),
-                    limit_bytes=spec.limits.storage_bytes,
-                    timeout_sec=spec.snapshot_timeout_sec,
-                )
+                taken = await self._take(Path(spec.snapshot_to))
                 ended = replace(ended, snapshot=taken)
             except (snapshots.SnapshotFailedError, OSError) as error:
                 ended = replace(ended, snapshot_error=str(error))

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
 
 import pytest
 
 from sandyard.runtime.local import egress_proxy
 from sandyard.runtime.local.egress_proxy import EgressProxy
-from sandyard.runtime.network_model import EgressPolicy
+from sandyard.runtime.network_model import EgressPolicy, EgressRules
 
 OPEN = EgressPolicy("internet", (), ("127.0.0.0/8",))
 
@@ -153,6 +154,29 @@ async def test_a_stricter_policy_cuts_off_what_it_does_not_allow() -> None:
         writer.close()
         answer = await ask(port, b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % far)
         assert b"403 blocked: 127.0.0.1 (this sandbox has no network)" in answer
+
+
+async def test_rules_let_some_addresses_through_and_cut_the_rest_off() -> None:
+    closed = replace(OPEN, rules=EgressRules(("127.0.0.1",), ("0.0.0.0/0",)))
+    async with echo() as far:
+        requests = [
+            b"CONNECT %s:%d HTTP/1.1\r\n\r\nend" % (host, far)
+            for host in (b"127.0.0.1", b"127.0.0.2")
+        ]
+        proxy = EgressProxy(closed)
+        async with served(proxy) as port:
+            assert (await ask(port, requests[0])).endswith(b"established\r\n\r\nend")
+            denied = b"403 blocked: 127.0.0.2 (denied by a rule of this sandbox)"
+            assert denied in await ask(port, requests[1])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(requests[0][:-3])
+            assert b"200" in await reader.readuntil(b"\r\n\r\n")
+            proxy.change(replace(closed, rules=EgressRules.of(asdict(closed.rules))))
+            writer.write(b"end")
+            assert await reader.read() == b"end", "what stays as it was cuts nothing off"
+            writer.close()
+            proxy.change(replace(OPEN, rules=EgressRules(deny=["127.0.0.1/32"])))
+            assert b"403" in await ask(port, requests[0])
 
 
 class ChangingName:

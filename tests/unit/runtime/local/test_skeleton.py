@@ -12,7 +12,7 @@ def test_those_who_make_it_together_have_the_same(tmp_path: Path) -> None:
 
     def make() -> Path:
         together.wait()
-        return make_skeleton(tmp_path, {"/etc/x": "1"}, ["/opt/y"], of_this_machine=True)
+        return make_skeleton(tmp_path, {"/etc/x": "1"}, ["/opt/y"])
 
     with ThreadPoolExecutor(4) as threads:
         [made] = {future.result() for future in [threads.submit(make) for _ in range(4)]}

@@ -1,0 +1,85 @@
+"""The files of a sandbox as E2B's agent handles them: by root, and what it makes is the user's."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from sandyard.runtime.errors import FileRefusedError
+from sandyard.runtime.session_model import FileInfo
+from sandyard.runtime.session_ports import Files, Session
+
+T = TypeVar("T")
+_USER_ID = 1000
+_READ = 0o005
+"""Of everybody, in a folder."""
+
+
+class OwnFiles:
+    """The user's own rights are tried first: they are enough for nearly all, and root's agent need
+    not be started. Where a sandbox has no root, they are all there is."""
+
+    def __init__(self, session: Session, *, is_root: bool = False) -> None:
+        self._session = session
+        self._is_root = is_root
+
+    async def stat(self, path: str) -> FileInfo:
+        return await self._try(lambda files: files.stat(path))
+
+    async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
+        return await self._try(lambda files: files.list(path, depth=depth))
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        async def begin(files: Files) -> tuple[bytes, AsyncIterator[bytes]]:
+            pieces = files.read(path)
+            return await anext(pieces, b""), pieces
+
+        first, pieces = await self._try(begin)
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    async def write(self, path: str, content: AsyncIterator[bytes]) -> FileInfo:
+        """Who may not is told before anything of the content is taken; later it is too late."""
+        is_begun = False
+
+        async def taken() -> AsyncIterator[bytes]:
+            nonlocal is_begun
+            async for piece in content:
+                is_begun = True
+                yield piece
+
+        async def write(files: Files) -> FileInfo:
+            if is_begun:
+                raise FileRefusedError
+            return await files.write(path, taken())
+
+        return await self._try(write)
+
+    async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
+        return await self._try(lambda files: files.set_attributes(path, attributes))
+
+    async def make_folder(self, path: str) -> bool:
+        return await self._try(lambda files: files.make_folder(path))
+
+    async def move(self, source: str, target: str) -> FileInfo:
+        return await self._try(lambda files: files.move(source, target))
+
+    async def remove(self, path: str) -> None:
+        await self._try(lambda files: files.remove(path))
+
+    async def watched(self, path: str) -> Files:
+        """Those by whose rights the folder can be watched."""
+        info, as_root = await self.stat(path), self._root()
+        may_read = info.uid in (None, _USER_ID) or info.mode & _READ == _READ
+        return self._session.files if may_read or as_root is None else as_root.files
+
+    async def _try(self, call: Callable[[Files], Awaitable[T]]) -> T:
+        try:
+            return await call(self._session.files)
+        except FileRefusedError:
+            as_root = self._root()
+            if as_root is None:
+                raise
+            return await call(as_root.files)
+
+    def _root(self) -> Session | None:
+        return None if self._is_root else self._session.as_root(for_user=True)

@@ -1,0 +1,58 @@
+"""Counts what keeping the archives of templates costs their owners."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from sandyard.kit.ids import IdMaker
+from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.platform.sandboxes.archive_model import count_archives
+from sandyard.platform.templates.model import Template
+from sandyard.platform.usage.model import PriceList
+
+_BATCH = 200
+
+
+class ArchiveStore(Protocol):
+    async def find(self, template_id: str) -> Template | None:
+        """Whoever's it is, also one that was deleted."""
+        ...
+
+    async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[Template]:
+        """Those whose archives are counted to before then, by their ids."""
+        ...
+
+    async def apply(self, *transitions: Transition[Any]) -> bool: ...
+
+
+class ArchiveUsage:
+    def __init__(self, store: ArchiveStore, *, prices: PriceList, make_usage_id: IdMaker) -> None:
+        self._store = store
+        self._prices = prices
+        self._make_usage_id = make_usage_id
+
+    async def count_all(self, until: datetime, *, cause: Cause) -> int:
+        """How many templates had something to count."""
+        counted, after = 0, ""
+        while page := await self._store.uncounted(until, limit=_BATCH, after=after):
+            after = page[-1].template_id
+            for template in page:
+                counted += await self.count(template.template_id, until=until, cause=cause)
+        return counted
+
+    async def count(self, template_id: str, *, until: datetime, cause: Cause) -> bool:
+        """What others keep changing at the same time is left to the next run."""
+        async for _ in Tries():
+            found = await self._store.find(template_id)
+            transitions = found and count_archives(
+                found,
+                until=until,
+                usage_id=self._make_usage_id(),
+                prices=self._prices,
+                cause=cause,
+            )
+            if not transitions:
+                return False
+            if await self._store.apply(*transitions):
+                return True
+        return False
