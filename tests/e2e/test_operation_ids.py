@@ -28,6 +28,7 @@ OPERATION_IDS = {
     "read_folder_tar": "GET /api/v1/sandboxes/{sandbox_id}/files/tar",
     "write_folder_tar": "PUT /api/v1/sandboxes/{sandbox_id}/files/tar",
     "list_folder": "GET /api/v1/sandboxes/{sandbox_id}/files/list",
+    "list_ports": "GET /api/v1/sandboxes/{sandbox_id}/ports",
     "stat_file": "GET /api/v1/sandboxes/{sandbox_id}/files/stat",
     "move_file": "POST /api/v1/sandboxes/{sandbox_id}/files/move",
     "make_folder": "POST /api/v1/sandboxes/{sandbox_id}/files/mkdir",

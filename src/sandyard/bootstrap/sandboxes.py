@@ -167,6 +167,7 @@ def build_sandboxes(
             variables,
             guard,
             access=terminal_access,
+            url_of=shared.domain.url_of,
             prefix=prefix,
         ),
         create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),

@@ -1,4 +1,4 @@
-"""Commands, files and terminals of sandboxes, wired."""
+"""Commands, files, ports and terminals of sandboxes, wired."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.sessions.commands import Commands
 from sandyard.platform.sessions.commands_http import create_commands_router
 from sandyard.platform.sessions.files_http import create_files_router
+from sandyard.platform.sessions.ports_http import UrlOf, create_ports_router
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.sessions.terminal import Terminals
 from sandyard.platform.sessions.terminal_http import TerminalTokens, create_terminal_router
@@ -29,12 +30,14 @@ def session_routers(
     guard: AccessGuard,
     *,
     access: TerminalAccess,
+    url_of: UrlOf,
     prefix: str,
 ) -> Sequence[APIRouter]:
     commands = Commands(sessions, variables)
     return (
         create_commands_router(commands, guard, prefix=prefix),
         create_files_router(sessions, guard, prefix=prefix),
+        create_ports_router(sessions, guard, url_of=url_of, prefix=prefix),
         create_terminal_router(
             sessions,
             Terminals(sessions, commands),

@@ -162,3 +162,11 @@ class JsonText(TypeDecorator[Any]):
 def _text(utc: datetime) -> str:
     """Of fixed width also for the years before 1000, which strftime does not fill up."""
     return utc.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def unix_seconds(connection: sa.Connection, time: sa.Column[datetime]) -> sa.ColumnElement[int]:
+    """The whole seconds of a UtcTime."""
+    if connection.dialect.name == "sqlite":  # which would round what is behind the seconds
+        to_second = sa.func.substr(time, 1, 19, type_=sa.String)
+        return sa.cast(sa.func.strftime("%s", to_second, type_=sa.String), sa.BigInteger)
+    return sa.cast(sa.func.floor(sa.extract("epoch", time)), sa.BigInteger)

@@ -1,6 +1,7 @@
 """What a month came to so far, billed or not."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
+from sandyard.platform.billing.model import sum_usages
 from sandyard.platform.tables import sandbox_usage
+from sandyard.platform.usage.sql import USAGES
 from tests.clocks import ManualClock
 from tests.contract.platform.lives import DAY, RUNTIME, STORAGE, Life, bill, life, price, rows_of
 from tests.contract.platform.test_isolation import key_of
@@ -129,3 +132,43 @@ async def test_more_usages_than_one_batch_are_all_counted(api: PlatformApi) -> N
     await api.part.database.write(lambda c: c.execute(sandbox_usage.insert(), copies))
     [line] = (await month(api, ann))["sums"]
     assert line["usage_seconds"] == 1001 * 10
+
+
+@pytest.mark.parametrize("by", ["day", "project", "sandbox", "service_type"])
+async def test_runs_of_a_day_over_midnight_and_of_other_sandboxes_add_up(
+    api: PlatformApi, by: str
+) -> None:
+    """Seconds begin and end anywhere in them, as the engine's arithmetic must not round."""
+    ann, box = await running(api)
+    other = await life(api, ann.account_id, await add_template(api))
+    at = utc_time(api.clock.now()).replace(hour=20, minute=0, second=0, microsecond=999_700)
+    await box.end(at)
+    usages = 0
+    for number in range(6):
+        each = box if number % 2 else other
+        began = at + timedelta(hours=number, microseconds=number * 99_930)
+        await each.start(began, cpu=1 + number / 4)
+        await each.end(began + timedelta(minutes=17 * number, seconds=3))
+        usages += 1
+    api.clock.advance(2 * DAY)
+    rows = await rows_of(api, sandbox_usage, [box.sandbox_id, other.sandbox_id])
+    found = [USAGES.entity_of(row) for row in rows]
+    assert len(found) == usages + 1
+    until = utc_time(api.clock.now())
+    since = until.date().replace(day=1)
+    expected = sum_usages(found, since=since, until=until, by=by)  # type: ignore[arg-type]
+    told = {each["key"]: each for each in (await month(api, ann, by))["sums"]}
+    assert {key: int(each["usage_seconds"]) for key, each in told.items()} == {
+        key: each.seconds for key, each in expected.items()
+    }
+    assert {key: (each["amount"], each["cpu_hours"]) for key, each in told.items()} == {
+        key: (str(each.amount), str(each.cpu_hours)) for key, each in expected.items()
+    }
+    alone = await api.get("/billing/month-to-date", ann, sandbox_id=box.sandbox_id)
+    mine = sum_usages(
+        [each for each in found if each.sandbox_id == box.sandbox_id],
+        since=since,
+        until=until,
+        by="sandbox",
+    )
+    assert alone["total"] == str(mine[box.sandbox_id].amount)

@@ -24,6 +24,7 @@ CALLS = [
     ("GET", "/files/stat?path=x", None),
     ("POST", "/files/move", {"source": "x", "target": "y"}),
     ("POST", "/files/mkdir", {"path": "z"}),
+    ("GET", "/ports", None),
     ("POST", "/terminal/tokens", None),
     ("GET", "/env", None),
     ("PUT", "/env/A", {"value": "x"}),

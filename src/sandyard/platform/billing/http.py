@@ -93,10 +93,12 @@ def create_billing_router(
         return BillingSumsAnswer.of(by, await store.sums(caller.account_id, query, by=by))
 
     @routes.get("/month-to-date", "What this month came to so far")
-    async def get_month_to_date(caller: Caller, by: _By = "service_type") -> MonthToDateAnswer:
+    async def get_month_to_date(
+        caller: Caller, by: _By = "service_type", sandbox_id: OfSandbox = None
+    ) -> MonthToDateAnswer:
         """With what has not been billed yet: what ended since the last bills, what runs now and
         what is kept, all up to now."""
-        month = await statements.month_to_date(caller.account_id, by=by)
+        month = await statements.month_to_date(caller.account_id, by=by, sandbox_id=sandbox_id)
         return MonthToDateAnswer.of(by, month)
 
     @routes.get("/export", "All bills as CSV", response_class=Response, answers=_CSV_ANSWER)

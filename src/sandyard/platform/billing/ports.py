@@ -23,6 +23,14 @@ class BillQuery:
     to_day: date | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class UsagesBetween:
+    """Usages of a time: those that lie in it and within one UTC day are summed up."""
+
+    sums: Sequence[Sum]
+    others: Sequence[Usage]
+
+
 class BillingStore(Protocol):
     async def apply(self, *transitions: Transition[Any]) -> bool:
         """All of them with their events, or nothing and False if something is not any more what
@@ -44,9 +52,17 @@ class BillingStore(Protocol):
         month."""
         ...
 
-    def usages_since(self, account_id: str, since: datetime) -> AsyncIterator[Sequence[Usage]]:
-        """Those of the account that went on after this moment, each once, in batches of
-        bounded size."""
+    async def usages_between(
+        self,
+        account_id: str,
+        since: datetime,
+        until: datetime,
+        *,
+        by: SumBy,
+        sandbox_id: str | None,
+    ) -> UsagesBetween:
+        """The account's usages that went on in this time, each once; of one sandbox alone if it is
+        given."""
         ...
 
     async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:

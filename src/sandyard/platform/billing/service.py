@@ -1,6 +1,6 @@
 """What an account's month came to, before it is billed."""
 
-from collections.abc import Iterable
+from datetime import datetime
 from decimal import Decimal
 
 from sandyard.kit.clock import Clock, utc_time
@@ -16,24 +16,21 @@ class Statements:
         self._clock = clock
         self._prices = prices
 
-    async def month_to_date(self, account_id: str, *, by: SumBy) -> MonthToDate:
-        """The UTC month up to now: what was billed, what has ended, what runs and what is kept."""
+    async def month_to_date(
+        self, account_id: str, *, by: SumBy, sandbox_id: str | None = None
+    ) -> MonthToDate:
+        """The UTC month up to now: what was billed, what has ended, what runs and what is kept; of
+        one sandbox alone if it is given."""
         now = utc_time(self._clock.now())
         since = now.date().replace(day=1)
-        sums: dict[str, Consumption] = {}
-
-        def count(usages: Iterable[Usage]) -> None:
-            for key, consumed in sum_usages(usages, since=since, until=now, by=by).items():
-                sums[key] = sums.get(key, Consumption()) + consumed
-
-        async for usages in self._store.usages_since(account_id, midnight(since)):
-            count(usages)
-        kept = [
-            uncounted_storage(each, until=now, usage_id="", prices=self._prices)
-            for each in await self._store.with_snapshot(account_id)
-        ]
-        count(usage for usage in kept if usage is not None)
-        bills = BillQuery(from_day=since, to_day=now.date())
+        found = await self._store.usages_between(
+            account_id, midnight(since), now, by=by, sandbox_id=sandbox_id
+        )
+        others = [*found.others, *await self._kept(account_id, now, sandbox_id)]
+        sums = {each.key: each.consumed for each in found.sums}
+        for key, consumed in sum_usages(others, since=since, until=now, by=by).items():
+            sums[key] = sums.get(key, Consumption()) + consumed
+        bills = BillQuery(sandbox_id=sandbox_id, from_day=since, to_day=now.date())
         billed = await self._store.sums(account_id, bills, by="service_type")
         return MonthToDate(
             since=since,
@@ -41,3 +38,12 @@ class Statements:
             sums=[Sum(key, sums[key]) for key in sorted(sums)],
             billed=sum((each.consumed.amount for each in billed), Decimal(0)),
         )
+
+    async def _kept(self, account_id: str, now: datetime, sandbox_id: str | None) -> list[Usage]:
+        """What keeping files came to that is no usage yet."""
+        found = [
+            uncounted_storage(each, until=now, usage_id="", prices=self._prices)
+            for each in await self._store.with_snapshot(account_id)
+            if sandbox_id in (None, each.sandbox_id)
+        ]
+        return [usage for usage in found if usage is not None]

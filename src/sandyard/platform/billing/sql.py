@@ -22,7 +22,8 @@ from sandyard.platform.billing.model import (
     SumBy,
     UsageVersion,
 )
-from sandyard.platform.billing.ports import BillQuery
+from sandyard.platform.billing.ports import BillQuery, UsagesBetween
+from sandyard.platform.billing.usage_sums import usages_between
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.sql import SANDBOXES
 from sandyard.platform.tables import (
@@ -92,19 +93,21 @@ class SqlBillingStore:
             for account_id, threshold in thresholds.items()
         ]
 
-    async def usages_since(
-        self, account_id: str, since: datetime
-    ) -> AsyncIterator[Sequence[Usage]]:
-        of_account = sa.select(sandbox_usage).where(_usage.user_account_id == account_id)
-        rows = await self._rows(of_account.where(_usage.end_time.is_(None)))
-        yield [USAGES.entity_of(row) for row in rows]
-        open_ids = {row.id for row in rows}  # one of them may be closed by now
-        ordered = of_account.order_by(_usage.end_time, _usage.id).limit(_BATCH)
-        batch = ordered.where(_usage.end_time > since)
-        while rows := await self._rows(batch):
-            yield [USAGES.entity_of(row) for row in rows if row.id not in open_ids]
-            last = (rows[-1].end_time, rows[-1].id)
-            batch = ordered.where(_beyond(last, _usage.end_time, _usage.id))
+    async def usages_between(
+        self,
+        account_id: str,
+        since: datetime,
+        until: datetime,
+        *,
+        by: SumBy,
+        sandbox_id: str | None,
+    ) -> UsagesBetween:
+        wanted = [_usage.user_account_id == account_id]
+        if sandbox_id is not None:
+            wanted.append(_usage.sandbox_id == sandbox_id)
+        return await self._database.read(
+            lambda connection: usages_between(connection, wanted, since, until, by)
+        )
 
     async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:
         column = sandboxes.c

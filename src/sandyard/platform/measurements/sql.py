@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.sql import Database
+from sandyard.kit.sql_types import unix_seconds
 from sandyard.platform.measurements.model import Measurement, MeasurementBucket
 from sandyard.platform.tables import sandbox_metrics
 
@@ -41,7 +42,7 @@ class SqlMeasurementStore:
         self, sandbox_id: str, *, start: datetime, end: datetime, bucket_sec: int
     ) -> Sequence[MeasurementBucket]:
         def work(connection: sa.Connection) -> Sequence[Any]:
-            second = _epoch(connection)
+            second = unix_seconds(connection, _column.timestamp)
             bucket = (second // bucket_sec * bucket_sec).label("bucket")
             statement = (
                 sa.select(
@@ -76,10 +77,3 @@ class SqlMeasurementStore:
         old = sa.select(_column.id).where(_column.timestamp < moment).limit(limit)
         statement = sandbox_metrics.delete().where(_column.id.in_(old.scalar_subquery()))
         return await self._database.write(lambda connection: connection.execute(statement).rowcount)
-
-
-def _epoch(connection: sa.Connection) -> sa.ColumnElement[int]:
-    if connection.dialect.name == "sqlite":
-        text = sa.func.strftime("%s", _column.timestamp, type_=sa.String)
-        return sa.cast(text, sa.BigInteger)
-    return sa.cast(sa.func.floor(sa.extract("epoch", _column.timestamp)), sa.BigInteger)
