@@ -1,7 +1,7 @@
 /** A lease of a sandbox, held as long as it is used. */
 
 import type { Api } from "./connection.js";
-import { SandyardError } from "./errors.js";
+import { SandyardError, UnreachableError } from "./errors.js";
 import type { components } from "./schema.js";
 
 type LeaseAnswer = components["schemas"]["LeaseAnswer"];
@@ -35,8 +35,8 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * One lease, or an error. If its answer is lost for good, ask again with the same track and key:
-   * that answers the same lease.
+   * One lease, or an error. If all answers are lost, a lease that the server may have made is looked
+   * for and given up; where that fails too, the same track and key have it when they ask again.
    */
   static async acquire(api: Api, wish: LeaseWish): Promise<Lease> {
     const until = Date.now() + (wish.waitSec ?? 0) * 1000;
@@ -46,9 +46,21 @@ export class Lease implements AsyncDisposable {
         const { data } = await api.POST("/v1/allocate", { params: { header: headersOf(wish, waitSec) } });
         return new Lease(api, wish.track, data as LeaseAnswer);
       } catch (error) {
+        if (isUndecided(error)) await Lease.#settle(api, wish);
         if (!isWorthWaiting(error) || Date.now() + pauseMs(error) > until) throw error;
         await new Promise((resolve) => setTimeout(resolve, pauseMs(error)));
       }
+    }
+  }
+
+  /** A claim for a name that no sandbox has answers a lease that is there, and never makes one. */
+  static async #settle(api: Api, wish: LeaseWish): Promise<void> {
+    try {
+      const nowhere = { ...wish, namePrefix: `none-${crypto.randomUUID()}` };
+      const { data } = await api.POST("/v1/allocate", { params: { header: headersOf(nowhere, 0) } });
+      await new Lease(api, wish.track, data as LeaseAnswer).release();
+    } catch {
+      return; // there is none, or nobody can tell: it ends at its time
     }
   }
 
@@ -104,6 +116,11 @@ function headersOf(wish: LeaseWish, waitSec: number): { "X-Track-ID": string } {
   if (wish.minutes !== undefined) headers["X-Lab-Minutes"] = String(wish.minutes);
   if (waitSec > 0) headers["Prefer"] = `wait=${Math.min(waitSec, 60)}`;
   return headers as { "X-Track-ID": string };
+}
+
+/** Whether there may be a lease all the same. */
+function isUndecided(error: unknown): boolean {
+  return error instanceof UnreachableError || (error instanceof SandyardError && error.status >= 500);
 }
 
 function isWorthWaiting(error: unknown): boolean {

@@ -7,9 +7,16 @@ export interface Retries {
   withinMs: number;
   firstDelayMs: number;
   longestDelayMs: number;
+  /** How long an attempt may take until its answer begins. */
+  attemptMs: number;
 }
 
-export const defaultRetries: Retries = { withinMs: 60_000, firstDelayMs: 200, longestDelayMs: 8_000 };
+export const defaultRetries: Retries = {
+  withinMs: 60_000,
+  firstDelayMs: 200,
+  longestDelayMs: 8_000,
+  attemptMs: 90_000,
+};
 
 const REPEATABLE_METHODS = new Set(["GET", "HEAD", "PUT", "DELETE"]);
 const REPEATABLE_POSTS = [
@@ -43,8 +50,15 @@ export function mayRepeat(request: Request, status: number | undefined): boolean
 export function delayBefore(retry: number, response: Response | undefined, retries: Retries): number {
   const longest = Math.min(retries.longestDelayMs, retries.firstDelayMs * 2 ** Math.min(retry - 1, 30));
   const drawn = longest / 2 + (Math.random() * longest) / 2;
-  const asked = Number(response?.headers.get("retry-after") ?? NaN);
-  return Number.isFinite(asked) ? asked * 1000 + Math.random() * retries.firstDelayMs : drawn;
+  const asked = askedMs(response?.headers.get("retry-after") ?? "");
+  return asked === undefined ? drawn : asked + Math.random() * retries.firstDelayMs;
+}
+
+/** What `Retry-After` asks for: seconds, or a date. */
+function askedMs(sent: string): number | undefined {
+  if (/^\d+$/.test(sent.trim())) return Number(sent) * 1000;
+  const until = Date.parse(sent);
+  return Number.isNaN(until) ? undefined : Math.max(0, until - Date.now());
 }
 
 /** `fetch` that sends again what may be sent again. */
@@ -52,7 +66,7 @@ export function retrying(send: typeof fetch, retries: Retries): (request: Reques
   return async (request) => {
     const until = Date.now() + retries.withinMs;
     for (let retry = 1; ; retry++) {
-      const outcome = await attempt(send, request.clone());
+      const outcome = await attempt(send, request.clone(), retries.attemptMs);
       const response = outcome instanceof Response ? outcome : undefined;
       const delay = delayBefore(retry, response, retries);
       const isLast = Date.now() + delay > until || !mayRepeat(request, response?.status);
@@ -65,11 +79,15 @@ export function retrying(send: typeof fetch, retries: Retries): (request: Reques
   };
 }
 
-async function attempt(send: typeof fetch, request: Request): Promise<Response | unknown> {
+async function attempt(send: typeof fetch, request: Request, withinMs: number): Promise<Response | unknown> {
+  const patience = new AbortController();
+  const timer = setTimeout(() => patience.abort(new Error(`No answer within ${withinMs} ms.`)), withinMs);
   try {
-    return await send(request);
+    return await send(new Request(request, { signal: AbortSignal.any([request.signal, patience.signal]) }));
   } catch (error) {
     return error;
+  } finally {
+    clearTimeout(timer);
   }
 }
 

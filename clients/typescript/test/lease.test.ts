@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { connect, Lease, SandyardError } from "../src/index.js";
+import { connect, Lease, SandyardError, UnreachableError } from "../src/index.js";
 
 const url = process.env["SANDYARD_URL"] ?? "";
 const token = process.env["SANDYARD_TOKEN"] ?? "";
@@ -36,6 +36,22 @@ test("a lease whose answers are lost is taken once, extended once and given up",
   assert.equal(again.expiresAt.getTime(), lease.expiresAt.getTime());
   await lease.release();
   await again.release();
+  assert.equal(await allocated(), before);
+});
+
+test("a lease whose answers are all lost is found and given up", async () => {
+  const before = await allocated();
+  const losing: typeof fetch = async (input, init) => {
+    const request = new Request(input, init);
+    const isLooking = request.headers.get("X-Sandbox-Name-Prefix")?.startsWith("none-");
+    const answer = await fetch(request);
+    if (request.url.endsWith("/v1/allocate") && !isLooking) throw new TypeError("connection reset");
+    return answer;
+  };
+  const api = connect({ url, token, retries: { ...retries, withinMs: 500 }, fetch: losing });
+  await assert.rejects(Lease.acquire(api, { track: "ts-all-lost" }), UnreachableError);
+  const query = { actor: "track:ts-all-lost", kind: "lease.created" };
+  assert.equal((await operator.GET("/v1/admin/events", { params: { query } })).data?.events.length, 1);
   assert.equal(await allocated(), before);
 });
 

@@ -23,6 +23,9 @@ test("only what changes nothing twice is sent again", () => {
 test("the server's Retry-After is the least delay", () => {
   const asked = new Response(null, { status: 503, headers: { "Retry-After": "3" } });
   assert.ok(delayBefore(1, asked, defaultRetries) >= 3000);
+  const date = new Date(Date.now() + 5000).toUTCString();
+  const until = new Response(null, { status: 503, headers: { "Retry-After": date } });
+  assert.ok(delayBefore(1, until, defaultRetries) >= 3500);
   for (let retry = 1; retry < 40; retry++) {
     const delay = delayBefore(retry, undefined, defaultRetries);
     assert.ok(delay > 0 && delay <= defaultRetries.longestDelayMs);
@@ -50,4 +53,20 @@ test("a refusal is an error with its code, and no answer one of its own", async 
   });
   await assert.rejects(call(away), UnreachableError);
   assert.ok(sent > 1);
+});
+
+test("an attempt that is not answered is given up, and sent again", async () => {
+  let sent = 0;
+  const api = connect({
+    url: URL_OF(""),
+    token: "t",
+    retries: { ...QUICK, attemptMs: 20 },
+    fetch: (input) => {
+      if (sent++ > 0) return Promise.resolve(Response.json({ status: "ok" }));
+      const { signal } = input as Request;
+      return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    },
+  });
+  assert.equal((await api.GET("/healthz")).response.status, 200);
+  assert.equal(sent, 2);
 });

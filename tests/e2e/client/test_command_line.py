@@ -274,22 +274,44 @@ def test_a_command_in_a_sandbox_is_as_one_here(sandyard: CommandLine, box: str) 
     shown = sandyard(*run, code=3)
     assert (shown.out, shown.err) == ("out 7\n", "err\n")
     sandyard("sandbox", "exec", "no-such-box", "--", "true", code=125)
+    every_byte = bytes(range(256)) * 300
     piped = subprocess.run(
-        [sys.executable, "-m", "sandyard", "sandbox", "exec", "-i", box, "--", "tr", "a-z", "A-Z"],
+        [sys.executable, "-m", "sandyard", "sandbox", "exec", "-i", box, "--", "cat"],
         env=clean_environment(sandyard.environment),
-        input="shout\n",
+        input=every_byte,
         capture_output=True,
-        text=True,
         timeout=PATIENCE_SEC,
         check=True,
     )
-    assert piped.stdout == "SHOUT\n"
+    assert piped.stdout == every_byte
     loop = "trap 'exit 9' INT; echo ready; while :; do sleep 0.1; done"
     with sandyard.started("sandbox", "exec", box, "--", "sh", "-c", loop) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SEC) == 9
+
+
+def test_listings_and_logs_are_followed(sandyard: CommandLine, box: str) -> None:
+    fetch = "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/?followed')"
+    with (
+        sandyard.started("sandbox", "ls", "--watch", "-o", "json") as watching,
+        sandyard.started("sandbox", "logs", "-f", box) as following,
+    ):
+        assert watching.stdout is not None
+        assert following.stdout is not None
+        before = json.loads(watching.stdout.readline())
+        sandyard("sandbox", "create", "watched", "--template", "static", "--no-start")
+        assert "watched" not in {each["name"] for each in before}
+        while "watched" not in {each["name"] for each in json.loads(watching.stdout.readline())}:
+            pass
+        sandyard("sandbox", "exec", box, "--", "python3", "-c", fetch)
+        while "followed" not in (line := following.stdout.readline()):
+            assert line
+        for process in (watching, following):
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_SEC) == 130
+    sandyard("sandbox", "rm", "watched")
 
 
 def test_a_terminal_in_a_sandbox_and_a_bar_on_a_transfer(

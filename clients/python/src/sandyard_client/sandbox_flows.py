@@ -1,6 +1,7 @@
 """Sandboxes of an account and what runs in them, as flows."""
 
 import asyncio
+import base64
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,14 @@ class CommandOutput:
 
     stream: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandBytes:
+    """The same without any loss, as not everything that commands write is text."""
+
+    stream: str
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +190,18 @@ def start_command(calls: Calls, sandbox_id: str, wish: CommandWish) -> Flow[str]
 
 
 def follow(
-    calls: Calls, sandbox_id: str, command_id: str, *, until: float | None = None, offset: int = 0
+    calls: Calls,
+    sandbox_id: str,
+    command_id: str,
+    *,
+    until: float | None = None,
+    offset: int = 0,
+    as_bytes: bool = False,
 ) -> Flow[int]:
-    """Emits what the command writes until it ends, and gives its exit code. After a lost
-    connection it goes on where it was, so nothing is missing or doubled. OverTimeError with the
-    offset when the time is over."""
+    """Emits what the command writes until it ends, as CommandOutput or CommandBytes, and gives its
+    exit code. After a lost connection it goes on where it was, so nothing is missing or doubled.
+    OverTimeError with the offset when the time is over."""
+    encoding = {"encoding": "base64"} if as_bytes else {}
     while True:
         left = _SILENCE_SEC if until is None else until - calls.clock()
         if left <= 0:
@@ -194,7 +210,7 @@ def follow(
             about(
                 "GET",
                 f"/sandboxes/{sandbox_id}/commands/{command_id}/output",
-                query={"follow": True, "offset": offset},
+                query={"follow": True, "offset": offset, **encoding},
                 timeout_sec=min(_SILENCE_SEC, left),
             )
         )
@@ -204,10 +220,16 @@ def follow(
                 if event.kind == "exit":
                     return int(event.data["exit_code"])
                 offset = int(event.id)
-                yield Emit(CommandOutput(event.kind, event.data["data"]))
+                yield Emit(_output(event.kind, event.data["data"], as_bytes=as_bytes))
             if until is not None and calls.clock() >= until:
                 raise OverTimeError(offset)
         yield Sleep(calls.policy.first_delay_sec)
+
+
+def _output(stream: str, data: str, *, as_bytes: bool) -> CommandOutput | CommandBytes:
+    if as_bytes:
+        return CommandBytes(stream, base64.b64decode(data))
+    return CommandOutput(stream, data)
 
 
 def _next_piece(stream: Stream) -> Flow[bytes | None]:

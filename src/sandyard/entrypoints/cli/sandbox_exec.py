@@ -17,7 +17,8 @@ from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.sandbox_names import id_of
 
 if TYPE_CHECKING:
-    from sandyard_client import Client, CommandOutput
+    from sandyard_client import Client
+    from sandyard_client.sandbox_flows import CommandBytes
 
 _EPILOG = """\b
 Examples:
@@ -79,12 +80,13 @@ def _run(client: "Client", sandbox_id: str, wish: "object") -> int:
         if wish.has_input:
             arguments = (client, sandbox_id, command_id)
             threading.Thread(target=_feed, args=arguments, daemon=True).start()
-        return client.run(consumed(follow(client.calls, sandbox_id, command_id), _write))
+        output = follow(client.calls, sandbox_id, command_id, as_bytes=True)
+        return client.run(consumed(output, _write))
 
 
-def _write(output: "CommandOutput") -> None:
-    stream = sys.stderr if output.stream == "stderr" else sys.stdout
-    stream.write(output.text)
+def _write(output: "CommandBytes") -> None:
+    stream = (sys.stderr if output.stream == "stderr" else sys.stdout).buffer
+    stream.write(output.data)
     stream.flush()
 
 
