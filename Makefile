@@ -32,7 +32,7 @@ KERNELS := $(TOOLS)/kernels
 KERNEL_PACKAGES := ipykernel==7.1.0 matplotlib==3.11.2 e2b-charts==1.0.0 bash_kernel==0.10.0
 
 .DEFAULT_GOAL := help
-.PHONY: help install more debian-tools serve dev test gameday test-e2b test-aws test-image check format torture bench screenshots aws-snapshots clean
+.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image check format torture bench screenshots aws-snapshots clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -99,6 +99,9 @@ debian-tools:
 serve: export DATA_DIR := $(DATA_DIR)
 serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR)
 	@exec $(RUN)/sandyard serve --host $(HOST) --port $(PORT) --data-dir "$$DATA_DIR"
+
+demo: install ## Serve a site with live data, to look at in the console (HOST, PORT)
+	@exec $(RUN)/sandyard demo --host $(HOST) --port $(PORT)
 
 check: dev ## Format, lint, types and layers
 	$(RUN)/ruff format --check

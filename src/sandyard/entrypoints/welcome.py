@@ -20,7 +20,7 @@ def welcome(
     context = WelcomeContext(settings, data_dir, url, parts, partial(_bearer, settings, data_dir))
     lines = [
         "",
-        f"Sandyard is ready at {url} (API: {url}/docs)",
+        f"Sandyard is ready: the console at {url}/, the API at {url}/docs",
         *_engines(context),
         "",
         *(line for spec in selected_parts(settings) for line in spec.examples(context)),

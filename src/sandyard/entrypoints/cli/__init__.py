@@ -15,6 +15,7 @@ from sandyard.kit.errors import SandyardError
 EXAMPLES = """\b
 Examples:
   sandyard serve
+  sandyard demo
   sandyard login --url https://sandyard.example.com
   sandyard lease exec --wait 60 -- pytest tests/lab
   sandyard sandbox shell my-box
@@ -30,6 +31,7 @@ class _Commands(click.Group):
 
     _MODULES: ClassVar[dict[str, str]] = {
         "serve": "serve",
+        "demo": "demo",
         "jobs": "jobs",
         "csp-sim": "csp_sim",
         "gameday": "gameday",
