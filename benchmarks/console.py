@@ -1,14 +1,13 @@
 """Every screen of the console on a large site, and what many open consoles cost."""
 
-import socket
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import Event, Thread
-from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -27,6 +26,8 @@ _ROUNDS = 10
 _OPEN = 200
 _SECONDS = 20
 _OPEN_SECONDS = 100
+_SETTLE_SEC = 20
+"""Until what happened before they were open is told."""
 _VIEWS = ("pool", "list")
 """What the page of the pool asks for again when it is told of a change; the first of them now and
 then in any case."""
@@ -54,8 +55,7 @@ def measure(folder: Path, say: Say) -> Measured:
         _wait_for_first_sync(session, began)
         screens = [_measured(server, session, path, say) for path in screens_of(session)]
         figures = _of_screens(screens)
-        views = [_measured(server, session, "/console/labs", say, each) for each in _VIEWS]
-        figures += _of_many(server, session, views, say)
+        figures += _of_many(server, session, say)
     shown = f"{_CROWD.pool:,} pool, {_CROWD.sandboxes:,} sandboxes, {_CROWD.devices:,} devices"
     return Measured(figures, shown)
 
@@ -69,16 +69,14 @@ def _wait_for_first_sync(session: ConsoleSession, began: float) -> None:
         time.sleep(0.2)
 
 
-def _measured(
-    server: ServerProcess, session: ConsoleSession, path: str, say: Say, view: str | None = None
-) -> _Screen:
+def _measured(server: ServerProcess, session: ConsoleSession, path: str, say: Say) -> _Screen:
     say(f"console: {path}")
     process = psutil.Process(server.process.pid)
     times: list[float] = []
     before = _cpu(process)
     for _ in range(_ROUNDS):
         started = time.perf_counter()
-        answer = session.get(path, view).raise_for_status()
+        answer = session.get(path).raise_for_status()
         times.append(time.perf_counter() - started)
     used = (_cpu(process) - before) / _ROUNDS
     return _Screen(path, median(times), used, len(answer.content) / 1000)
@@ -100,30 +98,71 @@ def _of_screens(screens: Sequence[_Screen]) -> list[Figure]:
     ]
 
 
-def _of_many(
-    server: ServerProcess, session: ConsoleSession, views: Sequence[_Screen], say: Say
-) -> list[Figure]:
+def _of_many(server: ServerProcess, session: ConsoleSession, say: Say) -> list[Figure]:
     """Of consoles that all show the pool, while it changes all the time."""
     process = psutil.Process(server.process.pid)
     with _leasing(server):
         say(f"console: {_SECONDS} s of leases, with nobody")
         alone = _share(process, _SECONDS)
-        with _listening(session, _OPEN) as streams:
-            say(f"console: {_OPEN_SECONDS} s of leases, with {_OPEN} open")
-            share = _share(process, _OPEN_SECONDS) - alone
-            told = sum(_events(each) for each in streams) / _OPEN_SECONDS
-    pool, listed = views
-    unasked = _OPEN / _REFRESHED_EVERY_SEC
-    used = told * (pool.cpu_seconds + listed.cpu_seconds) + unasked * pool.cpu_seconds
-    asked = told * len(views) + unasked
+        say(f"console: {_OPEN_SECONDS} s of leases, with {_OPEN} open")
+        share, asked = asyncio.run(_with_many(process, session))
     what = f"{_OPEN} open consoles that show a pool that changes"
     return [
-        Figure.below(f"CPU of {what}", share + used * 100, _MOST_OF_A_CORE, "% of a core"),
-        Figure("  of it, their event streams", f"{share:.1f} %"),
-        Figure(
-            f"  of it, the views that they ask for, {asked:.1f} a second", f"{used * 100:.1f} %"
-        ),
+        Figure.below(f"CPU of {what}", share - alone, _MOST_OF_A_CORE, "% of a core"),
+        Figure("  views that they ask for", f"{asked / _OPEN_SECONDS:.1f} a second"),
+        Figure("  each is told of a change every", f"{_OPEN * _OPEN_SECONDS / asked * 2:.0f} s"),
     ]
+
+
+async def _with_many(process: psutil.Process, session: ConsoleSession) -> tuple[float, int]:
+    """The server's share of a core while they are open, and how many views they asked for."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with (
+        httpx.AsyncClient(
+            base_url=session.url, headers=session.headers, limits=limits, timeout=60
+        ) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        consoles = [_OpenConsole(client) for _ in range(_OPEN)]
+        tasks = [group.create_task(each.run(number)) for number, each in enumerate(consoles)]
+        await asyncio.gather(*(each.is_open.wait() for each in consoles))
+        await asyncio.sleep(_SETTLE_SEC)
+        before, asked = _cpu(process), sum(each.asked for each in consoles)
+        await asyncio.sleep(_OPEN_SECONDS)
+        share = (_cpu(process) - before) / _OPEN_SECONDS * 100
+        asked = sum(each.asked for each in consoles) - asked
+        for task in tasks:
+            task.cancel()
+    return share, asked
+
+
+class _OpenConsole:
+    """The page of the pool, as a browser has it."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self.is_open = asyncio.Event()
+        self.asked = 0
+
+    async def run(self, number: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._refresh(number))
+            async with self._client.stream("GET", "/console/live") as stream:
+                self.is_open.set()
+                async for line in stream.aiter_lines():
+                    if line == "event: broker":
+                        await asyncio.gather(*map(self._ask, _VIEWS))
+
+    async def _refresh(self, number: int) -> None:
+        await asyncio.sleep(_REFRESHED_EVERY_SEC * number / _OPEN)
+        while True:
+            await self._ask(_VIEWS[0])
+            await asyncio.sleep(_REFRESHED_EVERY_SEC)
+
+    async def _ask(self, view: str) -> None:
+        headers = {"HX-Request": "true", "HX-Target": view}
+        (await self._client.get("/console/labs", headers=headers)).raise_for_status()
+        self.asked += 1
 
 
 @contextmanager
@@ -143,35 +182,8 @@ def _leasing(server: ServerProcess) -> Iterator[None]:
     thread.join()
 
 
-def _events(stream: socket.socket) -> int:
-    """How many have come."""
-    stream.settimeout(0)
-    received = b""
-    with suppress(BlockingIOError):
-        while piece := stream.recv(65536):
-            received += piece
-    return received.count(b"event: ")
-
-
 def _share(process: psutil.Process, seconds: float) -> float:
     """In percent of a core."""
     before = _cpu(process)
     time.sleep(seconds)
     return (_cpu(process) - before) / seconds * 100
-
-
-@contextmanager
-def _listening(session: ConsoleSession, count: int) -> Iterator[list[socket.socket]]:
-    """So many event streams, each begun."""
-    address = urlsplit(session.url)
-    streams: list[socket.socket] = []
-    with ExitStack() as stack:
-        for _ in range(count):
-            stream = socket.create_connection((address.hostname, address.port), timeout=30)
-            streams.append(stack.enter_context(stream))
-            lines = ["GET /console/live HTTP/1.1", f"Host: {address.netloc}"]
-            lines += [f"{name}: {value}" for name, value in session.headers.items()]
-            stream.sendall("\r\n".join([*lines, "", ""]).encode())
-            if not stream.recv(4096).startswith(b"HTTP/1.1 200"):
-                raise RuntimeError("an event stream was refused")
-        yield streams

@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,8 @@ from tests.e2e.console.people import ADMIN, open_accounts
 from tests.e2e.console.readings import BOOT_ID, HARDWARE_ID
 from tests.servers import ServerProcess, sandyard_serve
 
+WIDTHS = {1280: "", 375: "-narrow"}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SCREENS = {
     "overview": "/console",
     "labs": "/console/labs",
@@ -35,6 +38,8 @@ SCREENS = {
     "account": "/console/account",
     "admin": "/console/admin",
     "events": "/console/admin/events",
+    "integrations": "/console/admin/integrations",
+    "account-events": "/console/account/events",
 }
 
 
@@ -52,8 +57,7 @@ def main(folder: Path) -> None:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=ARGUMENTS
             )
-            take(browser, server, folder, "", 1280, "light")
-            take(browser, server, folder, "-narrow-dark", 375, "dark")
+            take(browser, server, folder)
 
 
 async def remember_a_day(server: ServerProcess) -> None:
@@ -111,27 +115,69 @@ def send_readings(server: ServerProcess) -> None:
         client.post("/data", json={"readings": readings}).raise_for_status()
 
 
-def take(
-    browser: Browser,
-    server: ServerProcess,
-    folder: Path,
-    suffix: str,
-    width: int,
-    theme: Literal["light", "dark"],
-) -> None:
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
+def take(browser: Browser, server: ServerProcess, folder: Path) -> None:
+    context = browser.new_context()
     page = context.new_page()
     page.goto(f"{server.url}/console/login")
-    page.screenshot(path=folder / f"login{suffix}.png")
+    shoot(page, folder, "login")
+    page.goto(f"{server.url}/console/signup")
+    shoot(page, folder, "signup")
     log_in(page, server, ADMIN)
     page.get_by_role("heading", name="Overview").wait_for()
-    sandbox = start_one(page, server, f"shop-{theme}")
-    for name, path in {**SCREENS, "sandbox": sandbox, "terminal": f"{sandbox}/terminal"}.items():
+    sandbox = start_one(page, server, "shop")
+    more = {
+        "sandbox": sandbox,
+        "files": f"{sandbox}/files",
+        "terminal": f"{sandbox}/terminal",
+        "pool-sandbox": leased_path(server),
+        "project": project_path(page, server),
+    }
+    for name, path in {**SCREENS, **more}.items():
         page.goto(server.url + path)
         page.locator("main h1").wait_for()
-        page.wait_for_timeout(1500)
-        page.screenshot(path=folder / f"{name}{suffix}.png", full_page=True)
+        if name == "terminal":
+            type_something(page)
+        shoot(page, folder, name)
     context.close()
+
+
+def shoot(page: Page, folder: Path, name: str) -> None:
+    """Wide and narrow, light and dark."""
+    for (width, size), theme in product(WIDTHS.items(), THEMES):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=theme)
+        page.wait_for_timeout(1000 if (size, theme) == ("", "light") else 300)
+        suffix = size + ("-dark" if theme == "dark" else "")
+        page.screenshot(path=folder / f"{name}{suffix}.png", full_page=True)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.emulate_media(color_scheme="light")
+
+
+def leased_path(server: ServerProcess) -> str:
+    listed = httpx.get(
+        f"{server.url}/v1/admin/sandboxes?status=allocated&limit=1", headers=server.admin
+    ).json()
+    return f"/console/labs/sandboxes/{listed['sandboxes'][0]['sandbox_id']}"
+
+
+def project_path(page: Page, server: ServerProcess) -> str:
+    """Of one whose preview runs."""
+    page.goto(f"{server.url}/console/projects")
+    page.get_by_label("Name").fill("Shop window")
+    page.get_by_role("button", name="Make a project").click()
+    page.get_by_label("Text").fill("<!doctype html>\n<h1>Open from nine to five</h1>\n")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("version 1").wait_for()
+    page.get_by_role("button", name="Show it").click()
+    page.locator("iframe").wait_for(timeout=60_000)
+    return page.url.removeprefix(server.url)
+
+
+def type_something(page: Page) -> None:
+    page.get_by_text("Connected.").wait_for()
+    page.locator("[data-terminal]").click()
+    page.keyboard.type("ls -l; python3 --version; df -h /workspace | tail -1\n")
+    page.wait_for_timeout(700)
 
 
 def start_one(page: Page, server: ServerProcess, name: str) -> str:

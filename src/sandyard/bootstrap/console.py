@@ -1,5 +1,6 @@
 """The console, wired to the API of the same process and to the parts' events."""
 
+import asyncio
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from sandyard.console.api import ApiPaths, Credentials, OwnTokens
 from sandyard.console.app import Console
 from sandyard.console.assets import Assets
 from sandyard.console.forward import Forwarding
+from sandyard.console.health import PartHealth
 from sandyard.console.live import LiveChanges
 from sandyard.console.pages import Pages
 from sandyard.console.screens import (
@@ -29,8 +31,11 @@ from sandyard.console.screens import (
 )
 from sandyard.console.session import SessionCookies
 from sandyard.console.viewer import Viewers
+from sandyard.kit.errors import UnavailableError
 from sandyard.kit.rotation import AnyOf
 from sandyard.settings import Settings
+
+_CHECK_SEC = 2.0
 
 SCREENS = tuple(
     screen
@@ -70,7 +75,20 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
         viewers=Viewers(api, credentials, operators),
         forwarding=Forwarding(api, credentials),
         live=LiveChanges([part.events for part in parts if part.events is not None]),
+        check_health=lambda: asyncio.gather(*map(_health, parts)),
     )
+
+
+async def _health(part: Part) -> PartHealth:
+    try:
+        async with asyncio.timeout(_CHECK_SEC):
+            await part.check()
+            await part.check_writes()
+    except UnavailableError as error:
+        return PartHealth(part.name, part.engine, error.message)
+    except TimeoutError:
+        return PartHealth(part.name, part.engine, "It does not answer.")
+    return PartHealth(part.name, part.engine, None)
 
 
 def _secrets(settings: Settings, operators: Sequence[str]) -> Sequence[str]:

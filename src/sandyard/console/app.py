@@ -16,14 +16,18 @@ from sandyard.console import forward, origin
 from sandyard.console.api import ApiError
 from sandyard.console.assets import Assets
 from sandyard.console.forward import Forwarding
-from sandyard.console.live import LiveChanges
+from sandyard.console.health import CheckHealth
+from sandyard.console.live import Listener, LiveChanges, gathering_sec
 from sandyard.console.pages import Pages
 from sandyard.console.session import SessionCookies
+from sandyard.console.shared_views import SharedViews, is_view
 from sandyard.console.viewer import Viewer, Viewers
 from sandyard.kit.errors import (
     ForbiddenError,
+    InvalidError,
     MethodNotAllowedError,
     NotFoundError,
+    SandyardError,
     UnauthorizedError,
 )
 
@@ -42,6 +46,7 @@ class ConsoleRequest:
     pages: Pages
     viewers: Viewers
     cookies: SessionCookies
+    check_health: CheckHealth
 
     @property
     def signed_in(self) -> Viewer:
@@ -83,6 +88,8 @@ class Screen:
     is_open: bool = False
     """For everybody, logged in or not."""
     for_operators: bool = False
+    is_shared: bool = False
+    """Its views are the same for all operators."""
 
 
 class Console:
@@ -98,6 +105,7 @@ class Console:
         viewers: Viewers,
         forwarding: Forwarding,
         live: LiveChanges,
+        check_health: CheckHealth,
     ) -> None:
         self._routes = [
             (Route(each.path, _never, methods=list(each.methods)), each) for each in screens
@@ -108,6 +116,8 @@ class Console:
         self._viewers = viewers
         self._forwarding = forwarding
         self._live = live
+        self._shared = SharedViews(lambda: gathering_sec(live.open_pages))
+        self._check_health = check_health
 
     def takes(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -141,7 +151,9 @@ class Console:
         try:
             return await self._drawn(request, viewer, self._screen(request))
         except NotFoundError as error:
-            return self._pages.error(request, viewer, _not_found(request, error))
+            return self._pages.error(request, viewer, _told(request, 404, error))
+        except InvalidError as error:
+            return self._pages.error(request, viewer, _told(request, 400, error))
         except ApiError as error:
             return self._pages.error(request, viewer, error)
 
@@ -150,9 +162,12 @@ class Console:
             return self._to_login(request)
         if screen.for_operators and not (viewer and viewer.is_operator):
             raise ApiError(403, _FOR_OPERATORS)
-        return await screen.draw(
-            ConsoleRequest(request, viewer, self._pages, self._viewers, self._cookies)
+        asked = ConsoleRequest(
+            request, viewer, self._pages, self._viewers, self._cookies, self._check_health
         )
+        if screen.is_shared and is_view(request):
+            return await self._shared.drawn(request, lambda: screen.draw(asked))
+        return await screen.draw(asked)
 
     def _screen(self, request: Request) -> Screen:
         if request.url.path == LIVE:
@@ -176,14 +191,24 @@ class Console:
 
     async def _follow(self, request: ConsoleRequest) -> Response:
         viewer, state = request.signed_in, request.http.scope["state"]
-        stream = self._live.stream(
+
+        listener = Listener(
             viewer.account_id,
-            is_operator=viewer.is_operator,
-            since_ms=_since_ms(request.http),
+            viewer.is_operator,
+            is_valid=lambda: self._is_still(viewer, request.http),
             is_draining=lambda: state["in_flight"].draining,
         )
+        stream = self._live.stream(listener, since_ms=_since_ms(request.http))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    async def _is_still(self, viewer: Viewer, request: Request) -> bool:
+        """Whether the session is still theirs, with the same rights."""
+        try:
+            now = await self._viewer(request)
+        except ApiError:  # whoever could tell is away; nobody is sent away for that
+            return True
+        return now is not None and now.is_operator == viewer.is_operator
 
 
 def _since_ms(request: Request) -> int:
@@ -197,10 +222,10 @@ async def _never(_request: Request) -> Response:
     raise NotFoundError  # the route only matches paths
 
 
-def _not_found(request: Request, error: NotFoundError) -> ApiError:
+def _told(request: Request, status: int, error: SandyardError) -> ApiError:
     request_id = request.scope["state"]["request_id"]
     told = {"code": error.code, "message": error.message, "request_id": request_id}
-    return ApiError(404, told)
+    return ApiError(status, told)
 
 
 _FOR_OPERATORS = {

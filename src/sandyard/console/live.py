@@ -2,13 +2,15 @@
 
 A page that hears of a change asks for its own view again, by calls that check who it is. Events are
 read once for all pages of this process, and only while there are any. A page that begins to follow,
-or does so again, is told of what happened since it was drawn or last heard of something.
+or does so again, is told of what happened since it was drawn or last heard of something. A stream
+ends soon after the session that it was opened with, and its page is told so.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -20,15 +22,26 @@ logger = logging.getLogger("sandyard.console")
 
 _INTERVAL_SEC = 1.0
 _KEEP_ALIVE_SEC = 15.0
+_CHECKED_EVERY_SEC = 60.0
+"""For sessions that end without an event, as their time is over or an operator's token changed."""
 _APART_SEC = 2.0
 """Between two things that a page is told; what happens meanwhile is told together."""
 _READ = 50
 """Events that are looked at each time; of more, the newest are enough to tell what changed."""
 _OVERLAP_MS = 5000
 """So much earlier than asked for, as clocks differ: at worst a page asks once too often."""
-_TOLD_PER_SEC = 2
+_TOLD_PER_SEC = 20
 """How many pages are told each second, however many are open: each asks for its view again."""
+_FEW = 5
 _GOLDEN = 0.618
+_ENDS_LOGINS = frozenset(
+    {
+        *("account.deactivated", "account.deleted", "account.role_changed", "logins.ended"),
+        *("password.changed", "password.reset"),
+    }
+)
+_ENDED = b"event: ended\ndata: changed\n\n"
+"""The page asks for itself again, and is sent to the login."""
 
 
 def pace_sec(open_pages: int, number: int) -> float:
@@ -38,23 +51,72 @@ def pace_sec(open_pages: int, number: int) -> float:
     return 0 if between <= _INTERVAL_SEC else between * (0.5 + number * _GOLDEN % 1)
 
 
-@dataclass(eq=False, slots=True)
-class Subscriber:
+def gathering_sec(open_pages: int) -> float:
+    """How long a view is not drawn yet, so that those who are told together share it."""
+    return 0 if open_pages <= _FEW else _INTERVAL_SEC
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Whom a stream is for, whether their session still holds, and whether the server is about to
+    stop."""
+
     account_id: str | None
     is_operator: bool
+    is_valid: Callable[[], Awaitable[bool]]
+    is_draining: Callable[[], bool]
+
+    def may_hear(self, event: LoggedEvent) -> bool:
+        return self.is_operator or self.is_about(event)
+
+    def is_about(self, event: LoggedEvent) -> bool:
+        return self.account_id is not None and event.event.account_id == self.account_id
+
+
+@dataclass(eq=False, slots=True)
+class Subscriber:
+    listener: Listener
     number: int
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     topics: set[str] = field(default_factory=set)
+    is_doubted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether its session may have ended, or the server is about to stop."""
+    checked_at: float = field(default_factory=time.monotonic)
 
     def tell(self, event: LoggedEvent) -> None:
-        if self.may_hear(event):
+        if self.listener.may_hear(event):
             self.topics.add(event.part)
             self.changed.set()
+        if self.listener.is_about(event) and event.event.kind in _ENDS_LOGINS:
+            self._doubt()
 
-    def may_hear(self, event: LoggedEvent) -> bool:
-        return self.is_operator or (
-            self.account_id is not None and event.event.account_id == self.account_id
-        )
+    def tell_of_end(self) -> None:
+        if self.listener.is_draining():
+            self._doubt()
+
+    def _doubt(self) -> None:
+        self.is_doubted.set()
+        self.changed.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Not longer than until it is in doubt."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.is_doubted.wait()
+
+    async def is_valid(self) -> bool:
+        """Asked where it is in doubt, and now and then."""
+        now = time.monotonic()
+        if not self.is_doubted.is_set() and now - self.checked_at < _CHECKED_EVERY_SEC:
+            return True
+        self.is_doubted.clear()
+        self.checked_at = now
+        return await self.listener.is_valid()
+
+    def take_topics(self) -> set[str]:
+        topics, self.topics = self.topics, set()
+        self.changed.clear()
+        return topics
 
 
 class LiveChanges:
@@ -65,24 +127,24 @@ class LiveChanges:
         self._reader: asyncio.Task[None] | None = None
         self._numbers = count()
 
-    async def stream(
-        self,
-        account_id: str | None,
-        *,
-        is_operator: bool,
-        since_ms: int,
-        is_draining: Callable[[], bool],
-    ) -> AsyncGenerator[bytes, None]:
-        subscriber = Subscriber(account_id, is_operator, next(self._numbers))
+    @property
+    def open_pages(self) -> int:
+        """In this process."""
+        return len(self._subscribers)
+
+    async def stream(self, listener: Listener, *, since_ms: int) -> AsyncGenerator[bytes, None]:
+        subscriber = Subscriber(listener, next(self._numbers))
         self._subscribers.add(subscriber)
         if self._reader is None:
             self._reader = asyncio.create_task(self._read())
         try:
             yield b"retry: 2000\n" + _position()
             await self._catch_up(subscriber, since_ms)
-            async for topics in self._heard(subscriber, is_draining):
+            async for topics in self._heard(subscriber):
                 named = (f"event: {topic}\ndata: changed\n\n".encode() for topic in topics)
                 yield b"".join(named) + _position()
+            if not listener.is_draining():
+                yield _ENDED
         finally:
             self._subscribers.discard(subscriber)
 
@@ -94,15 +156,21 @@ class LiveChanges:
 
     async def _read(self) -> None:
         """Until nobody listens any more."""
-        self._seen = {each.event_id for each in await self._newest()}
-        while self._subscribers:
-            await asyncio.sleep(_INTERVAL_SEC)
-            events = await self._newest()
-            for event in events:
-                if event.event_id not in self._seen:
-                    self._tell(event)
-            self._seen = {each.event_id for each in events} or self._seen
-        self._reader = None
+        try:
+            self._seen = {each.event_id for each in await self._newest()}
+            while self._subscribers:
+                await asyncio.sleep(_INTERVAL_SEC)
+                self._tell(await self._newest())
+        finally:
+            self._reader = None
+
+    def _tell(self, events: Sequence[LoggedEvent]) -> None:
+        new = [each for each in events if each.event_id not in self._seen]
+        for subscriber in self._subscribers:
+            subscriber.tell_of_end()
+            for event in new:
+                subscriber.tell(event)
+        self._seen = {each.event_id for each in events} or self._seen
 
     async def _newest(self) -> list[LoggedEvent]:
         found: list[LoggedEvent] = []
@@ -115,38 +183,23 @@ class LiveChanges:
             found.extend(page.items)
         return found
 
-    def _tell(self, event: LoggedEvent) -> None:
-        for subscriber in self._subscribers:
-            subscriber.tell(event)
-
-    async def _heard(
-        self, subscriber: Subscriber, is_draining: Callable[[], bool]
-    ) -> AsyncIterator[set[str]]:
+    async def _heard(self, subscriber: Subscriber) -> AsyncIterator[set[str]]:
         """What changed, once there is something; nothing, now and then, so that proxies stay
-        open."""
-        waited = 0.0
-        while not is_draining():
+        open. Until the session or the server ends."""
+        while True:
             try:
-                async with asyncio.timeout(_INTERVAL_SEC):
+                async with asyncio.timeout(_KEEP_ALIVE_SEC):
                     await subscriber.changed.wait()
             except TimeoutError:
-                waited += _INTERVAL_SEC
-                if waited < _KEEP_ALIVE_SEC:
-                    continue
+                pass
             else:
-                await _pause(pace_sec(len(self._subscribers), subscriber.number), is_draining)
-            topics, subscriber.topics, waited = subscriber.topics, set(), 0.0
-            subscriber.changed.clear()
-            yield topics
-            await _pause(_APART_SEC, is_draining)
+                await subscriber.pause(pace_sec(len(self._subscribers), subscriber.number))
+            if subscriber.listener.is_draining() or not await subscriber.is_valid():
+                return
+            yield subscriber.take_topics()
+            await subscriber.pause(_APART_SEC)
 
 
 def _position() -> bytes:
     """What a browser sends back as `Last-Event-ID` when it connects again."""
     return b"id: %d\n\n" % (time.time() * 1000)
-
-
-async def _pause(seconds: float, is_draining: Callable[[], bool]) -> None:
-    while seconds > 0 and not is_draining():
-        await asyncio.sleep(min(seconds, _INTERVAL_SEC))
-        seconds -= _INTERVAL_SEC

@@ -4,10 +4,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import pytest
 
-from sandyard.console.live import LiveChanges
+from sandyard.console.live import Listener, LiveChanges, gathering_sec, pace_sec
 from sandyard.kit.events import Effect, Event, EventQuery, LoggedEvent
 from sandyard.kit.ids import EventIds
 from sandyard.kit.paging import Page
@@ -27,13 +28,33 @@ class Log:
         return Page(self.events[:limit], cursor)
 
 
-def event(part: str, at_ms: int, account_id: str | None = None) -> LoggedEvent:
-    happened = Event("x.changed", "x", 1, "operator", at_ms, Effect.NONE, account_id=account_id)
+def event(
+    part: str, at_ms: int, account_id: str | None = None, kind: str = "x.changed"
+) -> LoggedEvent:
+    happened = Event(kind, "x", 1, "operator", at_ms, Effect.NONE, account_id=account_id)
     return LoggedEvent(make_id(at_ms), part, happened)
 
 
 def now_ms() -> int:
     return int(time.time() * 1000)
+
+
+@dataclass
+class Session:
+    """Whether it holds, and whether its server is about to stop."""
+
+    holds: bool = True
+    is_draining: bool = False
+
+    async def is_valid(self) -> bool:
+        return self.holds
+
+
+def listener_of(
+    account_id: str | None, session: Session | None = None, *, is_operator: bool = True
+) -> Listener:
+    session = session or Session()
+    return Listener(account_id, is_operator, session.is_valid, lambda: session.is_draining)
 
 
 async def told(stream: AsyncIterator[bytes]) -> set[str]:
@@ -58,18 +79,15 @@ async def test_what_happened_since_it_was_drawn_is_told(
         Log(event("broker", drawn + 1)),
         Log(event("platform", drawn + 1, "ann"), event("telemetry", drawn - HOUR_MS, "ann")),
     ]
-    stream = LiveChanges(logs).stream(
-        account_id, is_operator=is_operator, since_ms=drawn, is_draining=lambda: False
-    )
+    listener = listener_of(account_id, is_operator=is_operator)
+    stream = LiveChanges(logs).stream(listener, since_ms=drawn)
     async with aclosing(stream):
         assert await told(stream) == heard
 
 
 async def test_what_happens_later_is_told_and_what_was_before_is_not() -> None:
     log = Log(event("broker", now_ms() - HOUR_MS))
-    stream = LiveChanges([log]).stream(
-        None, is_operator=True, since_ms=now_ms(), is_draining=lambda: False
-    )
+    stream = LiveChanges([log]).stream(listener_of(None), since_ms=now_ms())
     async with aclosing(stream):
         opening = await anext(stream)
         assert opening.startswith(b"retry: 2000\nid: ")
@@ -77,3 +95,55 @@ async def test_what_happens_later_is_told_and_what_was_before_is_not() -> None:
         await asyncio.sleep(0)
         log.events = [event("telemetry", now_ms()), *log.events]
         assert await following == {"telemetry"}
+
+
+@pytest.mark.parametrize("kind", ["logins.ended", "account.role_changed", "password.changed"])
+async def test_a_stream_ends_with_its_session_and_says_so(kind: str) -> None:
+    log, session = Log(), Session()
+    live = LiveChanges([log])
+    with_many = [live.stream(listener_of("bob"), since_ms=now_ms()) for _ in range(50)]
+    stream = live.stream(listener_of("ann", session), since_ms=now_ms())
+    async with aclosing(stream):
+        for each in [*with_many, stream]:
+            await anext(each)
+        following = asyncio.ensure_future(told(stream))
+        await asyncio.sleep(0)
+        session.holds = False
+        log.events = [event("platform", now_ms(), "ann", kind)]
+        assert await asyncio.wait_for(following, 5) == {"ended"}  # at once, although many are open
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+    for each in with_many:
+        await each.aclose()
+
+
+async def test_whoever_still_may_goes_on_hearing() -> None:
+    log = Log()
+    stream = LiveChanges([log]).stream(listener_of("ann"), since_ms=now_ms())
+    async with aclosing(stream):
+        await anext(stream)
+        following = asyncio.ensure_future(told(stream))
+        await asyncio.sleep(0)
+        log.events = [event("platform", now_ms(), "ann", "password.changed")]
+        assert await following == {"platform"}
+
+
+async def test_streams_end_without_a_word_when_the_server_is_about_to_stop() -> None:
+    session = Session()
+    stream = LiveChanges([Log()]).stream(listener_of(None, session), since_ms=now_ms())
+    async with aclosing(stream):
+        await anext(stream)
+        session.is_draining = True
+        async with asyncio.timeout(5):
+            assert [piece async for piece in stream] == []
+
+
+def test_few_pages_are_told_at_once_and_many_one_after_another() -> None:
+    assert [pace_sec(20, number) for number in range(20)] == [0] * 20
+    waits = [pace_sec(200, number) for number in range(200)]
+    assert 4.9 < min(waits) < 5.2
+    assert 14.8 < max(waits) < 15.1
+    assert 20 < sum(1 / each for each in waits) < 25  # so many are told each second
+    seconds = [sum(1 for each in waits if second <= each < second + 1) for second in range(16)]
+    assert max(seconds) <= 22  # and never all together
+    assert (gathering_sec(5), gathering_sec(200)) == (0, 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -11,6 +12,8 @@ from sandyard.kit.errors import NotFoundError
 
 ACCOUNT = "/console/account"
 SCOPES = ("read", "run", "admin")
+_SHOWN_COSTS = 10
+"""Sandboxes whose costs of the month are shown, the dearest first; `bills.csv` has all."""
 
 
 def _platform(request: ConsoleRequest, path: str) -> str:
@@ -23,17 +26,22 @@ async def _show(request: ConsoleRequest) -> Response:
 
 async def _page(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Response:
     api = request.signed_in.api
-    quota, keys, month, notes = await asyncio.gather(
+    quota, keys, month, boxes, notes = await asyncio.gather(
         api.get(_platform(request, "/me/quota")),
         api.get(_platform(request, "/api-keys"), limit=100),
         api.get(_platform(request, "/billing/month-to-date"), by="sandbox"),
+        api.get(_platform(request, "/sandboxes"), limit=100),
         api.get(_platform(request, "/notifications"), limit=20),
     )
+    names = {each["sandbox_id"]: each["name"] for each in boxes["sandboxes"]}
+    dearest = sorted(month["sums"], key=lambda each: Decimal(each["amount"]), reverse=True)
     return request.page(
         "account.html",
         quotas=quota["quotas"],
         keys=keys["api_keys"],
         month=month,
+        names=names,
+        dearest=dearest[:_SHOWN_COSTS],
         notifications=notes["notifications"],
         scopes=SCOPES,
         made=made,

@@ -162,7 +162,7 @@ def _for_operators(path: str, draw: Any, *methods: str) -> Screen:
 
 
 SCREENS = (
-    _for_operators(DEVICES, _list),
+    Screen(DEVICES, _list, for_operators=True, is_shared=True),
     _for_operators(DEVICES + "/keys", _make_key, "POST"),
     _for_operators(DEVICES + "/keys/{key_id}", _revoke_key, "DELETE"),
     _for_operators(ONE, _show),

@@ -6,6 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.forms import whole_number
 from sandyard.console.screens.admin import ADMIN
 
 INTEGRATIONS = ADMIN + "/integrations"
@@ -39,7 +40,7 @@ async def _make_client(request: ConsoleRequest) -> Response:
     body: dict[str, Any] = {"name": form.get("name", ""), "scopes": [form.get("scope", "read")]}
     body |= {name: form[name] for name in ("track_prefix", "rate") if name in form}
     if "max_leases" in form:
-        body["max_leases"] = int(form["max_leases"])
+        body["max_leases"] = whole_number(form, "max_leases")
     made = await request.signed_in.api.post(_path(request, "clients"), body)
     return await _page(request, shown_once=made["token"])
 

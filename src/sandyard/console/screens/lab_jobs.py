@@ -38,7 +38,7 @@ async def _show_waiting(request: ConsoleRequest) -> Response:
 
 
 SCREENS = (
-    Screen(JOBS, _show, for_operators=True),
+    Screen(JOBS, _show, for_operators=True, is_shared=True),
     Screen(JOBS + "/{job}", _run, methods=("POST",), for_operators=True),
-    Screen(WAITING, _show_waiting, for_operators=True),
+    Screen(WAITING, _show_waiting, for_operators=True, is_shared=True),
 )

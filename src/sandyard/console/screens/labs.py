@@ -219,7 +219,7 @@ def _for_operators(path: str, draw: Any, *methods: str) -> Screen:
 
 
 SCREENS = (
-    _for_operators("", _show),
+    Screen(LABS, _show, for_operators=True, is_shared=True),
     _for_operators("/bulk", _change_many, "POST"),
     _for_operators("/charts/{chart}", _chart),
     _for_operators("/sandboxes/{sandbox_id}", _show_sandbox),

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from sandyard.console.api import ApiError
 from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.forms import whole_number
 from sandyard.kit.errors import NotFoundError
 
 PROJECTS = "/console/projects"
@@ -70,7 +71,7 @@ async def _save(request: ConsoleRequest) -> Response:
     form = await request.form()
     path = form.get("path", "")
     change = {"path": path, "content": form.get("content", ""), "encoding": "utf-8"}
-    body = {"files": [change], "expected_version": int(form.get("version", "0"))}
+    body = {"files": [change], "expected_version": whole_number(form, "version")}
     await request.signed_in.api.call("PUT", _path(request, "/files"), body=body)
     return await _show(request)
 

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.forms import utc_seconds, whole_number
 from sandyard.console.screens.labs import LABS
 
 RESERVATIONS = LABS + "/reservations"
@@ -41,17 +42,12 @@ def _cells(reservation: dict[str, Any], first: int) -> dict[str, list[bool]]:
 
 async def _make(request: ConsoleRequest) -> Response:
     form = await request.form()
-    body: dict[str, Any] = {"count": int(form.get("count", "0"))}
+    body: dict[str, Any] = {"count": whole_number(form, "count")}
     names = ("track_prefix", "client", "name_prefix", "note")
     body |= {name: form[name] for name in names if name in form}
-    body |= {name: _seconds(form[name]) for name in ("from", "to") if name in form}
+    body |= {name: utc_seconds(form, name) for name in ("from", "to") if name in form}
     await request.signed_in.api.post(_path(request), body)
     return await _show(request)
-
-
-def _seconds(local: str) -> int:
-    """Of a field for date and time, which the page has in UTC."""
-    return int(datetime.fromisoformat(local).replace(tzinfo=UTC).timestamp())
 
 
 async def _cancel(request: ConsoleRequest) -> Response:
@@ -61,7 +57,7 @@ async def _cancel(request: ConsoleRequest) -> Response:
 
 
 SCREENS = (
-    Screen(RESERVATIONS, _show, for_operators=True),
+    Screen(RESERVATIONS, _show, for_operators=True, is_shared=True),
     Screen(RESERVATIONS, _make, methods=("POST",), for_operators=True),
     Screen(
         RESERVATIONS + "/{reservation_id}/cancel", _cancel, methods=("POST",), for_operators=True

@@ -7,12 +7,14 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.forms import number
 from sandyard.kit.errors import NotFoundError
 
 SANDBOXES = "/console/sandboxes"
 ONE = SANDBOXES + "/{sandbox_id}"
 FILTERS = ("status", "q", "project_id", "cursor")
 STATUSES = ("created", "starting", "running", "stopped", "timeout", "recycled")
+WORKSPACE = "/workspace"
 CHARTED = ("cpu", "memory", "storage")
 
 
@@ -58,7 +60,7 @@ async def _create(request: ConsoleRequest) -> Response:
         name: form[name] for name in ("name", "template_id", "project_id") if name in form
     }
     numbers = ("cpu_spec", "memory_spec", "max_running_seconds")
-    body |= {name: float(form[name]) for name in numbers if name in form}
+    body |= {name: number(form, name) for name in numbers if name in form}
     made = await api.post(f"{api.paths.platform}/sandboxes", body)
     if "start" in form:
         await api.post(f"{api.paths.platform}/sandboxes/{made['sandbox_id']}/start")
@@ -67,14 +69,17 @@ async def _create(request: ConsoleRequest) -> Response:
 
 async def _show(request: ConsoleRequest) -> Response:
     api = request.signed_in.api
-    sandbox, variables, history = await asyncio.gather(
+    sandbox_id = request.http.path_params["sandbox_id"]
+    sandbox, variables, history, month = await asyncio.gather(
         api.get(_path(request)),
         api.get(_path(request, "/env")),
         api.get(_path(request, "/history"), limit=20),
+        api.get(f"{api.paths.platform}/billing/month-to-date", sandbox_id=sandbox_id),
     )
     return request.page(
         "sandbox.html",
         sandbox=sandbox,
+        month=month,
         variables=variables["variables"],
         events=history["events"],
     )
@@ -132,13 +137,31 @@ async def _chart(request: ConsoleRequest) -> Response:
 
 
 async def _files(request: ConsoleRequest) -> Response:
-    folder = request.http.query_params.get("path") or "/workspace"
-    api = request.signed_in.api
-    sandbox, listed = await asyncio.gather(
-        api.get(_path(request)), api.get(_path(request, "/files/list"), path=folder)
+    sandbox, files = await asyncio.gather(
+        request.signed_in.api.get(_path(request)), _listed(request)
     )
-    files = sorted(listed["files"], key=lambda each: (each["kind"] != "folder", each["name"]))
+    folder = request.http.query_params.get("path") or WORKSPACE
     return request.page("sandbox_files.html", sandbox=sandbox, folder=folder, files=files)
+
+
+async def _tree(request: ConsoleRequest) -> Response:
+    """One level of the tree; a folder is asked for when it is opened."""
+    sandbox_id, files = request.http.path_params["sandbox_id"], await _listed(request)
+    return request.page("_tree.html", sandbox_id=sandbox_id, files=files)
+
+
+async def _listed(request: ConsoleRequest) -> list[dict[str, Any]]:
+    """What is in the folder that is asked for, folders first."""
+    folder = request.http.query_params.get("path") or WORKSPACE
+    listed = await request.signed_in.api.get(_path(request, "/files/list"), path=folder)
+    return sorted(listed["files"], key=lambda each: (each["kind"] != "folder", each["name"]))
+
+
+async def _ports(request: ConsoleRequest) -> Response:
+    """What listens inside; asked for when somebody looks, as asking is a use of the sandbox."""
+    found = await request.signed_in.api.get(_path(request, "/ports"))
+    sandbox_id = request.http.path_params["sandbox_id"]
+    return request.page("_ports.html", ports=found["ports"], sandbox_id=sandbox_id)
 
 
 async def _terminal(request: ConsoleRequest) -> Response:
@@ -156,6 +179,8 @@ SCREENS = (
     Screen(ONE + "/env/{name}", _remove_variable, methods=("DELETE",)),
     Screen(ONE + "/chart", _chart),
     Screen(ONE + "/files", _files),
+    Screen(ONE + "/files/tree", _tree),
+    Screen(ONE + "/ports", _ports),
     Screen(ONE + "/terminal", _terminal),
     Screen(ONE + "/{action}", _act, methods=("POST",)),
 )

@@ -19,6 +19,7 @@ const COLOURS = {
   dark: ["#fb923c", "#60a5fa", "#4ade80", "#e879f9", "#fbbf24", "#22d3ee"],
 };
 const charts = new WeakMap();
+const HEIGHT = 220;
 
 async function drawChart(element) {
   element.drawnAt = Date.now();
@@ -33,7 +34,7 @@ async function drawChart(element) {
   const around = (first, last) => (times.length === 1 ? [times[0] - step, times[0] + step] : [first, last]);
   const options = {
     width: element.clientWidth,
-    height: 220,
+    height: HEIGHT,
     scales: { x: { range: (_plot, first, last) => around(first, last) } },
     series: [{}, ...series.map((each, index) => ({
       label: each.label, stroke: colours[index % colours.length], width: 2, spanGaps: false,
@@ -48,6 +49,14 @@ async function drawChart(element) {
   charts.set(element, new uPlot(options, [times, ...series.map((each) => each.values)], element));
 }
 
+// Charts are as wide as the window lets them be, and have the colours of its theme.
+window.addEventListener("resize", () => requestAnimationFrame(() => {
+  for (const each of document.querySelectorAll("[data-chart]")) {
+    charts.get(each)?.setSize({ width: each.clientWidth, height: HEIGHT });
+  }
+}));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => prepare(document));
+
 // data-every="SECONDS": drawn again so often while somebody looks.
 setInterval(() => {
   for (const each of document.querySelectorAll("[data-every]")) {
@@ -61,27 +70,40 @@ function prepare(root) {
   for (const each of root.querySelectorAll("[data-chart]")) drawChart(each);
 }
 
-// What is asked about stays on the page until there is an answer: a button that a live refresh has
-// replaced would do nothing.
+// A live refresh waits while nobody looks, while a field is being filled in (it would be empty again), and
+// while a question is open (its button would do nothing). What was missed is shown afterwards.
+const missed = new Set();
+const isLive = (element) => /sse:|every/.test(element.getAttribute("hx-trigger") || "");
+
+function isEdited(target) {
+  const fields = [...target.querySelectorAll("input:not([type=hidden]), textarea")];
+  return fields.some((each) => each === document.activeElement || each.value !== each.defaultValue);
+}
+
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const { elt, target } = event.detail;
+  if (!isLive(elt) || !(document.hidden || isEdited(target))) return;
+  event.preventDefault();
+  missed.add(elt);
+});
 document.addEventListener("htmx:beforeSwap", (event) => {
-  if (document.getElementById("confirm")?.open) event.detail.shouldSwap = false;
+  const { target, requestConfig } = event.detail;
+  if (!requestConfig || !isLive(requestConfig.elt)) return;
+  if (!document.getElementById("confirm")?.open && !isEdited(target)) return;
+  event.detail.shouldSwap = false;
+  missed.add(requestConfig.elt);
 });
 
-// A page that nobody looks at asks for nothing; once somebody does, it shows what has changed meanwhile.
-const missed = new Set();
-document.addEventListener("htmx:beforeRequest", (event) => {
-  if (!document.hidden || event.detail.requestConfig.verb !== "get") return;
-  event.preventDefault();
-  missed.add(event.detail.elt);
-});
-document.addEventListener("visibilitychange", () => {
+function showMissed() {
   if (document.hidden) return;
-  for (const each of missed) {
+  for (const each of [...missed]) {
+    missed.delete(each);
     const [trigger] = /sse:\w+/.exec(each.getAttribute("hx-trigger")) || [];
     if (trigger && document.contains(each)) htmx.trigger(each, trigger);
   }
-  missed.clear();
-});
+}
+document.addEventListener("visibilitychange", showMissed);
+document.addEventListener("focusout", () => setTimeout(showMissed));
 
 // hx-confirm asks in the page's own dialog, which can be styled and reached by keyboard.
 document.addEventListener("htmx:confirm", (event) => {
@@ -92,6 +114,7 @@ document.addEventListener("htmx:confirm", (event) => {
   dialog.returnValue = "no";
   dialog.addEventListener("close", () => {
     if (dialog.returnValue === "yes") event.detail.issueRequest(true);
+    else showMissed();
   }, { once: true });
   dialog.showModal();
 });
@@ -112,4 +135,7 @@ document.addEventListener("DOMContentLoaded", () => {
 });
 document.addEventListener("htmx:sseOpen", () => document.getElementById("live")?.classList.add("on"));
 document.addEventListener("htmx:sseError", () => document.getElementById("live")?.classList.remove("on"));
-document.addEventListener("htmx:beforeRequest", () => { document.getElementById("alerts").textContent = ""; });
+// An alert stays until somebody does something; a live refresh does not take it away.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.detail.requestConfig.triggeringEvent?.isTrusted) document.getElementById("alerts").textContent = "";
+});

@@ -25,9 +25,19 @@ document.addEventListener("htmx:load", () => {
     editor.text.focus();
   }
 
+  function open(path, bytes) {
+    try {
+      edit(path, new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
+      status.textContent = "";
+    } catch {
+      editor.hidden = true;
+      status.textContent = `${path} is no text. Download it instead.`;
+    }
+  }
+
   browser.addEventListener("click", async (event) => {
     const { edit: edited, remove } = event.target.dataset;
-    if (edited) edit(edited, await (await call("GET", edited)).text());
+    if (edited) open(edited, await (await call("GET", edited)).arrayBuffer());
     if (event.target.matches("[data-new-file]")) edit(below("new.txt"), "");
     if (remove && window.confirm(`Remove ${remove}?`)) {
       await call("DELETE", remove);

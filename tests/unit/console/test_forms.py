@@ -1,0 +1,22 @@
+"""What a form may hold is told by field, never by a failure of ours."""
+
+import pytest
+
+from sandyard.console.forms import number, utc_seconds, whole_number
+from sandyard.kit.errors import InvalidError
+
+
+def test_numbers_and_times_are_read() -> None:
+    form = {"count": "3", "cores": "1.5", "from": "2026-11-17T09:30"}
+    assert whole_number(form, "count") == 3
+    assert number(form, "cores") == 1.5
+    assert utc_seconds(form, "from") == 1_794_907_800
+
+
+@pytest.mark.parametrize("sent", ["", "x", "1.5.2", "nan", "inf", "1e999", "9999999-01-01"])
+def test_what_is_none_is_refused_by_its_name(sent: str) -> None:
+    for read in (whole_number, number, utc_seconds):
+        with pytest.raises(InvalidError, match=r"^field: must be"):
+            read({"field": sent}, "field")
+    with pytest.raises(InvalidError):
+        whole_number({}, "field")
