@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.ports import PoolStore
@@ -71,6 +73,22 @@ LONGEST_FIRST = ("e2e", "faults", "deploy", "integration", "contract", "unit")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST_FIRST.index(item.path.relative_to(TESTS).parts[0]))
+
+
+SHARED = "tests/e2e/console/"
+"""A folder whose tests share a server and a browser, so one worker has them all."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> "ByFile | None":
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+class ByFile(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """A worker takes a file at a time, or all of a shared folder."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SHARED if nodeid.startswith(SHARED) else nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

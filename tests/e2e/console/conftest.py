@@ -1,29 +1,65 @@
-"""A browser, and a server of every part with people on it."""
+"""One browser, and one server of every part with people on it, for all tests of the console."""
 
 import shutil
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.e2e.console.markup import Marked, make_marked
 from tests.e2e.console.people import ADMIN, ANN, open_accounts
-from tests.servers import ServerProcess, sandyard_serve
+from tests.e2e.console.sessions import ConsoleSession, operator_session, session_of
+from tests.e2e.console.watching import watch
+from tests.oidc_issuer import CLIENT_ID, CLIENT_SECRET, OidcIssuer, oidc_issuer
+from tests.servers import ServerProcess, csp_simulator, sandyard_serve
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--no-first-run"),
 ]
+POOL = 40
+QUICK_TO_FAIL = {
+    "CSP_MAX_ATTEMPTS": "1",
+    "CIRCUIT_BREAKER_THRESHOLD": "3",
+    "CIRCUIT_BREAKER_TIMEOUT_SEC": "1",
+    "DELETION_RETRY_MAX_ATTEMPTS": "1",
+}
+"""One failed call is enough for a test of what is then shown."""
 
 
-@pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+@pytest.fixture(scope="package")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with csp_simulator(tmp_path_factory.mktemp("provider"), "--count", str(POOL)) as url:
+        yield url
+
+
+@pytest.fixture(scope="package")
+def issuer() -> Iterator[OidcIssuer]:
+    with oidc_issuer() as issuer:
+        yield issuer
+
+
+@pytest.fixture(scope="package")
+def console(
+    tmp_path_factory: pytest.TempPathFactory, provider: str, issuer: OidcIssuer
+) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("console")
-    with sandyard_serve(folder / "data") as server:
+    secret = folder / "client-secret"
+    secret.write_text(CLIENT_SECRET)
+    environment = QUICK_TO_FAIL | {
+        "CSP_BASE_URL": provider,
+        "OIDC_ISSUER": issuer.url,
+        "OIDC_CLIENT_ID": CLIENT_ID,
+        "OIDC_CLIENT_SECRET": f"file:{secret}",
+    }
+    with sandyard_serve(folder / "data", environment=environment) as server:
         open_accounts(server)
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
@@ -54,25 +90,70 @@ def page(browser: Browser) -> Iterator[Page]:
     assert complaints == []
 
 
-@pytest.fixture
-def operator(page: Page, console: ServerProcess) -> Page:
-    """Logged in with the operator's token."""
-    page.goto(f"{console.url}/console/login")
-    page.get_by_label("Operator token").fill(console.admin["Authorization"].partition(" ")[2])
-    page.get_by_role("button", name="Log in as operator").click()
-    page.wait_for_url("**/console")
-    return page
+@pytest.fixture(scope="package")
+def operators_session(console: ServerProcess) -> ConsoleSession:
+    return operator_session(console)
+
+
+@pytest.fixture(scope="package")
+def anns_session(console: ServerProcess) -> ConsoleSession:
+    return session_of(console, ANN)
+
+
+@pytest.fixture(scope="package")
+def admins_session(console: ServerProcess) -> ConsoleSession:
+    return session_of(console, ADMIN)
 
 
 @pytest.fixture
-def ann(page: Page, console: ServerProcess) -> Page:
-    log_in(page, console, ANN)
-    return page
+def operator(page: Page, operators_session: ConsoleSession) -> Page:
+    """Of somebody who is logged in with the operator's token, on the first page."""
+    return logged_in(page, operators_session)
 
 
 @pytest.fixture
-def admin(page: Page, console: ServerProcess) -> Page:
-    log_in(page, console, ADMIN)
+def ann(page: Page, anns_session: ConsoleSession) -> Page:
+    return logged_in(page, anns_session)
+
+
+@pytest.fixture
+def admin(page: Page, admins_session: ConsoleSession) -> Page:
+    return logged_in(page, admins_session)
+
+
+@pytest.fixture(scope="package")
+def marked(console: ServerProcess, provider: str, admins_session: ConsoleSession) -> Marked:
+    return make_marked(console, provider, admins_session)
+
+
+@pytest.fixture
+def watched(page: Page, admins_session: ConsoleSession) -> Iterator[Page]:
+    """An admin's page; every one that is opened has a strict policy."""
+    policies = watch(page)
+    yield logged_in(page, admins_session)
+    assert len(policies) > 1
+    for policy in policies:
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+
+
+def logged_in(page: Page, session: ConsoleSession) -> Page:
+    """With the cookie of a login that was made before."""
+    name, _, value = session.cookie.partition("=")
+    page.context.add_cookies(
+        [
+            {
+                "name": name,
+                "value": value,
+                "domain": str(urlsplit(session.url).hostname),
+                "path": "/",
+                "secure": True,
+                "httpOnly": True,
+                "sameSite": "Lax",
+            }
+        ]
+    )
+    page.goto(f"{session.url}/console")
     return page
 
 
@@ -81,3 +162,14 @@ def log_in(page: Page, console: ServerProcess, name: str, password: str | None =
     page.get_by_label("E-mail address or user name").fill(name)
     page.get_by_label("Password").fill(password or f"{name} has a password")
     page.get_by_role("button", name="Log in", exact=True).click()
+
+
+def confirm(page: Page) -> None:
+    page.get_by_role("button", name="Go on").click()
+
+
+def lease(console: ServerProcess, track: str) -> dict[str, str]:
+    answer = httpx.post(f"{console.url}/v1/allocate", headers=console.track | {"X-Track-ID": track})
+    answer.raise_for_status()
+    found: dict[str, str] = answer.json()
+    return found

@@ -10,9 +10,11 @@ HARDWARE_ID = "AA:BB:CC:DD:EE:01"
 BOOT_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
-def send_reading(console: ServerProcess, api_key: str, name: str) -> None:
+def send_reading(
+    console: ServerProcess, api_key: str, name: str, *, hardware_id: str = HARDWARE_ID
+) -> None:
     now_ms = int(time.time() * 1000)
-    about = {"hardware_id": HARDWARE_ID, "boot_id": BOOT_ID, "firmware_version": "1.0.0"}
+    about = {"hardware_id": hardware_id, "boot_id": BOOT_ID, "firmware_version": "1.0.0"}
     reading = {
         **about,
         "batch_id": f"batch-{now_ms}",

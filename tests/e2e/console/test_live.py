@@ -5,19 +5,21 @@ import io
 from pathlib import Path
 
 import httpx
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.console.people import ADMIN, ANN, mailed, password
-from tests.e2e.console.sessions import session_of
+from tests.e2e.console.conftest import logged_in
+from tests.e2e.console.people import mailed, open_account, password
+from tests.e2e.console.sessions import ConsoleSession, session_of
 from tests.servers import ServerProcess
 
 
-def test_a_notification_comes_while_one_looks(ann: Page, console: ServerProcess) -> None:
+def test_a_notification_comes_while_one_looks(
+    ann: Page, anns_session: ConsoleSession, admins_session: ConsoleSession
+) -> None:
     ann.get_by_role("link", name="Account").click()
     expect(ann.locator("#live.on")).to_be_visible()
-    admin = session_of(console, ADMIN)
-    admin.post("/console/admin/broadcast", {"title": "Maintenance", "message": "At noon."})
-    session_of(console, ANN).call("POST", "/api/v1/projects", {"name": "tells the page"})
+    admins_session.post("/console/admin/broadcast", {"title": "Maintenance", "message": "At noon."})
+    anns_session.call("POST", "/api/v1/projects", {"name": "tells the page"})
     expect(ann.locator("#notes")).to_contain_text("Maintenance")
     ann.get_by_role("button", name="Mark all read").click()
     expect(ann.locator("#notes strong")).to_have_count(0)
@@ -72,3 +74,19 @@ def test_one_signs_up_reads_the_mail_and_logs_in(page: Page, console: ServerProc
     page.get_by_label("Password").fill(password("flo"))
     page.get_by_role("button", name="Log in", exact=True).click()
     expect(page.get_by_role("link", name="Make one from a template")).to_be_visible()
+
+
+def test_a_page_that_is_open_elsewhere_ends_with_the_login(
+    browser: Browser, console: ServerProcess
+) -> None:
+    """Its stream too: nothing more is told to whoever kept the cookie."""
+    open_account(console, "ivy")
+    kept = session_of(console, "ivy")
+    context = browser.new_context()
+    page = logged_in(context.new_page(), kept)
+    expect(page.locator("#live.on")).to_be_visible()
+    with kept.live() as told:
+        kept.post("/console/logout")
+        assert [*told] == ["event: ended", "data: changed"]
+    expect(page.get_by_role("heading", name="Log in", exact=True)).to_be_visible()
+    context.close()

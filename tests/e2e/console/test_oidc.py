@@ -1,43 +1,21 @@
 """Logging in to the console through an identity provider, from the link to the page behind it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
-from tests.oidc_issuer import CLIENT_ID, CLIENT_SECRET, OidcIssuer, oidc_issuer
-from tests.servers import ServerProcess, sandyard_serve
+from tests.oidc_issuer import CLIENT_SECRET, OidcIssuer
+from tests.servers import ServerProcess
 
 SESSION, FLOW = "__Host-sandyard", "__Host-sandyard-oidc"
 
 
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[OidcIssuer]:
-    with oidc_issuer() as issuer:
-        yield issuer
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, issuer: OidcIssuer) -> Iterator[ServerProcess]:
-    folder = tmp_path_factory.mktemp("oidc")
-    secret = folder / "client-secret"
-    secret.write_text(CLIENT_SECRET)
-    environment = {
-        "PARTS": "platform",
-        "OIDC_ISSUER": issuer.url,
-        "OIDC_CLIENT_ID": CLIENT_ID,
-        "OIDC_CLIENT_SECRET": f"file:{secret}",
-    }
-    with sandyard_serve(folder / "data", environment=environment) as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
-def ann(issuer: OidcIssuer) -> None:
+def olga(issuer: OidcIssuer) -> None:
     """Who logs in at the issuer, which behaves."""
-    issuer.person = {"email": "ann@example.com", "email_verified": True, "name": "Ann"}
+    issuer.person = {"email": "olga@example.com", "email_verified": True, "name": "Olga"}
     issuer.instead = {}
     issuer.is_away = False
 
@@ -75,6 +53,11 @@ class Browser:
 
 
 @pytest.fixture
+def server(console: ServerProcess) -> ServerProcess:
+    return console
+
+
+@pytest.fixture
 def browser(server: ServerProcess) -> Browser:
     return Browser(server)
 
@@ -92,7 +75,7 @@ def test_a_click_leads_through_the_issuer_to_the_page_that_was_asked_for(
     arrived = browser.get(back)
     assert (arrived.status_code, arrived.headers["location"]) == (303, "/console/account")
     assert set(browser.cookies) == {SESSION}
-    assert "ann" in browser.get("/console/account").text
+    assert "olga" in browser.get("/console/account").text
     log = server.log.read_text()
     assert CLIENT_SECRET not in log
     assert asked["code"][0] not in log

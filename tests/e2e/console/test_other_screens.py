@@ -1,18 +1,16 @@
 """Devices, projects, account and admin in the console."""
 
 import json
+import re
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.e2e.console.conftest import log_in
-from tests.e2e.console.people import ANN, open_account
+from tests.e2e.console.conftest import confirm, log_in
+from tests.e2e.console.people import BOB, open_account
 from tests.e2e.console.readings import send_reading
+from tests.e2e.console.sessions import ConsoleSession
 from tests.servers import ServerProcess
-
-
-def confirm(page: Page) -> None:
-    page.get_by_role("button", name="Go on").click()
 
 
 def test_a_device_is_seen_from_its_key_to_its_chart(operator: Page, console: ServerProcess) -> None:
@@ -20,7 +18,7 @@ def test_a_device_is_seen_from_its_key_to_its_chart(operator: Page, console: Ser
     operator.get_by_label("What for").fill("<i>greenhouse</i>")
     operator.get_by_role("button", name="Make a key").click()
     api_key = operator.locator(".notice code").first.inner_text()
-    send_reading(console, api_key, "<script>alert(1)</script>")
+    send_reading(console, api_key, "<script>alert(1)</script>", hardware_id="AA:BB:CC:DD:EE:02")
     operator.get_by_role("link", name="<script>alert(1)</script>").click()
     expect(operator.locator(".uplot canvas")).to_be_visible()
     expect(operator.get_by_text("latest 21.5")).to_be_visible()
@@ -28,21 +26,29 @@ def test_a_device_is_seen_from_its_key_to_its_chart(operator: Page, console: Ser
     operator.get_by_role("button", name="Rename").click()
     expect(operator.get_by_role("heading", name="north")).to_be_visible()
     operator.goto(f"{console.url}/console/devices")
-    operator.get_by_role("button", name="Revoke").click()
+    key = operator.locator("tr", has_text="<i>greenhouse</i>")
+    key.get_by_role("button", name="Revoke").click()
     confirm(operator)
-    expect(operator.get_by_text("revoked")).to_be_visible()
+    expect(key.get_by_text("revoked")).to_be_visible()
     assert operator.content().count(api_key) == 0
 
 
-def test_a_project_is_shown_beside_its_files(ann: Page, console: ServerProcess) -> None:
+def test_a_project_is_shown_beside_its_files(ann: Page, anns_session: ConsoleSession) -> None:
+    made = anns_session.call("POST", "/api/v1/projects", {"name": "beside its files"}).json()
     ann.get_by_role("link", name="Projects").click()
-    ann.locator("tbody a").first.click()
+    ann.get_by_role("link", name=made["name"]).click()
     ann.get_by_label("Text").fill("<h1>Hello from Ann</h1>")
     ann.get_by_role("button", name="Save").click()
     expect(ann.get_by_text("version 1")).to_be_visible()
     ann.get_by_role("button", name="Show it").click()
     shown = ann.frame_locator("iframe").get_by_role("heading", name="Hello from Ann")
     expect(shown).to_be_visible(timeout=60_000)
+    status = ann.locator("sandbox-status")
+    expect(status.get_by_text("Running", exact=True)).to_be_visible()
+    expect(status.get_by_role("timer")).to_contain_text("left")
+    expect(status.get_by_role("link", name="Open preview")).to_have_attribute(
+        "href", re.compile("token=")
+    )
     ann.get_by_role("button", name="Stop").click()
     confirm(ann)
     expect(ann.locator("iframe")).to_have_count(0)
@@ -90,12 +96,15 @@ def test_an_account_is_exported_and_deleted(page: Page, console: ServerProcess) 
 
 def test_an_admin_deactivates_and_brings_back_a_user(admin: Page) -> None:
     admin.get_by_role("link", name="Admin").click()
-    expect(admin.get_by_text("Every engine answers and takes writes.")).to_be_visible()
-    admin.get_by_role("button", name=f"Deactivate {ANN}").click()
+    parts = admin.locator("#health li")
+    expect(parts).to_have_count(4)
+    expect(parts.locator(".state.ok")).to_have_count(4)
+    expect(parts.filter(has_text="Telemetry")).to_contain_text("on sqlite")
+    admin.get_by_role("button", name=f"Deactivate {BOB}").click()
     confirm(admin)
-    admin.get_by_role("button", name=f"Activate {ANN}", exact=True).click()
+    admin.get_by_role("button", name=f"Activate {BOB}", exact=True).click()
     confirm(admin)
-    expect(admin.get_by_role("button", name=f"Deactivate {ANN}")).to_be_visible()
+    expect(admin.get_by_role("button", name=f"Deactivate {BOB}")).to_be_visible()
     admin.get_by_role("link", name="Events of every part").click()
     admin.get_by_role("link", name="Platform").click()
     expect(admin.get_by_text("account.deactivated").first).to_be_visible()

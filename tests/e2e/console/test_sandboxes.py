@@ -1,5 +1,6 @@
 """Sandboxes in the console: from the gallery to a terminal, files, secrets and the end."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.console.conftest import log_in
 from tests.e2e.console.people import BOB
+from tests.e2e.console.sessions import ConsoleSession
 from tests.servers import ServerProcess
 
 
@@ -41,6 +43,15 @@ def test_its_page_opens_and_its_log_is_shown_live(ann: Page, box: str) -> None:
     expect(ann.locator("[data-log]")).to_contain_text("GET /")
 
 
+def test_what_listens_in_it_is_told_and_opened(ann: Page, box: str) -> None:
+    ports = ann.locator("#ports li")
+    expect(ports).to_have_count(1)
+    expect(ports.get_by_role("link")).to_have_attribute("href", re.compile(r"^http://8080-sbx-"))
+    with ann.expect_popup() as opened:
+        ports.get_by_role("button", name="Open port 8080").click()
+    expect(opened.value.locator("h1")).to_be_visible()
+
+
 def test_commands_are_typed_in_a_terminal(ann: Page, box: str) -> None:
     ann.get_by_role("link", name="Terminal").click()
     expect(ann.get_by_text("Connected.")).to_be_visible()
@@ -49,15 +60,28 @@ def test_commands_are_typed_in_a_terminal(ann: Page, box: str) -> None:
     expect(ann.locator(".xterm-rows")).to_contain_text("42s")
 
 
-def test_files_are_uploaded_edited_and_removed(ann: Page, box: str, tmp_path: Path) -> None:
+def test_files_are_uploaded_edited_and_removed(
+    ann: Page, anns_session: ConsoleSession, box: str, tmp_path: Path
+) -> None:
     (tmp_path / "<b>notes.txt").write_text("first")
+    with_folder = {"path": "/workspace/deep/er"}
+    anns_session.call("POST", f"/api/v1/sandboxes/{box.split('/')[-1]}/files/mkdir", with_folder)
+    (tmp_path / "picture.bin").write_bytes(b"\x89PNG\xff")
     ann.get_by_role("link", name="Files").click()
-    ann.locator("[data-upload]").set_input_files(tmp_path / "<b>notes.txt")
+    ann.locator("[data-upload]").set_input_files(
+        [tmp_path / "<b>notes.txt", tmp_path / "picture.bin"]
+    )
+    ann.get_by_role("button", name="picture.bin", exact=True).click()
+    expect(ann.get_by_text("picture.bin is no text.")).to_be_visible()
     ann.get_by_role("button", name="<b>notes.txt", exact=True).click()
     expect(ann.get_by_label("Text")).to_have_value("first")
     ann.get_by_label("Text").fill("second")
     ann.get_by_role("button", name="Save").click()
     expect(ann.get_by_text("Saved /workspace/")).to_be_visible()
+    tree = ann.get_by_role("navigation", name="Tree of files")
+    tree.get_by_text("deep/").click()
+    expect(tree.get_by_text("er/")).to_be_visible()
+    expect(tree.get_by_role("button", name="Edit /workspace/<b>notes.txt")).to_be_visible()
     ann.on("dialog", lambda dialog: dialog.accept())
     ann.get_by_role("button", name="Remove <b>notes.txt").click()
     expect(ann.get_by_role("button", name="<b>notes.txt", exact=True)).to_have_count(0)

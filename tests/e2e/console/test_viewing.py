@@ -3,22 +3,24 @@
 import re
 from pathlib import Path
 
+import httpx
 from playwright.sync_api import Browser, Page, expect
 
 from sandyard.entrypoints.server import free_port
-from tests.e2e.console.conftest import log_in
-from tests.e2e.console.people import ANN
+from tests.e2e.console.conftest import logged_in
 from tests.e2e.console.prefix_proxy import prefix_proxy
-from tests.servers import ServerProcess, sandyard_serve
+from tests.e2e.console.sessions import ConsoleSession
+from tests.servers import sandyard_serve
 
 
 def test_it_works_below_a_path_and_asks_for_nothing_beside_it(page: Page, tmp_path: Path) -> None:
     port = free_port()
     base = f"http://localhost:{port}/sandyard"
+    settings = {"PUBLIC_URL": base, "PARTS": "broker"}
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     with (
-        sandyard_serve(tmp_path / "data", environment={"PUBLIC_URL": base}) as server,
+        sandyard_serve(tmp_path / "data", environment=settings) as server,
         prefix_proxy(port, "/sandyard", server.url),
     ):
         page.goto(f"{base}/")
@@ -30,6 +32,11 @@ def test_it_works_below_a_path_and_asks_for_nothing_beside_it(page: Page, tmp_pa
         page.get_by_role("link", name="Jobs and provider").click()
         page.get_by_role("button", name="Run now: sync").click()
         expect(page.locator("#job-result dt:text-is('listed')")).to_be_visible()
+        page.goto(f"{base}/console/admin/events?part=broker")
+        expect(page.locator("#live.on")).to_be_visible()
+        track = server.track | {"X-Track-ID": "below-a-path"}
+        httpx.post(f"{server.url}/v1/allocate", headers=track).raise_for_status()
+        expect(page.get_by_role("cell", name="track:below-a-path")).to_be_visible()
         page.goto("about:blank")  # ends the event stream before the proxy
     assert len(asked) > 10
     assert [each for each in asked if not each.startswith((base, "about:"))] == []
@@ -45,7 +52,7 @@ def test_a_page_is_reached_and_a_question_answered_by_keyboard(operator: Page) -
             break
     operator.keyboard.press("Enter")
     operator.get_by_role("heading", name="Labs").wait_for()
-    operator.locator("#list tbody a").first.focus()
+    operator.locator("#list tr", has=operator.locator(".available")).first.locator("a").focus()
     operator.keyboard.press("Enter")
     operator.get_by_label("Reason to quarantine").focus()
     operator.keyboard.type("by keyboard")
@@ -74,12 +81,12 @@ def test_dark_and_light_are_chosen_and_kept(ann: Page) -> None:
     assert ann.evaluate(ground) == dark
 
 
-def test_times_are_in_the_viewers_zone(browser: Browser, console: ServerProcess) -> None:
+def test_times_are_in_the_viewers_zone(browser: Browser, anns_session: ConsoleSession) -> None:
     shown = {}
     for zone in ("Asia/Tokyo", "America/New_York"):
         context = browser.new_context(timezone_id=zone, locale="en-GB")
         page = context.new_page()
-        log_in(page, console, ANN)
+        logged_in(page, anns_session)
         page.get_by_role("link", name="Projects").click()
         time = page.locator("main time").first
         expect(time).to_have_attribute("title", re.compile(":"))

@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.console.live import pace_sec
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.parts import running_parts
@@ -73,13 +72,3 @@ async def console(data_dir: Path, cookie: str) -> AsyncIterator[httpx.AsyncClien
             transport=transport, base_url="http://localhost", headers=headers
         ) as client:
             yield client
-
-
-def test_few_pages_are_told_at_once_and_many_one_after_another() -> None:
-    assert [pace_sec(2, number) for number in range(2)] == [0, 0]
-    waits = [pace_sec(200, number) for number in range(200)]
-    assert 49 < min(waits) < 52
-    assert 148 < max(waits) < 151
-    assert 2 < sum(1 / each for each in waits) < 2.5  # so many are told each second
-    seconds = [sum(1 for each in waits if second <= each < second + 1) for second in range(151)]
-    assert max(seconds) <= 4  # and never all together
