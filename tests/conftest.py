@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,8 @@ def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Mig
 @pytest.fixture(scope="module", autouse=True)
 def _databases_end_with_their_file() -> Iterator[None]:
     yield
-    asyncio.run(drop_databases())
+    with ThreadPoolExecutor(1) as apart:  # where no browser's loop is running
+        apart.submit(lambda: asyncio.run(drop_databases())).result()
 
 
 @pytest.fixture

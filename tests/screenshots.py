@@ -137,6 +137,8 @@ def take(browser: Browser, server: ServerProcess, folder: Path) -> None:
         page.locator("main h1").wait_for()
         if name == "terminal":
             type_something(page)
+        if name == "project":
+            page.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
         shoot(page, folder, name)
     context.close()
 
@@ -169,7 +171,7 @@ def project_path(page: Page, server: ServerProcess) -> str:
     page.get_by_role("button", name="Save").click()
     page.get_by_text("version 1").wait_for()
     page.get_by_role("button", name="Show it").click()
-    page.locator("iframe").wait_for(timeout=60_000)
+    page.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
     return page.url.removeprefix(server.url)
 
 
@@ -188,7 +190,7 @@ def start_one(page: Page, server: ServerProcess, name: str) -> str:
     page.locator("h1 .state.running").wait_for(timeout=60_000)
     with page.expect_popup() as opened:
         page.get_by_role("button", name="Open its page").click()
-    opened.value.locator("h1").wait_for()
+    opened.value.wait_for_load_state("networkidle")
     opened.value.close()
     return page.url.removeprefix(server.url)
 
