@@ -59,7 +59,7 @@ def test_the_last_day_is_drawn_and_who_waits_is_listed(
     waiting = operator.locator("#pool tbody tr", has_text="late-1")
     expect(waiting).to_contain_text("<i>none")
     operator.get_by_role("link", name="Waiting").click()
-    expect(operator.locator("#waiting .state.pending")).to_have_text("waiting")
+    expect(operator.locator("#waiting tr", has_text="late-1")).to_contain_text("waiting")
 
 
 def test_a_sandbox_is_found_by_its_id(operator: Page, console: ServerProcess) -> None:

@@ -1,4 +1,8 @@
-"""How pages show times, sizes and money."""
+"""How pages show times, sizes and money, and send what is typed."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
 
 from sandyard.console.pages import money, size, when
 
@@ -28,3 +32,15 @@ def test_sizes_have_the_largest_fitting_unit() -> None:
 def test_money_has_four_places() -> None:
     assert money("1234.56789") == "1,234.5679"
     assert money(None) == "\N{EN DASH}"
+
+
+def test_no_form_puts_what_was_typed_into_an_address() -> None:
+    """A form may be sent before htmx is there. Then it is posted by the browser; and one that has
+    to be confirmed goes nowhere."""
+    templates = Path(str(files("sandyard.console") / "templates")).glob("*.html")
+    forms = [form for each in templates for form in re.findall(r"<form\b[^>]*>", each.read_text())]
+    sent = [form for form in forms if "hx-post" in form]
+    assert len(sent) > 15
+    for form in sent:
+        assert 'method="post"' in form
+        assert (" action=" in form) == ("hx-confirm" not in form)
