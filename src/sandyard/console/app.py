@@ -86,7 +86,7 @@ class Screen:
 
 
 class Console:
-    """An ASGI application for the paths that `takes` names."""
+    """An ASGI application for the requests that `is_for_console` names."""
 
     def __init__(
         self,
@@ -108,10 +108,6 @@ class Console:
         self._viewers = viewers
         self._forwarding = forwarding
         self._live = live
-
-    def takes(self, scope: Scope) -> bool:
-        path: str = scope["path"]
-        return path == "/" or path.startswith("/console")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = HTTPConnection(scope, receive)
