@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +51,7 @@ class TooLongError(Exception):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(BENCHMARKS)))
-@click.option("--limit", "limit_sec", default=300, show_default=True, help="Seconds for each.")
+@click.option("--limit", "limit_sec", default=240, show_default=True, help="Seconds for each.")
 def main(names: Sequence[str], limit_sec: int) -> None:
     """Measure Sandyard on this machine and print one table; without a NAME, everything.
 
@@ -69,7 +70,7 @@ def main(names: Sequence[str], limit_sec: int) -> None:
     readings-rows  latest and an hour of readings among a million beside among ten thousand
     sandboxes      from the start call to a page, and a list among 100,000 beside among 1,000
     sessions       commands in a sandbox, and files up and down, over HTTP
-    starts         warm and cold starts of sandboxes, and what 200 idle ones take
+    starts         warm and cold starts of sandboxes, and what 40 idle ones take
     gateway        10 MB through the gateway beside nginx as a proxy (needs wrk and nginx)
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
@@ -105,7 +106,7 @@ def main(names: Sequence[str], limit_sec: int) -> None:
 
 def _measured(benchmark: str, folder: Path, large: LargePool, say: Say, limit_sec: int) -> Measured:
     """What it measured, or that it broke off: the results of the others are not lost."""
-    load = os.getloadavg()[0]
+    load, begun = os.getloadavg()[0], time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, limit_sec, _AGAIN_SEC)
     try:
         measured = _run(benchmark, folder, large, say)
@@ -115,6 +116,7 @@ def _measured(benchmark: str, folder: Path, large: LargePool, say: Say, limit_se
         measured = Measured([Figure.not_measured(benchmark, why)], is_broken_off=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+    say(f"{benchmark}: took {time.monotonic() - begun:.0f} s\n")
     return replace(measured, load=load)
 
 

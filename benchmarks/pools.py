@@ -17,7 +17,7 @@ _FILL = """
 INSERT INTO sandboxes (
     sandbox_id, name, external_id, status, lab_duration_hours, allocated_to_track,
     idempotency_key, allocated_at, lease_track, lease_key, lease_ends_at, deletion_retry_count,
-    last_synced, created_at, updated_at
+    last_synced, created_at, updated_at, sequence
 )
 WITH RECURSIVE
     numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :rows),
@@ -27,7 +27,7 @@ SELECT
     iif(is_leased, 'allocated', 'available'), :lab_hours, iif(is_leased, 'earlier-' || n, NULL),
     iif(is_leased, 'earlier-' || n, NULL), iif(is_leased, begun_at, 0),
     iif(is_leased, 'earlier-' || n, NULL), iif(is_leased, 'earlier-' || n, NULL),
-    iif(is_leased, begun_at + :lab_seconds, NULL), 0, :now, :now, :now
+    iif(is_leased, begun_at + :lab_seconds, NULL), 0, :now, :now, :now, 1 + is_leased
 FROM made
 """
 _COUNT = "INSERT INTO tally (status, change) SELECT status, count(*) FROM sandboxes GROUP BY status"

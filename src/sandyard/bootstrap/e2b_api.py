@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.platform import PlatformPart
+from sandyard.bootstrap.spec import get_part
 from sandyard.e2b_api.app import E2bApi
 from sandyard.e2b_api.control.access import SandboxAccess
 from sandyard.e2b_api.control.app import Control
@@ -20,6 +21,7 @@ from sandyard.e2b_api.control.template_calls import TemplateCalls
 from sandyard.e2b_api.control.templates import TemplateFinder
 from sandyard.e2b_api.envd.app import Envd
 from sandyard.e2b_api.envd.inside import Entrance
+from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.e2b_api.launching import SandboxLauncher
 from sandyard.e2b_api.model import MAX_TIMEOUT_SEC
 from sandyard.e2b_api.tokens import SandboxTokens, UploadTokens
@@ -35,17 +37,15 @@ from sandyard.settings import SandboxSettings, Settings
 
 
 def build_e2b_api(
-    settings: Settings, parts: Sequence[Part], *, ports: ASGIApp | None
-) -> E2bApi | None:
-    """None if this process serves no sandboxes. `ports` serves what listens inside them."""
-    platform = next((each for each in parts if isinstance(each, PlatformPart)), None)
-    if platform is None:
-        return None
+    settings: Settings, parts: Sequence[Part], *, hosts: E2bHosts, ports: ASGIApp | None
+) -> E2bApi:
+    """For a process that serves sandboxes; `ports` serves what listens inside them."""
+    platform = get_part(parts, PlatformPart)
     issued = SandboxTokens(settings.secret("gateway_secret"))
-    domain, templates = sandbox_domain(settings), _templates(platform)
+    templates = _templates(platform)
     control = _control(settings, platform, issued, templates)
     envd = _envd(settings, platform, issued, templates)
-    return E2bApi(control, envd, domain=domain.name, ports=ports)
+    return E2bApi(control, envd, hosts=hosts, ports=ports)
 
 
 def _templates(platform: PlatformPart) -> TemplateFinder:

@@ -142,8 +142,8 @@ def lazy(path: str) -> Callable[..., Any]:
     return partial(_call, path)
 
 
-def _call(path: str, *arguments: Any) -> Any:
-    return imported(path)(*arguments)
+def _call(path: str, *arguments: Any, **named: Any) -> Any:
+    return imported(path)(*arguments, **named)
 
 
 def _sql(_settings: "Settings") -> Store:

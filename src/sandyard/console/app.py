@@ -93,7 +93,7 @@ class Screen:
 
 
 class Console:
-    """An ASGI application for the paths that `takes` names."""
+    """An ASGI application for the requests that `is_for_console` names."""
 
     def __init__(
         self,
@@ -118,10 +118,6 @@ class Console:
         self._live = live
         self._shared = SharedViews(lambda: gathering_sec(live.open_pages))
         self._check_health = check_health
-
-    def takes(self, scope: Scope) -> bool:
-        path: str = scope["path"]
-        return path == "/" or path.startswith("/console")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = HTTPConnection(scope, receive)

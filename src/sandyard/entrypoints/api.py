@@ -16,10 +16,12 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard import __version__
-from sandyard.bootstrap.console import build_console
-from sandyard.bootstrap.e2b_api import build_e2b_api
+from sandyard.bootstrap.addresses import sandbox_domain
 from sandyard.bootstrap.gateway import build_gateway
 from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.spec import lazy
+from sandyard.console.paths import is_for_console
+from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.entrypoints.answers import AnswerErrors, BodyLimits
 from sandyard.entrypoints.docs_page import create_bare_app
 from sandyard.entrypoints.errors import install_error_handlers
@@ -44,6 +46,7 @@ from sandyard.kit.direct import DirectRoute, DirectRoutes, Endpoint, JsonRespons
 from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
 from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
 from sandyard.kit.metrics import CONTENT_TYPE, Gauges, merged, render
+from sandyard.kit.on_demand_app import OnDemandApp
 from sandyard.kit.routes import StreamedRoute
 from sandyard.settings import ServerSettings, Settings
 
@@ -110,11 +113,14 @@ def create_app(
     direct = DirectRoutes(routes, with_origin=not settings.server.allowed_origins)
     api = app.build_middleware_stack()
     apps = Applications(api, direct, with_limits(direct), WebSocketErrors(api))
+    console = _console(settings, parts, apps.call_api)
+    app.state.on_demand = [console]
+    apps = replace(apps, console=HostedApp(is_for_console, GatewayErrors(console), CONSOLE))
     if gateway is not None:
-        apps = replace(apps, hosted=_hosted(settings, parts, gateway.app))
-    console = build_console(settings, parts, apps.call_api)
-    pages = HostedApp(console.takes, GatewayErrors(console), CONSOLE)
-    apps = replace(apps, console=pages)
+        hosts = E2bHosts(sandbox_domain(settings).name)
+        e2b = _e2b(settings, parts, hosts, gateway.app)
+        app.state.on_demand.append(e2b)
+        apps = replace(apps, hosted=_hosted(hosts, e2b, gateway.app))
     app.middleware_stack = RequestMiddleware(
         apps,
         metrics=RequestMetrics(registry),
@@ -126,11 +132,30 @@ def create_app(
     return app
 
 
-def _hosted(settings: Settings, parts: Sequence[Part], gateway: Gateway) -> Sequence[HostedApp]:
+def _hosted(hosts: E2bHosts, e2b: ASGIApp, gateway: Gateway) -> Sequence[HostedApp]:
     """E2B's API has a port of each sandbox to itself, so it is asked first."""
-    hosted = [HostedApp(gateway.takes, GatewayErrors(gateway), GATEWAY)]
-    e2b = build_e2b_api(settings, parts, ports=gateway)
-    return hosted if e2b is None else [HostedApp(e2b.takes, e2b, E2B), *hosted]
+    return [
+        HostedApp(hosts.takes, e2b, E2B),
+        HostedApp(gateway.takes, GatewayErrors(gateway), GATEWAY),
+    ]
+
+
+def _e2b(
+    settings: Settings, parts: Sequence[Part], hosts: E2bHosts, gateway: Gateway
+) -> OnDemandApp:
+    build = lazy("sandyard.bootstrap.e2b_api:build_e2b_api")
+    return OnDemandApp(partial(build, settings, parts, hosts=hosts, ports=gateway))
+
+
+def _console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> OnDemandApp:
+    build = lazy("sandyard.bootstrap.console:build_console")
+    return OnDemandApp(partial(build, settings, parts, api))
+
+
+async def prepare_on_demand(app: FastAPI) -> None:
+    """Make what `create_app` has left out: what no server needs for its first answers."""
+    for each in app.state.on_demand:
+        await each.prepare()
 
 
 def _body_limits(settings: ServerSettings) -> BodyLimits:

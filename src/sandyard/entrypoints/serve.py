@@ -22,7 +22,7 @@ from sandyard.bootstrap.addresses import check_domain
 from sandyard.bootstrap.engines import is_embedded
 from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.registry import embedded_parts, get_spec, selected_parts
-from sandyard.entrypoints.api import create_app, entry_of, metrics_response
+from sandyard.entrypoints.api import create_app, entry_of, metrics_response, prepare_on_demand
 from sandyard.entrypoints.connections import ConnectionLimits, ConnectionPolicy
 from sandyard.entrypoints.data_dir import locked, require_writable, with_secrets
 from sandyard.entrypoints.middleware import InFlight
@@ -134,6 +134,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         else:
             watch = asyncio.create_task(_stop_with_parent(options.worker_of, stopping))
             stack.callback(watch.cancel)
+        await prepare_on_demand(app)
         _settle_heap()
         await stopping.wait()
         for part in parts:

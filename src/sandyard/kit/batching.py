@@ -1,13 +1,15 @@
 """Many callers' requests carried by one round trip to an engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Key = TypeVar("Key", bound=Hashable)
+Found = TypeVar("Found")
 
 
 class Batcher(Generic[Item, Result]):
@@ -101,6 +103,36 @@ class Batcher(Generic[Item, Result]):
             (batch if fits else left).append(entry)
         self._waiting = left
         return batch
+
+
+class BatchedLookup(Generic[Key, Found]):
+    """Lookups by key, as many as wait in one: each begins after it was asked for."""
+
+    _LARGEST = 200
+
+    def __init__(
+        self,
+        find_all: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Found]]],
+        *,
+        parallel: int = 2,
+    ) -> None:
+        """`find_all` leaves out what is not there."""
+        self._find_all = find_all
+        self._lookups: Batcher[Key, Found | None] = Batcher(
+            self._find_together, key=_no_matter, parallel=parallel, max_size=self._LARGEST
+        )
+
+    async def find(self, key: Key) -> Found | None:
+        return await self._lookups.submit(key)
+
+    async def _find_together(self, keys: Sequence[Key]) -> Sequence[Found | None]:
+        found = await self._find_all(keys)
+        return [found.get(key) for key in keys]
+
+
+def _no_matter(_item: object) -> Hashable:
+    """The same key may be looked up twice at once."""
+    return object()
 
 
 def _settle(future: asyncio.Future[Result], result: Result | Exception) -> None:

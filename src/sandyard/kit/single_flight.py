@@ -11,7 +11,9 @@ class SingleFlight(Generic[T]):
     """Runs of one key follow each other. Whoever asks while one is under way shares the next one
     with all others who do, so that the answer is of a run that began after the question."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gather_sec: float = 0) -> None:
+        """`gather_sec`: how long a run waits for others who may share it, before it begins."""
+        self._gather_sec = gather_sec
         self._next: dict[str, asyncio.Task[T]] = {}
         self._running: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -35,6 +37,8 @@ class SingleFlight(Generic[T]):
     async def _run_alone(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
         lock = self._running.setdefault(key, asyncio.Lock())
         async with lock:
+            if self._gather_sec:
+                await asyncio.sleep(self._gather_sec)
             self._next.pop(key, None)  # who asks from here on asks for the run after this one
             try:
                 return await work()

@@ -73,11 +73,15 @@ class Batch:
 
     def postgresql(self, dialect: sa.Dialect, *, first: int = 1) -> str:
         """The text for PostgreSQL, with `first` as the number of its first placeholder."""
+        return self._from_arrays(self.arrays(dialect, first=first))
+
+    def arrays(self, dialect: sa.Dialect, *, first: int = 1) -> str:
+        """The rows, as PostgreSQL is given them."""
         arrays = ", ".join(
             f"${number}::{self._table.c[name].type.compile(dialect)}[]"
             for number, name in enumerate(self.columns, first)
         )
-        return self._from_arrays(f"unnest({arrays})")
+        return f"unnest({arrays})"
 
     def _sqlite(self, count: int) -> str:
         row = f"({', '.join('?' * len(self.columns))})"

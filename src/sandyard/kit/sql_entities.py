@@ -1,10 +1,11 @@
 """Entities read from their tables: one, some, a page, or all of them."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Generic
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Generic
 
 import sqlalchemy as sa
 
+from sandyard.kit.batching import BatchedLookup
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
 from sandyard.kit.sql_paging import Order, page_of
@@ -22,18 +23,26 @@ async def find_entity(
 
 
 class EntityLookup(Generic[E]):
-    """`find_entity` for what is asked for often. The statement is made once, with a `bindparam` for
-    each value: to make it takes longer than to run it."""
+    """`find_entity` by id, for what is asked for often: those who ask at once share a statement.
+    It is made once, as to make it takes longer than to run it."""
 
-    def __init__(self, kept: EntityTable[E], *conditions: sa.ColumnElement[bool]) -> None:
+    def __init__(
+        self, database: Database, kept: EntityTable[E], *conditions: sa.ColumnElement[bool]
+    ) -> None:
+        self._database = database
         self._kept = kept
-        self._statement = sa.select(*kept.columns).where(*conditions).limit(1)
+        wanted = kept.subject.in_(sa.bindparam("subjects", expanding=True))
+        self._statement = sa.select(*kept.columns).where(wanted, *conditions)
+        self._lookup: BatchedLookup[str, E] = BatchedLookup(self._find_all)
 
-    async def find(self, database: Database, **values: Any) -> E | None:
-        row = await database.read(
-            lambda connection: connection.execute(self._statement, values).first()
-        )
-        return None if row is None else self._kept.entity_of(row)
+    async def find(self, subject: str) -> E | None:
+        return await self._lookup.find(subject)
+
+    async def _find_all(self, subjects: Sequence[str]) -> Mapping[str, E]:
+        values = {"subjects": list(subjects)}
+        rows = await self._database.read(lambda c: c.execute(self._statement, values).all())
+        entities = [self._kept.entity_of(row) for row in rows]
+        return {subject_of(each): each for each in entities}
 
 
 async def find_entities(

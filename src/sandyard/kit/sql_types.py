@@ -12,7 +12,6 @@ from sandyard.kit.clock import ms_from_rfc3339, rfc3339_from_ms
 
 MONEY_PLACES = 6
 _MILLIONTH = Decimal(1).scaleb(-MONEY_PLACES)
-_UTC_TEXT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 """A key that counts up by itself; SQLite does that for `INTEGER` alone."""
@@ -84,7 +83,7 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if dialect.name == "sqlite":
-            return datetime.strptime(value, _UTC_TEXT).replace(tzinfo=UTC)
+            return datetime.fromisoformat(value)
         at: datetime = value
         return at.astimezone(UTC)
 

@@ -1,11 +1,11 @@
 """Batches: company without waiting, and no caller's trouble for another."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from sandyard.kit.batching import Batcher
+from sandyard.kit.batching import BatchedLookup, Batcher
 
 
 class Recorder:
@@ -157,3 +157,31 @@ async def test_who_is_not_back_is_waited_for_only_so_long() -> None:
     await asyncio.gather(*(batches.submit(item) for item in "abc"))
     assert await batches.submit("d") == "D"
     await batches.drain()
+
+
+class Shelf:
+    """Looks up when released, and remembers what was asked for together."""
+
+    def __init__(self, **found: str) -> None:
+        self.found = found
+        self.lookups: list[list[str]] = []
+        self.release = asyncio.Event()
+
+    async def find_all(self, keys: Sequence[str]) -> Mapping[str, str]:
+        self.lookups.append(list(keys))
+        await self.release.wait()
+        return {key: self.found[key] for key in keys if key in self.found}
+
+
+async def test_lookups_that_wait_share_one_that_begins_after_all_of_them() -> None:
+    shelf = Shelf(a="1", b="2", c="3")
+    lookup: BatchedLookup[str, str] = BatchedLookup(shelf.find_all, parallel=1)
+    first = asyncio.create_task(lookup.find("a"))
+    await all_wait()
+    rest = [asyncio.create_task(lookup.find(key)) for key in ("b", "missing", "c", "b")]
+    await all_wait()
+    assert shelf.lookups == [["a"]]
+    shelf.release.set()
+    assert await first == "1"
+    assert await asyncio.gather(*rest) == ["2", None, "3", "2"]
+    assert shelf.lookups == [["a"], ["b", "missing", "c", "b"]]

@@ -32,6 +32,7 @@ from sandyard.broker.provider_model import ProviderBinding
 from sandyard.broker.stores.sql_apply import AUTOSCALERS, BINDINGS, SqlTogether
 from sandyard.broker.stores.sql_claims import Source, claim_batch
 from sandyard.broker.stores.sql_pages import SqlPages
+from sandyard.broker.stores.sql_prefetch import PrefetchedClaims
 from sandyard.broker.stores.sql_queue import SqlQueue
 from sandyard.broker.stores.sql_reservations import SqlReservations
 from sandyard.broker.stores.sql_rows import (
@@ -95,6 +96,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         self._together = SqlTogether(database)
         self._pages = SqlPages(database)
         self._schema_checked = False
+        self._prefetched = PrefetchedClaims(database)
         self._claims: Batcher[Claim, Claimed | None] = Batcher(
             self._claim_together,
             key=lambda claim: claim.lease_key,
@@ -119,9 +121,26 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         results: dict[int, Claimed | None] = {}
         for kind in sorted(alike, key=lambda kind: len(kind[0]), reverse=True):
             indexes = alike[kind]
-            claimed = await self._claim_alike([claims[index] for index in indexes], *kind)
+            some = [claims[index] for index in indexes]
+            is_plain = kind == ("", ()) and self._database.concurrent_writers
+            claimed = await (
+                self._claim_plain(some) if is_plain else self._claim_alike(some, *kind)
+            )
             results |= zip(indexes, claimed, strict=True)
         return [results[index] for index in range(len(claims))]
+
+    async def _claim_plain(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
+        """Of what was read ahead, by one round trip; with locks where that did not do."""
+        results = await self._prefetched.claim(claims)
+        left = [index for index, result in enumerate(results) if result is None]
+        if not left:
+            return results
+        claimed = await self._claim_alike([claims[index] for index in left], "", ())
+        if any(result is None or result.is_new for result in claimed):
+            self._prefetched.rest()  # not for its lease, but because the row was gone
+        for index, result in zip(left, claimed, strict=True):
+            results[index] = result
+        return results
 
     async def _claim_alike(
         self, claims: Sequence[Claim], name_prefix: str, reservations: Sequence[str]

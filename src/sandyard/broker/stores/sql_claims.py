@@ -96,7 +96,7 @@ def _look(
         is_kept=source.reservation_id is not None,
         waits=source.wait_for_locked,
     )
-    rows = [_sandbox(row) for row in look.execute(connection, values).fetchall()]
+    rows = [read_sandbox(row) for row in look.execute(connection, values).fetchall()]
     held = _by_key([row for row in rows if row.status is Status.ALLOCATED])
     return held, [row for row in rows if row.status is not Status.ALLOCATED]
 
@@ -104,7 +104,7 @@ def _look(
 def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[LeaseKey, Sandbox]:
     keys = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
     rows = _finding(connection.dialect.name).execute(connection, {"keys": keys}).fetchall()
-    return _by_key([_sandbox(row) for row in rows])
+    return _by_key([read_sandbox(row) for row in rows])
 
 
 def _lease_rows(
@@ -120,18 +120,18 @@ def _lease_rows(
     for claim in claims[: len(free)]:
         _end_expired(connection, held.get(claim.lease_key), claim)
     # In the order of the keys, which is that of the locks for all.
-    served = sorted(claims[: len(free)], key=_lease_key)
+    served = sorted(claims[: len(free)], key=lease_key)
     decided = [decide_claim(row, claim) for claim, row in zip(served, free, strict=False)]
     _WRITE.execute(
         connection,
-        [_values(each.result) for each in decided],
+        [claimed_values(each.result) for each in decided],
         EVENTS.rows([event for each in decided for event in each.events]),
         [(source.status.value, -len(decided)), (Status.ALLOCATED.value, len(decided))],
     )
     return {claim.lease_key: each.result.lease for claim, each in zip(served, decided, strict=True)}
 
 
-_lease_key = attrgetter("lease_key")
+lease_key = attrgetter("lease_key")
 
 
 def _end_expired(connection: sa.Connection, leased: Sandbox | None, claim: Claim) -> None:
@@ -145,7 +145,7 @@ _READ = [_column[name] for name in _FIELDS]
 _STATES = {status.value: status for status in Status}
 
 
-def _sandbox(row: Sequence[Any]) -> Sandbox:
+def read_sandbox(row: Sequence[Any]) -> Sandbox:
     """The row has the fields in their order; what is free or leased has no stale reason."""
     sandbox_id, name, external_id, status, *others = row
     return Sandbox(sandbox_id, name, external_id, _STATES[status], *others)
@@ -161,7 +161,7 @@ def _looking(engine: str, *, is_named: bool, is_kept: bool, waits: bool) -> Prep
     held = _held(engine).add_columns(_column.lease_ends_at).cte("held")
     live = sa.select(sa.func.count()).select_from(held).where(held.c.lease_ends_at > _NOW)
     free = (
-        _free(is_named=is_named, is_kept=is_kept)
+        free_rows(is_named=is_named, is_kept=is_kept)
         .limit(sa.bindparam("limit", type_=sa.Integer) - live.scalar_subquery())
         .with_for_update(skip_locked=not waits)
         .cte("free")
@@ -173,7 +173,7 @@ def _looking(engine: str, *, is_named: bool, is_kept: bool, waits: bool) -> Prep
 _NOW = sa.bindparam("now", type_=sa.BigInteger)
 
 
-def _free(*, is_named: bool, is_kept: bool) -> sa.Select[Any]:
+def free_rows(*, is_named: bool, is_kept: bool) -> sa.Select[Any]:
     """Rows that are free, or kept for a reservation, by the index that has them in this order."""
     free = sa.select(*_READ).order_by(_column.name, _column.sandbox_id)
     if is_kept:
@@ -228,11 +228,11 @@ _OF_LEASE = {
     "lease_ends_at": "expires_at",
 }
 _read_values = attrgetter("sandbox_id", *_CLAIMED, *_OF_LEASE.values())
-_CLAIM = BatchUpdate(sandboxes, ("sandbox_id", *_CLAIMED, *_OF_LEASE, "status"))
-_WRITE = Together(_CLAIM, EVENTS.insert, COUNT_LINES)
+CLAIM = BatchUpdate(sandboxes, ("sandbox_id", *_CLAIMED, *_OF_LEASE, "status"))
+_WRITE = Together(CLAIM, EVENTS.insert, COUNT_LINES)
 
 
-def _values(claimed: Sandbox) -> tuple[Any, ...]:
+def claimed_values(claimed: Sandbox) -> tuple[Any, ...]:
     """What is written of a claimed row, in the order of the columns."""
     values: tuple[Any, ...] = _read_values(claimed)
     return (*values, claimed.status.value)

@@ -49,6 +49,7 @@ class SqlProjectStore:
     def __init__(self, database: Database, transitions: SqlTransitions) -> None:
         self._database = database
         self._transitions = transitions
+        self._lookup = EntityLookup(database, PROJECTS, _project.deleted_at.is_(None))
 
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
@@ -59,7 +60,8 @@ class SqlProjectStore:
             raise ProjectNameTakenError from error
 
     async def find_project(self, account_id: str, project_id: str) -> Project | None:
-        return await _LOOKUP.find(self._database, owner=account_id, project=project_id)
+        project = await self._lookup.find(project_id)
+        return project if project and project.owner_account_id == account_id else None
 
     async def hold_project(
         self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
@@ -139,14 +141,6 @@ class SqlProjectStore:
 
 def _of(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (_project.owner_account_id == account_id, _project.deleted_at.is_(None))
-
-
-_LOOKUP = EntityLookup(
-    PROJECTS,
-    _project.owner_account_id == sa.bindparam("owner"),
-    _project.deleted_at.is_(None),
-    _project.project_id == sa.bindparam("project"),
-)
 
 
 def _matching(only: ProjectFilter) -> list[sa.ColumnElement[bool]]:

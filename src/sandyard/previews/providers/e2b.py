@@ -43,6 +43,7 @@ _KIND = "preview"
 _PAGE = 100
 _DELETIONS_AT_ONCE = 8
 _REPEATS = 2
+_GATHER_SEC = 0.005
 
 T = TypeVar("T")
 _Asking = Callable[[], AbstractAsyncContextManager[None]]
@@ -85,7 +86,7 @@ class E2bProvider:
         self._timeouts = timeouts or E2bTimeouts()
         self._backoff = backoff or Backoff()
         self._backoffs = SandboxBackoffs(self._backoff)
-        self._end_times = EndTimes(self._ask_end_time, self._list_end_times)
+        self._end_times = EndTimes(self._ask_end_time, self._list_end_times, gather_sec=_GATHER_SEC)
         self._template = template
         self._port = port
         self._scheme = "http" if (sandbox_url or "").startswith("http://") else "https"

@@ -22,12 +22,15 @@ class EndTimes:
         self,
         ask: Callable[[str], Awaitable[datetime]],
         pages: Callable[[], AsyncIterator[Mapping[str, datetime]]],
+        *,
+        gather_sec: float = 0,
     ) -> None:
+        """`gather_sec`: how long a list waits for those who come just after the first."""
         self._ask = ask
         self._pages = pages
         self._asking = 0
         self._wanted: set[str] = set()
-        self._lists: SingleFlight[Mapping[str, datetime]] = SingleFlight()
+        self._lists: SingleFlight[Mapping[str, datetime]] = SingleFlight(gather_sec=gather_sec)
 
     async def get(self, sandbox_id: str) -> datetime:
         if self._asking >= FEW or self._wanted:

@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.batching import BatchedLookup, Batcher
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.migrations import Migrations
@@ -37,6 +39,9 @@ _touch = (
 )
 
 T = TypeVar("T")
+_Check = dict[str, Any]
+"""When the provider last told of a preview, as `_touch` takes it."""
+_MOST_CHECKS = 200
 
 
 class SqlPreviewStore:
@@ -45,17 +50,22 @@ class SqlPreviewStore:
         self._reads = reads
         self._events = EventWriter(events)
         self._columns: _Columns | None = None
+        self._lookup: BatchedLookup[str, Preview] = BatchedLookup(self._find_by_id)
+        self._checks: Batcher[_Check, None] = Batcher(
+            self._write_checks, key=itemgetter("of_project"), parallel=1, max_size=_MOST_CHECKS
+        )
 
     async def find(self, project_id: str) -> Preview | None:
-        def work(connection: sa.Connection, columns: _Columns) -> Preview | None:
-            row = connection.execute(columns.find, {"of_project": project_id}).first()
-            return None if row is None else columns.table.preview(row)
+        return await self._lookup.find(project_id)
 
-        return await self._with_columns(self._database.read, work)
+    async def _find_by_id(self, project_ids: Sequence[str]) -> Mapping[str, Preview]:
+        return {each.project_id: each for each in await self.find_all(project_ids)}
 
     async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
+        wanted = {"of_projects": list(project_ids)}
+
         def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:
-            rows = connection.execute(columns.select.where(_preview.project_id.in_(project_ids)))
+            rows = connection.execute(columns.find, wanted)
             return [columns.table.preview(row) for row in rows]
 
         return await self._with_columns(self._database.read, work)
@@ -130,8 +140,15 @@ class SqlPreviewStore:
         return True
 
     async def touch(self, preview: Preview, *, last_checked: datetime) -> None:
-        values = {"of_project": preview.project_id, "seen": preview.sequence, "at": last_checked}
+        await self._checks.submit(
+            {"of_project": preview.project_id, "seen": preview.sequence, "at": last_checked}
+        )
+
+    async def _write_checks(self, checks: Sequence[_Check]) -> Sequence[None]:
+        """Those of all who ask at once, in one order, which is that of the locks for all."""
+        values = sorted(checks, key=itemgetter("of_project"))
         await self._database.write(lambda connection: connection.execute(_touch, values))
+        return [None] * len(checks)
 
     async def count_files(self, project_id: str) -> int:
         statement = sa.select(sa.func.count()).where(
@@ -210,7 +227,9 @@ class _Columns:
         self.select = sa.select(
             *(column for column in _preview if table.has_old or column.name not in OLD_COLUMNS)
         )
-        self.find = self.select.where(_preview.project_id == sa.bindparam("of_project"))
+        self.find = self.select.where(
+            _preview.project_id.in_(sa.bindparam("of_projects", expanding=True))
+        )
 
 
 def running_page(

@@ -93,6 +93,18 @@ async def test_who_comes_while_a_list_is_read_waits_for_the_next_one() -> None:
     assert provider.pages_read == 2
 
 
+async def test_who_comes_just_after_the_first_shares_the_list() -> None:
+    provider = Provider(page_of(NAMES))
+    provider.end_times = EndTimes(provider.ask, provider.read, gather_sec=0.05)
+    early = provider.questions(NAMES[: FEW + 1])
+    await asyncio.sleep(0.01)
+    late = provider.questions(NAMES[FEW + 1 :])
+    assert await asyncio.gather(early[-1], *late) == [END] * (len(NAMES) - FEW)
+    assert provider.pages_read == 1
+    provider.answers.set()
+    await asyncio.gather(*early)
+
+
 async def test_a_list_is_read_no_further_than_pays() -> None:
     provider = Provider(*({f"other-{number}": END} for number in range(100)), page_of(NAMES))
     provider.answers.set()

@@ -1,0 +1,163 @@
+"""Claims on PostgreSQL by one statement each: of rows that were read before, those are leased that
+nobody has changed since."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from sandyard.broker.model import Claim, Claimed, Lease, Sandbox, Status, decide_claim
+from sandyard.broker.stores.sql_claims import (
+    CLAIM,
+    LeaseKey,
+    claimed_values,
+    free_rows,
+    lease_key,
+    read_sandbox,
+)
+from sandyard.broker.stores.sql_rows import EVENTS
+from sandyard.broker.stores.tables import events, sandboxes, status_counts
+from sandyard.kit.sql import Database
+from sandyard.kit.sql_batches import Prepared, arrays_of, run_in_driver
+from sandyard.kit.transitions import Transition
+
+_BATCHES_AHEAD = 8
+_FRESH_SEC = 1.0
+_REST_SEC = 1.0
+
+
+class PrefetchedClaims:
+    """Leases of what this process has read ahead, each row in the hands of one batch.
+
+    A batch is one compare-and-set on the sequences of its rows. It passes over keys that have a
+    lease, and over rows that somebody has changed or holds a lock on: those claims are left to a
+    transaction with locks, which waits and decides. Processes that lease from the same pool would
+    go on reaching for the same rows; so one that has lost a row leaves all claims to locks for
+    a while.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._ready: deque[Sandbox] = deque()
+        self._in_hands: set[str] = set()
+        self._read_at = self._rests_until = float("-inf")
+        self._look = asyncio.Lock()
+
+    async def claim(self, claims: Sequence[Claim]) -> list[Claimed | None]:
+        """A new lease for each claim that could be served so; None for the others."""
+        first: dict[LeaseKey, int] = {}
+        for index, claim in enumerate(claims):
+            first.setdefault(claim.lease_key, index)
+        leases = await self._lease([claims[index] for index in first.values()])
+        return [
+            Claimed(lease, is_new=first[claim.lease_key] == index)
+            if (lease := leases.get(claim.lease_key))
+            else None
+            for index, claim in enumerate(claims)
+        ]
+
+    def rest(self) -> None:
+        """Others lease from the pool too, or nothing is left. It is not said again meanwhile."""
+        if _now() >= self._rests_until:
+            self._rests_until = _now() + _REST_SEC
+            self._ready.clear()
+
+    async def _lease(self, claims: Sequence[Claim]) -> Mapping[LeaseKey, Lease]:
+        rows = await self._take(len(claims))
+        if not rows:
+            return {}
+        in_hands = [row.sandbox_id for row in rows]
+        self._in_hands.update(in_hands)
+        try:
+            return await self._write(rows, claims[: len(rows)])
+        except IntegrityError:
+            return {}  # another process leased one of these keys meanwhile
+        finally:
+            self._in_hands.difference_update(in_hands)
+
+    async def _write(
+        self, rows: Sequence[Sandbox], claims: Sequence[Claim]
+    ) -> Mapping[LeaseKey, Lease]:
+        # In the order of the keys, which is that of the locks for all.
+        served = sorted(claims, key=lease_key)
+        decided = [decide_claim(row, claim) for row, claim in zip(rows, served, strict=True)]
+        applied = await self._database.run_statement(partial(_apply, decided=decided))
+        return {
+            claim.lease_key: each.result.lease
+            for claim, each in zip(served, decided, strict=True)
+            if each.result.sandbox_id in applied
+        }
+
+    async def _take(self, number: int) -> list[Sandbox]:
+        if _now() < self._rests_until:
+            return []
+        async with self._look:  # those who come meanwhile take of the same
+            if len(self._ready) < number or _now() - self._read_at > _FRESH_SEC:
+                await self._read_ahead(number * _BATCHES_AHEAD)
+        return [self._ready.popleft() for _ in range(min(number, len(self._ready)))]
+
+    async def _read_ahead(self, number: int) -> None:
+        in_hands = frozenset(self._in_hands)
+        read = partial(_read_free, limit=number + len(in_hands))
+        rows = await self._database.run_statement(read)
+        self._ready = deque(row for row in rows if row.sandbox_id not in in_hands)
+        self._read_at = _now()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+_FREE = Prepared(
+    free_rows(is_named=False, is_kept=False).limit(sa.bindparam("limit", type_=sa.Integer))
+)
+
+
+def _read_free(connection: sa.Connection, *, limit: int) -> list[Sandbox]:
+    return [read_sandbox(row) for row in _FREE.execute(connection, {"limit": limit}).fetchall()]
+
+
+def _apply(connection: sa.Connection, *, decided: Sequence[Transition[Sandbox]]) -> set[str]:
+    """Which of the sandboxes were leased."""
+    rows = [claimed_values(each.result) for each in decided]
+    told = EVENTS.rows([event for each in decided for event in each.events])
+    values = (*arrays_of(rows), *arrays_of(told))
+    cursor = run_in_driver(connection, _statement(connection.dialect), values)
+    return {sandbox_id for (sandbox_id,) in cursor.fetchall()}
+
+
+@lru_cache(maxsize=1)
+def _statement(dialect: sa.Dialect) -> str:
+    """Rows, events and counts in one. A row is locked before it is changed, so that a lock which
+    another holds is passed over and not waited for."""
+    columns = CLAIM.columns
+    event_columns = ", ".join(EVENTS.insert.columns)
+    assignments = ", ".join(f"{name} = given.{name}" for name in columns[1:])
+    given = CLAIM.arrays(dialect)
+    told = EVENTS.insert.arrays(dialect, first=len(columns) + 1)
+    return f"""
+        WITH given ({", ".join(columns)}) AS (SELECT * FROM {given}),
+        free AS (
+            SELECT sandboxes.sandbox_id
+            FROM given JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = given.sandbox_id
+            WHERE sandboxes.sequence = given.sequence - 1 AND NOT EXISTS (
+                SELECT FROM {sandboxes.fullname} AS held
+                WHERE held.lease_track = given.lease_track AND held.lease_key = given.lease_key)
+            FOR UPDATE OF sandboxes SKIP LOCKED),
+        claimed AS (
+            UPDATE {sandboxes.fullname} SET {assignments} FROM given JOIN free USING (sandbox_id)
+            WHERE sandboxes.sandbox_id = given.sandbox_id RETURNING sandboxes.sandbox_id),
+        told AS (
+            INSERT INTO {events.fullname} ({event_columns})
+            SELECT told.* FROM {told} AS told ({event_columns})
+            JOIN claimed ON claimed.sandbox_id = told.subject),
+        counted AS (
+            INSERT INTO {status_counts.fullname} (status, change)
+            SELECT status, change * number FROM (SELECT count(*) AS number FROM claimed) AS claims,
+                (VALUES ('{Status.AVAILABLE}', -1), ('{Status.ALLOCATED}', 1)) AS of_one
+                (status, change)
+            WHERE number > 0)
+        SELECT sandbox_id FROM claimed"""  # noqa: S608 - our own names

@@ -1,0 +1,48 @@
+"""Which requests are for E2B's API."""
+
+import re
+from dataclasses import dataclass
+
+from starlette.types import Scope
+
+from sandyard.kit.http import values_of
+
+PREFIX = "/e2b"
+API = "api"
+"""The control API's host in the sandboxes' domain."""
+ENVD_PORT = 49983
+SANDBOX = b"e2b-sandbox-id"
+LABEL = re.compile(r"([1-9]\d{0,4})-(sbx-[a-z0-9-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class E2bHosts:
+    """Below `/e2b`; at the host `api` of the sandboxes' domain; at port 49983 of every sandbox;
+    and wherever a request names its sandbox in a header, for SDKs that are told of one origin."""
+
+    domain: str
+
+    def takes(self, scope: Scope) -> bool:
+        if scope["type"] != "http":
+            return False
+        host = self.label(scope)
+        if host is not None:
+            return host == API or _port_of(host) == ENVD_PORT
+        path: str = scope["path"]
+        if path == PREFIX or path.startswith(f"{PREFIX}/"):
+            return True
+        is_signed_link = path == "/files" and b"signature=" in scope["query_string"]
+        return is_signed_link or bool(values_of(scope["headers"], SANDBOX))
+
+    def label(self, scope: Scope) -> str | None:
+        """What stands before the sandboxes' domain in the host."""
+        for host in values_of(scope["headers"], b"host"):
+            name = host.decode("latin-1").lower().partition(":")[0]
+            if name.endswith(f".{self.domain}"):
+                return name.removesuffix(f".{self.domain}")
+        return None
+
+
+def _port_of(label: str) -> int | None:
+    found = LABEL.fullmatch(label)
+    return int(found[1]) if found else None
