@@ -1,7 +1,6 @@
 """Whoever is killed, and whenever: what runs is found again or recorded as ended, once."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import psutil
 import pytest
 
 from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import Ended, RunId, Running
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, OBEDIENT, clear, new_run_id, until_ended
@@ -49,25 +49,22 @@ VICTIMS: tuple[Victim, ...] = (supervisor, agents, bubblewrap, first_inside)
 def kill(runtime: LocalRuntime, run_id: RunId, victim: Victim) -> None:
     with suppress(psutil.Error):
         pid = runtime.folder_of(run_id).supervisor_pid()
-        for process in [] if pid is None else victim(psutil.Process(pid)):
-            os.kill(process.pid, signal.SIGKILL)
+        killed = [] if pid is None else victim(psutil.Process(pid))
+        for process in killed:
+            process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(killed, timeout=10)
 
 
-async def settled(runtime: LocalRuntime, run_id: RunId) -> Running | Ended | None:
+async def settled(runtime: LocalRuntime, run_id: RunId) -> Ended | bytes | None:
+    """What its program answers, or how it ended: one of them is true, and stays so."""
     async with asyncio.timeout(60):
         while True:
-            found = await runtime.find(run_id)
-            if isinstance(found, Running | Ended | None):
-                return found
-            await asyncio.sleep(0.02)
-
-
-async def answer_of(runtime: LocalRuntime, running: Running) -> bytes:
-    """What its program answers, once there is an agent again."""
-    async with asyncio.timeout(20):
-        while True:
-            with suppress(UnavailableError):
-                return await runtime.fetch(running)
+            match await runtime.find(run_id):
+                case Running() as running:
+                    with suppress(NotRunningError, UnavailableError):  # it is being noticed
+                        return await runtime.fetch(running)
+                case Ended() | None as found:
+                    return found
             await asyncio.sleep(0.02)
 
 
@@ -96,10 +93,8 @@ async def test_during_a_start(
     with suppress(SandyardError):
         await starting
     found = await settled(runtime, run_id)
-    if isinstance(found, Running):
-        assert await answer_of(runtime, found) == b"at your service"
-    elif found is not None:
-        assert await settled(runtime, run_id) == found, "an end is told once, and for good"
+    assert found == b"at your service" or isinstance(found, Ended | None)
+    assert await settled(runtime, run_id) == found, "an end is told once, and for good"
     await nothing_is_left(runtime, tmp_path, run_id)
 
 
@@ -128,7 +123,7 @@ async def test_while_it_runs(runtime: LocalRuntime, tmp_path: Path, victim: Vict
     running = await runtime.start(run_id, OBEDIENT, LIMITS)
     kill(runtime, run_id, victim)
     if victim is agents:
-        assert await answer_of(runtime, running) == b"at your service"
+        assert await settled(runtime, run_id) == b"at your service"
     else:
         ended = await until_ended(runtime, run_id)
         assert ended.started_at == running.started_at
@@ -148,6 +143,5 @@ async def test_a_server_during_a_start(
         await asyncio.sleep(after_ms / 1000)
         server.kill()
     found = await settled(runtime, run_id)
-    if isinstance(found, Running):
-        assert await runtime.fetch(found) == b"at your service"
+    assert found == b"at your service" or isinstance(found, Ended | None)
     await nothing_is_left(runtime, tmp_path, run_id)

@@ -35,14 +35,15 @@ async def changes_by(pid: int | None) -> AsyncIterator[Callable[[], Awaitable[No
             os.close(process)
 
 
-async def until_ended(pid: int) -> None:
-    """Return when this process has ended, or soon."""
+async def has_ended(pid: int) -> bool:
+    """Whether this process has, by now or soon. To look into /proc at that moment would be to wait
+    for the kernel, which is clearing it."""
     process = _opened(pid)
     if process is None:
         await asyncio.sleep(_FIRST_SEC)
-        return
+        return False
     try:
-        await _is_readable(process, _TOLD_SEC)
+        return await _is_readable(process, _TOLD_SEC)
     finally:
         os.close(process)
 

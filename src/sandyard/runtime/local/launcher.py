@@ -10,10 +10,11 @@ could else take it over before it has its limits.
 """
 
 import errno
+import os
 import platform
 import resource
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from sandyard.runtime.local.elf import BASE, HEADER_BYTES, elf_file
@@ -27,8 +28,11 @@ _STEPS: tuple[Step, ...] = ("limits", "folder", "program")
 _HIGHEST_ERRNO = 4095
 
 _X86_64 = 62
-_WRITE, _OPEN, _IOCTL, _EXECVE, _EXIT, _FCNTL, _CHDIR = 1, 2, 16, 59, 60, 72, 80
+_READ, _WRITE, _OPEN, _IOCTL, _EXECVE, _EXIT, _FCNTL, _CHDIR = 0, 1, 2, 16, 59, 60, 72, 80
 _SETSID, _SETPRIORITY, _PRLIMIT = 112, 141, 302
+_SETGROUPS, _SETRESUID, _SETRESGID, _UNSHARE, _CLOSE_RANGE = 116, 117, 119, 272, 436
+_PRCTL, _GETPPID, _PDEATHSIG, _SIGKILL = 157, 110, 1, 9
+_NO_DESCRIPTOR = 0xFFFFFFFF
 _F_SETFD, _FD_CLOEXEC, _TIOCSCTTY, _O_WRONLY_CLOEXEC = 2, 1, 0x540E, 0o2000001
 _MOV_EDI, _MOV_ESI, _MOV_EDX, _MOV_R10D, _MOV_EAX = b"\xbf", b"\xbe", b"\xba", b"\x41\xba", b"\xb8"
 _MOV_R12D = b"\x41\xbc"
@@ -37,9 +41,11 @@ _STACK_TO_RBX = b"\x48\x89\xe3"
 _RAX_TO_RDI = b"\x48\x89\xc7"
 _FOLDER_TO_RDI = b"\x48\x8b\x7b\x10"  # mov rdi, [rbx + 16]: the first argument
 _PROGRAM_TO_RDI = b"\x48\x8b\x7b\x18"  # mov rdi, [rbx + 24]: the second
+_FIRST_TO_RSI = b"\x48\x8d\x73\x10"  # lea rsi, [rbx + 16]: from the first on
 _WORDS_TO_RSI = b"\x48\x8d\x73\x20"  # lea rsi, [rbx + 32]: from the third on
 _VARIABLES_TO_RDX = b"\x48\x8b\x0b\x48\x8d\x54\xcb\x10"  # lea rdx, [rbx + argc * 8 + 16]
 _IF_FAILED = b"\x48\x85\xc0\x0f\x88"  # test rax, rax; js
+_IF_NOT, _JUMP_IF_NOT = b"\x3d", b"\x0f\x85"  # cmp eax, …; jne
 _PUSH_R12_AND_RAX = b"\x41\x54\x50"
 _STACK_TO_RSI = b"\x48\x89\xe6"
 
@@ -55,6 +61,51 @@ def program(rlimits: Mapping[str, int]) -> bytes | None:
     """The file for this machine, which sets these limits; None where its instructions are not
     known."""
     return elf_file(_X86_64, _content(rlimits)) if platform.machine() == "x86_64" else None
+
+
+def becoming(
+    uid: int | None, limits: Mapping[int, int], descriptors: Iterable[int]
+) -> bytes | None:
+    """`become PROGRAM WORD…`: it takes these limits on, becomes this user, and runs the program in
+    its place, whose first word is its path, with these descriptors and those of its streams. It
+    ends with this process, also if that has ended already, and with 127 if it can't be run."""
+    if platform.machine() != "x86_64":
+        return None
+    kept = sorted({0, 1, 2, *descriptors})
+    behind = len(_becoming(uid, limits, kept, 0))
+    data = b"".join(struct.pack("<QQ", value, value) for value in limits.values())
+    return elf_file(_X86_64, _becoming(uid, limits, kept, behind) + data)
+
+
+def _becoming(
+    uid: int | None, limits: Mapping[int, int], kept: Sequence[int], data_at: int
+) -> bytes:
+    data = BASE + HEADER_BYTES + data_at
+    calls = [(_PRLIMIT, 0, number, data + 16 * at, 0) for at, number in enumerate(limits)]
+    if uid is not None:
+        calls += [(_SETGROUPS, 0, 0), (_SETRESGID, uid, uid, uid), (_SETRESUID, uid, uid, uid)]
+    code, ways_out = _STACK_TO_RBX, list[int]()
+    calls.append((_PRCTL, _PDEATHSIG, _SIGKILL))  # behind those that take it away again
+    for each in calls:
+        code = _leave(code + _call(*each), ways_out)
+    code = _leave(code + _call(_GETPPID), ways_out, if_=_IF_NOT + struct.pack("<I", os.getpid()))
+    for last, following in zip(kept, (*kept[1:], _NO_DESCRIPTOR), strict=True):
+        if last + 1 < following:  # else there are none between them
+            code += _call(_CLOSE_RANGE, last + 1, following - 1, 0)
+    code += _FOLDER_TO_RDI + _FIRST_TO_RSI + _VARIABLES_TO_RDX + _call(_EXECVE)
+    return _joined(code + _call(_EXIT, 127), ways_out, len(code))
+
+
+def unsharing(namespaces: int, *, telling: int, heard: int) -> bytes | None:
+    """A program that goes to new namespaces, writes a byte to one descriptor, and ends when the
+    other can be read from."""
+    if platform.machine() != "x86_64":
+        return None
+    ways_out: list[int] = []
+    code = _leave(_call(_UNSHARE, namespaces), ways_out)
+    code += _STACK_TO_RSI + _call(_WRITE, telling, None, 1)
+    code += _STACK_TO_RSI + _call(_READ, heard, None, 1) + _call(_EXIT, 0)
+    return elf_file(_X86_64, _joined(code + _call(_EXIT, 1), ways_out, len(code)))
 
 
 def parse_failure(told: bytes) -> Failure:
@@ -123,9 +174,9 @@ def _set(register: bytes, value: int) -> bytes:
     return register + struct.pack("<I", value)
 
 
-def _leave(code: bytes, ways_out: list[int]) -> bytes:
+def _leave(code: bytes, ways_out: list[int], *, if_: bytes = b"") -> bytes:
     """Go where failures are told, if the last call failed; how far that is comes later."""
-    code += _IF_FAILED + bytes(4)
+    code += (if_ + _JUMP_IF_NOT if if_ else _IF_FAILED) + bytes(4)
     ways_out.append(len(code))
     return code
 

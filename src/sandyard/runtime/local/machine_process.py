@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import resource
-from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from sandyard.runtime.local.isolation import PATH, Isolation
 from sandyard.runtime.local.jail import LAUNCHER, UID_INSIDE, Contents, Jail
 from sandyard.runtime.local.packets import readable
 from sandyard.runtime.local.records import Spec
-from sandyard.runtime.local.spawn import kill_tree, pin, spawn
+from sandyard.runtime.local.spawn import Spawned, kill_tree, pin, spawn
 from sandyard.runtime.local.sudo import sudo_files
 
 KERNELS_INSIDE = "/opt/kernels"
@@ -36,7 +35,7 @@ _TROUBLE_BYTES = 4096
 class MachineProcess:
     """From `start` to `kill`. `exited` is done when it ended by itself."""
 
-    def __init__(self, process: Process | None, pid_inside: int, agent: AgentClient) -> None:
+    def __init__(self, process: Spawned | None, pid_inside: int, agent: AgentClient) -> None:
         self._process = process
         self.pid_inside = pid_inside
         self.agent = agent
@@ -115,7 +114,7 @@ async def _start_jail(
     cgroup: Cgroup | None,
     programs: dict[str, bytes],
     limits: Mapping[int, int],
-) -> tuple[Process, int]:
+) -> tuple[Spawned, int]:
     """bubblewrap, and the pid of the program that waits in it."""
     reader, writer = os.pipe()
     trouble, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

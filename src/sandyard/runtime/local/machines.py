@@ -21,7 +21,7 @@ from sandyard.runtime.errors import (
 )
 from sandyard.runtime.lifecycle import wait_until
 from sandyard.runtime.local import logs, processes
-from sandyard.runtime.local.changes import changes_by, until_ended, until_told
+from sandyard.runtime.local.changes import changes_by, has_ended, until_told
 from sandyard.runtime.local.enforcement import Enforcement, find_enforcement
 from sandyard.runtime.local.isolation_check import check_isolation
 from sandyard.runtime.local.orphans import kill_orphans
@@ -211,8 +211,9 @@ class LocalMachines:
         while (pid := await _in_thread(folder.supervisor_pid)) is not None:
             if time.monotonic() > until:
                 raise SupervisorTimeoutError
-            await until_ended(pid)
-            self._reap()
+            if await has_ended(pid):
+                break
+        self._reap()
 
     def _begin(self, run_id: RunId, spec: MachineSpec) -> int | None:
         """Start a supervisor, unless there is one: of the calls at once, one gets the lock. A pipe

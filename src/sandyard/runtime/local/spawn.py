@@ -4,15 +4,18 @@ import asyncio
 import math
 import os
 import resource
-from asyncio.subprocess import DEVNULL, PIPE, Process
+import signal
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from sandyard.runtime.local import processes
 from sandyard.runtime.local.isolation import WrappedCommand
+from sandyard.runtime.local.launcher import becoming
+from sandyard.runtime.local.packets import readable
 
 _STDERR_BYTES = 4096
 
@@ -24,6 +27,44 @@ class Outcome:
     """The end of what it wrote to stderr."""
 
 
+class Spawned(Protocol):
+    """A child of this process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None:
+        """None until its end was waited for."""
+        ...
+
+    async def wait(self) -> int: ...
+
+
+class Child:
+    """A process that was spawned, not forked: a copy of an interpreter costs more than all that
+    the process does until it runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = asyncio.Event()
+        self._descriptor = os.pidfd_open(pid)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        _, status = os.waitpid(self.pid, 0)
+        self.returncode = os.waitstatus_to_exitcode(status)
+        self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None  # noqa: S101 - it has ended
+        return self.returncode
+
+
 async def spawn(
     wrapped: WrappedCommand,
     *,
@@ -32,22 +73,63 @@ async def spawn(
     stderr: int = DEVNULL,
     inherited: Iterable[int] = (),
     limits: Mapping[int, int] | None = None,
+) -> Spawned:
+    """The process, with these limits."""
+    descriptors = (*wrapped.descriptors, *inherited)
+    program = becoming(wrapped.uid, limits or {}, descriptors)
+    try:
+        if program is None or wrapped.folder is not None or not hasattr(os, "pidfd_open"):
+            return await _fork(wrapped, (stdin, stdout, stderr), descriptors, limits)
+        return Child(_spawn(wrapped, program, (stdin, stdout, stderr), descriptors))
+    finally:
+        wrapped.close()
+
+
+def _spawn(
+    wrapped: WrappedCommand, program: bytes, streams: Iterable[int], descriptors: Iterable[int]
+) -> int:
+    file = os.memfd_create("become")
+    try:
+        os.write(file, program)
+        actions: list[Any] = []
+        for at, stream in enumerate(streams):
+            if stream == DEVNULL:
+                actions.append((os.POSIX_SPAWN_OPEN, at, os.devnull, os.O_RDWR, 0))
+            else:
+                actions.append((os.POSIX_SPAWN_DUP2, stream, at))
+        actions += [(os.POSIX_SPAWN_DUP2, each, each) for each in descriptors]
+        return os.posix_spawn(
+            f"/proc/self/fd/{file}",
+            ["become", *wrapped.command],
+            wrapped.environment,
+            file_actions=actions,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        )
+    finally:
+        os.close(file)
+
+
+async def _fork(
+    wrapped: WrappedCommand,
+    streams: tuple[int, int, int],
+    descriptors: tuple[int, ...],
+    limits: Mapping[int, int] | None,
 ) -> Process:
-    """The process, with these limits. Broken off, it is ended first: asyncio's own way of breaking
-    off in the middle waits for ever for pipes that it has not connected yet."""
+    """Broken off, it is ended first: asyncio's own way of breaking off in the middle waits for ever
+    for pipes that it has not connected yet."""
     uid = wrapped.uid
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *wrapped.command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             env=wrapped.environment,
             cwd=wrapped.folder,
             user=uid,
             group=uid,
             extra_groups=None if uid is None else [],
-            pass_fds=(*wrapped.descriptors, *inherited),
+            pass_fds=descriptors,
             preexec_fn=None if limits is None else partial(_take_on, limits),
         )
     )
@@ -56,8 +138,6 @@ async def spawn(
     except asyncio.CancelledError:
         await kill_tree(await starting)
         raise
-    finally:
-        wrapped.close()
 
 
 def _take_on(limits: Mapping[int, int]) -> None:
@@ -69,20 +149,39 @@ async def run(
     wrapped: WrappedCommand, *, timeout_sec: float, stdin: int = DEVNULL, stdout: int = DEVNULL
 ) -> Outcome:
     """Run to the end; TimeoutError, and nothing left of it, when that takes too long."""
-    process = await spawn(wrapped, stdin=stdin, stdout=stdout, stderr=PIPE)
-    assert process.stderr is not None  # noqa: S101 - it was asked for
+    reader, writer = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+    os.set_blocking(reader, False)
     try:
-        async with asyncio.timeout(timeout_sec):
-            stderr = b""
-            while chunk := await process.stderr.read(_STDERR_BYTES):
-                stderr = (stderr + chunk)[-_STDERR_BYTES:]
-            code = await process.wait()
+        try:
+            process = await spawn(wrapped, stdin=stdin, stdout=stdout, stderr=writer)
+        finally:
+            os.close(writer)
+        try:
+            async with asyncio.timeout(timeout_sec):
+                stderr = await _end_of(reader)
+                code = await process.wait()
+        finally:
+            await kill_tree(process)
     finally:
-        await kill_tree(process)
+        os.close(reader)
     return Outcome(code, stderr.decode(errors="replace").strip())
 
 
-async def kill_tree(process: Process, *, within_sec: float = 5) -> None:
+async def _end_of(reader: int) -> bytes:
+    """The end of all that comes."""
+    content = b""
+    while True:
+        await readable(reader)
+        try:
+            piece = os.read(reader, _STDERR_BYTES)
+        except BlockingIOError:
+            continue
+        if not piece:
+            return content
+        content = (content + piece)[-_STDERR_BYTES:]
+
+
+async def kill_tree(process: Spawned, *, within_sec: float = 5) -> None:
     """Kill the process and all below it; return when they are gone.
 
     The processes of a pid namespace die with its first one, all at once. Its parent is only

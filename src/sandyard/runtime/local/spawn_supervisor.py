@@ -8,7 +8,7 @@ import sandyard
 from sandyard.runtime.local import processes
 
 SOURCES = Path(sandyard.__file__).parent.parent
-_LOCK_INSIDE, TELLING = 3, 4
+LOCK, TELLING = 3, 4
 """The supervisor's descriptors."""
 
 
@@ -33,7 +33,7 @@ def spawn_supervisor(folder: Path, lock: int, telling: int | None) -> int:
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),
                 (os.POSIX_SPAWN_DUP2, log, 2),
-                (os.POSIX_SPAWN_DUP2, lock, _LOCK_INSIDE),
+                (os.POSIX_SPAWN_DUP2, lock, LOCK),
                 *given,
             ],
             setsid=True,

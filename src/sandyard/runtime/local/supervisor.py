@@ -39,7 +39,7 @@ from sandyard.runtime.local.program_log import ProgramLog
 from sandyard.runtime.local.records import LocalRunFolder, Spec
 from sandyard.runtime.local.session_server import Agents, SessionServer
 from sandyard.runtime.local.spawn import first_of
-from sandyard.runtime.local.spawn_supervisor import TELLING
+from sandyard.runtime.local.spawn_supervisor import LOCK, TELLING
 from sandyard.runtime.local.system import ARCHIVED, System, layers_of
 from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import SYSTEM, volume_of
@@ -345,8 +345,8 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     is_closing = "--close" in arguments[1:]
-    if not is_closing:
-        os.set_inheritable(TELLING, False)  # noqa: FBT003 - its own way
+    for descriptor in (LOCK,) if is_closing else (LOCK, TELLING):
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - its own way
     asyncio.run(_main(Path(arguments[0]), is_closing=is_closing))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandyard.runtime.local.launcher import unsharing
 from sandyard.runtime.local.system_calls import call
 
 IDS = 65_536
@@ -23,6 +24,9 @@ _SANDBOXES = 10_000
 _PROCESSES_OF_OURS = 16
 _DEEPEST = "1"
 """How many user namespaces there may be below the upper one: that of the sandbox."""
+
+_READYING, _WAITING = 0, 1
+"""Its descriptors."""
 
 _MAKING = threading.Lock()
 """Children of two threads would hold each other's pipes, and wait for ever for their ends."""
@@ -83,9 +87,11 @@ def _own(uid: int, processes: int, telling: int, heard: int) -> None:
     os.write(telling, b"1")
     os.read(heard, 1)
     _write(Path("/proc/sys/user/max_user_namespaces"), _DEEPEST)
-    ready, readying = os.pipe()
-    waiting, ending = os.pipe()
-    pid = _fork(lambda: _stay_below(readying, waiting), without=(telling, heard, ready, ending))
+    ready, readying = os.pipe2(os.O_CLOEXEC)
+    waiting, ending = os.pipe2(os.O_CLOEXEC)
+    pid = _spawn_below(readying, waiting) or _fork(
+        lambda: _stay_below(readying, waiting), without=(telling, heard, ready, ending)
+    )
     os.close(readying)
     _require(os.read(ready, 1))
     _map(pid, _extents(0, USER))
@@ -93,6 +99,21 @@ def _own(uid: int, processes: int, telling: int, heard: int) -> None:
     os.read(heard, 1)
     os.close(ending)
     os.waitpid(pid, 0)
+
+
+def _spawn_below(readying: int, waiting: int) -> int | None:
+    """The same as a process of its own, which copies nothing; None where that is not known."""
+    program = unsharing(_NEW_USER, telling=_READYING, heard=_WAITING)
+    if program is None:
+        return None
+    file = os.memfd_create("below")
+    os.write(file, program)
+    given = ((readying, _READYING), (waiting, _WAITING))
+    actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in given]
+    try:
+        return os.posix_spawn(f"/proc/self/fd/{file}", ["below"], {}, file_actions=actions)
+    finally:
+        os.close(file)
 
 
 def _stay_below(readying: int, waiting: int) -> None:
