@@ -73,6 +73,7 @@ class JobSpec:
 
         name = self.name if node is None else f"{self.name} {node}"
         run = traced_job(self.name, run)
+        run_forced = run_forced and traced_job(self.name, run_forced)
         return Job(name, interval_sec, run, at_start=at_start, run_forced=run_forced)
 
 
