@@ -1,7 +1,8 @@
 #!/bin/sh
 # deploy/smoke.sh deploy IMAGE: a new task definition with this image; the service takes it up, by blue/green or task by
 #                               task as it was made, and goes back by itself on alarms.
-# deploy/smoke.sh try URL:      what must work right after a deployment. BROKER_API_TOKEN is sent.
+# deploy/smoke.sh try URL:      what must work right after a deployment. BROKER_API_TOKEN is sent, or the newest of the secret that
+#                               BROKER_TOKEN_SECRET names. With ALB_DNS_NAME that load balancer is asked, under the URL's name.
 # deploy/smoke.sh back ARN:     the service takes up this task definition again, which `deploy` has named as `previous`.
 set -eu
 described() { aws ecs describe-services --cluster "$ECS_CLUSTER_NAME" --services "$ECS_SERVICE_NAME" --query "services[0].$1" --output text; }
@@ -35,13 +36,17 @@ deploy)
   ;;
 back) take_up "$2" ;;
 try)
-  curl -fsS --retry 10 --retry-delay 3 --retry-all-errors "$2/readyz"
+  url=$2
+  ask() { curl -fsS ${ALB_DNS_NAME:+--connect-to "::$ALB_DNS_NAME:"} "$@"; }
+  ask --retry 10 --retry-delay 3 --retry-all-errors "$url/readyz"
+  token=${BROKER_API_TOKEN:-$(aws secretsmanager get-secret-value --secret-id "$BROKER_TOKEN_SECRET" --query SecretString --output text)}
+  token=${token%%,*}
   track="smoke-$(date +%s)"
-  lease() { curl -fsS -X POST "$2/v1/allocate" -H "Authorization: Bearer $BROKER_API_TOKEN" -H "X-Track-ID: $track"; }
-  first=$(lease "$@"); second=$(lease "$@")
+  lease() { ask -X POST "$url/v1/allocate" -H "Authorization: Bearer $token" -H "X-Track-ID: $track"; }
+  first=$(lease); second=$(lease)
   [ "$first" = "$second" ] || { echo "a repeat gave another lease" >&2; exit 1; }
   id=$(printf '%s' "$first" | sed 's/.*"sandbox_id":"\([^"]*\)".*/\1/')
-  curl -fsS -X POST "$2/v1/sandboxes/$id/mark-for-deletion" -H "Authorization: Bearer $BROKER_API_TOKEN" -H "X-Track-ID: $track"
+  ask -X POST "$url/v1/sandboxes/$id/mark-for-deletion" -H "Authorization: Bearer $token" -H "X-Track-ID: $track"
   ;;
 *) sed -n 's/^# //p' "$0" >&2; exit 2 ;;
 esac

@@ -24,6 +24,8 @@ from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
 
 SQL_ENGINES = ("sqlite", "postgresql")
 STORE_ENGINES = (*SQL_ENGINES, "dynamodb")
+SHARED_ENGINES = ("postgresql", "dynamodb")
+"""Those that servers share."""
 AWS_ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",

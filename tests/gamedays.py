@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
 
 from sandyard.gameday.model import Engine, Scenario
 from sandyard.gameday.scenarios import SCENARIOS
@@ -21,22 +23,39 @@ def hold(scenario: Scenario, engine: Engine, urls: dict[str, str]) -> bool:
     return finished.returncode == 0
 
 
+def chosen(names: Sequence[str]) -> Iterator[tuple[Scenario, Engine]]:
+    """By the names given, such as `task-killed` or `task-killed:sqlite`, or all."""
+    for scenario in SCENARIOS:
+        for engine in scenario.engines:
+            if not names or {scenario.name, f"{scenario.name}:{engine}"} & {*names}:
+                yield scenario, engine
+
+
+def summary(scenario: Scenario, engine: Engine, *, has_passed: bool, seconds: float) -> str:
+    """With how busy the machine was: an alert that is not seen on a busy one may be no fault."""
+    told = "passed" if has_passed else "FAILED"
+    load = os.getloadavg()[0]
+    return f"{scenario.name:18} {engine:11} {told} in {seconds:.0f} s, load average {load:.1f}"
+
+
 def main(names: list[str]) -> int:
-    """The number of those that failed, by the names given or all."""
-    failed = []
+    """The number of those that failed."""
+    lines, failed = [], 0
     with (
         postgres_folder() as folder,
         postgres_server(folder) as postgres,
         dynamo_server() as dynamo,
     ):
         urls = {"DATABASE_URL": postgres, "DDB_ENDPOINT_URL": dynamo}
-        for scenario in SCENARIOS:
-            for engine in scenario.engines:
-                wanted = not names or scenario.name in names or f"{scenario.name}:{engine}" in names
-                if wanted and not hold(scenario, engine, urls):
-                    failed.append(f"{scenario.name} on {engine}")
-    sys.stdout.write(f"Failed: {', '.join(failed)}\n" if failed else "All game days passed.\n")
-    return len(failed)
+        for scenario, engine in chosen(names):
+            started = time.monotonic()
+            has_passed = hold(scenario, engine, urls)
+            seconds = time.monotonic() - started
+            failed += not has_passed
+            lines.append(summary(scenario, engine, has_passed=has_passed, seconds=seconds))
+    lines.append(f"{len(lines) - failed} of {len(lines)} game days passed.")
+    sys.stdout.write("\n".join(["", *lines, ""]))
+    return failed
 
 
 if __name__ == "__main__":

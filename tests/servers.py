@@ -172,3 +172,14 @@ def csp_simulator(folder: Path, *arguments: str) -> Iterator[str]:
         process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def wait_for_pool(server: ServerProcess) -> None:
+    """Until the first sync has filled it."""
+    deadline = time.monotonic() + START_SEC
+    while True:
+        stats = httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin, timeout=60)
+        if stats.raise_for_status().json()["available"]:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -108,7 +108,7 @@ class Sandyard(Construct):
         self._add_platform()
         self._watch_rotation()
         if deployment.github_repository is not None:
-            DeployRole(self, deployment)
+            DeployRole(self, deployment, self.secrets.secret("BROKER_API_TOKEN"))
         self._add_dashboard()
         self._add_outputs()
 

@@ -3,6 +3,7 @@
 from aws_cdk import Aws, Duration, RemovalPolicy
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from deploy.aws.config import Deployment
@@ -43,9 +44,12 @@ class Registry(Construct):
 
 
 class DeployRole(Construct):
-    """For jobs of one environment of the repository: they may deploy this service alone."""
+    """For jobs of one environment of the repository: they may deploy this service alone, and try
+    it as a track does, whose token is rotated."""
 
-    def __init__(self, scope: Construct, deployment: Deployment) -> None:
+    def __init__(
+        self, scope: Construct, deployment: Deployment, track_token: secretsmanager.Secret
+    ) -> None:
         super().__init__(scope, "DeployRole")
         self._deployment = deployment
         provider = f"arn:{Aws.PARTITION}:iam::{deployment.account}:oidc-provider/{_HOST}"
@@ -54,6 +58,7 @@ class DeployRole(Construct):
         self._allow_ecs()
         self._allow_codedeploy()
         self._allow_task_roles()
+        track_token.grant_read(self.role)
 
     @property
     def _place(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.servers import sandyard_serve
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+DOCKERFILE = DEPLOY / "container" / "Dockerfile"
 BIN = Path(sys.executable).parent
 
 
@@ -26,19 +28,32 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-def loaded(path: Path) -> list[dict[str, Any]]:
+def loaded(path: Path) -> list[dict[Any, Any]]:
     return list(yaml.safe_load_all(path.read_text()))
 
 
 def test_the_dockerfile_has_no_findings() -> None:
-    run(BIN / "hadolint", DEPLOY / "container" / "Dockerfile")
+    run(BIN / "hadolint", DOCKERFILE)
 
 
 def test_the_image_runs_without_rights_and_says_how_it_is() -> None:
-    last = (DEPLOY / "container" / "Dockerfile").read_text().rpartition("FROM ")[2]
+    last = DOCKERFILE.read_text().rpartition("FROM ")[2]
     assert "USER 10001:10001" in last
     assert "HEALTHCHECK" in last
     assert "COPY --from=build" in last
+
+
+def test_nothing_but_what_it_is_built_from_goes_to_the_builder() -> None:
+    """So that no file with secrets, nor what somebody has compiled, can get into an image."""
+    first, *lines = [
+        each for each in (ROOT / ".dockerignore").read_text().splitlines() if each[:1] != "#"
+    ]
+    assert first == "*"
+    sent = {each.removeprefix("!") for each in lines if each.startswith("!")}
+    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert sent == {source for each in copies for source in each.split()}
+    assert all((ROOT / each).exists() for each in sent)
+    assert {"**/__pycache__", "**/*.egg-info"} == {each for each in lines if each[0] != "!"}
 
 
 def test_what_the_image_is_made_of_is_listed(tmp_path: Path) -> None:
@@ -110,12 +125,33 @@ def test_the_unit_starts_the_program_under_a_user_of_its_own() -> None:
         assert line in text.splitlines()
 
 
+def test_systemd_understands_the_unit_and_finds_it_hardened(tmp_path: Path) -> None:
+    """With a program that is there in place of ours. The threshold is in tenths of its scale, on
+    which 10 is a service without any limits."""
+    text = (DEPLOY / "systemd" / "sandyard.service").read_text()
+    unit = tmp_path / "sandyard.service"
+    unit.write_text(text.replace("/opt/sandyard/bin/sandyard", "/bin/true"))
+    run("systemd-analyze", "verify", unit)
+    run("systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
+
+
 @pytest.mark.parametrize("name", ["test", "release"])
 def test_a_workflow_has_jobs_with_a_bound_on_their_rights(name: str) -> None:
     [workflow] = loaded(ROOT / ".github" / "workflows" / f"{name}.yml")
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
-        assert all("uses" in step or "run" in step for step in job["steps"])
+        assert all("uses" in step or "run" in step for step in job.get("steps", ()))
+
+
+def test_nothing_is_built_that_was_not_tested() -> None:
+    [release] = loaded(ROOT / ".github" / "workflows" / "release.yml")
+    [tests] = loaded(ROOT / ".github" / "workflows" / "test.yml")
+    jobs = release["jobs"]
+    assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
+    assert "workflow_call" in tests[True], "`on`, which is true in YAML"
+    assert jobs["build"]["needs"] == "test"
+    assert jobs["staging"]["needs"] == "build"
+    assert set(jobs["production"]["needs"]) == {"build", "staging"}
 
 
 def test_notes_of_a_release_come_from_the_changelog() -> None:
@@ -125,15 +161,22 @@ def test_notes_of_a_release_come_from_the_changelog() -> None:
 
 
 def test_a_deployment_is_tried_as_a_track_would(tmp_path: Path) -> None:
+    """Also by the load balancer's name, with the token that its secret has in front."""
+    aws = with_aws(tmp_path) | {"ALB_DNS_NAME": "127.0.0.1", "BROKER_TOKEN_SECRET": "tokens"}
     with sandyard_serve(tmp_path / "data") as server:
-        environment = os.environ | {"BROKER_API_TOKEN": server.track_token}
-        said = run(DEPLOY / "smoke.sh", "try", server.url, env=environment)
-    assert '"status":"pending_deletion"' in said
+        own = os.environ | {"BROKER_API_TOKEN": server.track_token}
+        said = run(DEPLOY / "smoke.sh", "try", server.url, env=own)
+        assert '"status":"pending_deletion"' in said
+        url = server.url.replace("127.0.0.1", "labs.invalid")
+        token = {"TOKENS": f"{server.track_token},the-one-before"}
+        said = run(DEPLOY / "smoke.sh", "try", url, env=os.environ | aws | token)
+        assert '"status":"pending_deletion"' in said
 
 
 AWS = """#!/bin/sh
 echo "$@" >> "$CALLS"
 case "$*" in
+*get-secret-value*tokens*) echo "$TOKENS" ;;
 *describe-task-definition*) cat "$TASK" ;;
 *deploymentController*) echo ECS ;;
 *register-task-definition*) cp task.json "$REGISTERED"; echo new-arn ;;
@@ -143,20 +186,23 @@ esac
 """A stand-in for AWS's command line: what is asked of it, and which task it is given."""
 
 
+def with_aws(folder: Path) -> dict[str, str]:
+    """The environment in which `aws` is that stand-in."""
+    program = folder / "aws"
+    program.write_text(AWS)
+    program.chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(folder / "calls")}
+
+
 @pytest.mark.parametrize(
     ("arguments", "image"), [(["deploy", "new:2"], "new:2"), (["back", "old-arn"], "old:1")]
 )
 def test_a_service_is_given_an_image_and_its_task_definition_back(
     tmp_path: Path, arguments: list[str], image: str
 ) -> None:
-    program = tmp_path / "aws"
-    program.write_text(AWS)
-    program.chmod(0o755)
     task = {"containerDefinitions": [{"name": "sandyard", "image": "old:1"}], "revision": 7}
     (tmp_path / "task").write_text(json.dumps(task))
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "CALLS": str(tmp_path / "calls"),
+    environment = with_aws(tmp_path) | {
         "TASK": str(tmp_path / "task"),
         "REGISTERED": str(tmp_path / "registered"),
         "GITHUB_OUTPUT": str(tmp_path / "output"),

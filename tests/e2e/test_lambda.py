@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from tests.engines import AWS_ENVIRONMENT, create_database
+from tests.otlp import Collector, collecting
 from tests.servers import clean_environment
 
 EVENTS = Path(__file__).parent / "lambda_events"
@@ -106,10 +107,17 @@ async def engine(
     return settings
 
 
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
 @pytest.mark.parametrize("kind", ["api_gateway_v2", "function_url"])
 def test_a_device_registers_sends_and_is_read_through_events(
-    kind: str, engine: dict[str, str]
+    kind: str, engine: dict[str, str], collector: Collector
 ) -> None:
+    traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_TRACES_SAMPLER_ARG": "1"}
     hardware_id, boot_id, now = "AA:BB:CC:00:00:01", str(uuid4()), int(time.time() * 1000)
     readings = [
         {
@@ -123,7 +131,7 @@ def test_a_device_registers_sends_and_is_read_through_events(
         }
         for number in range(3)
     ]
-    with function(kind, engine) as call:
+    with function(kind, engine | traced) as call:
         status, made = call("POST", "/api-keys", headers=OPERATOR)
         assert status == 201
         device = {"x-api-key": made["api_key"]}
@@ -136,6 +144,8 @@ def test_a_device_registers_sends_and_is_read_through_events(
         assert call("POST", "/register", headers=device, body=registration)[0] == 200
         status, sent = call("POST", "/data", headers=device, body={"readings": readings})
         assert (status, len(sent["acknowledged_batch_ids"])) == (200, 3)
+        [root] = [each for each in collector.spans if each.name == f"POST {BASE}/data"]
+        assert any(each.parent_id == root.span_id for each in collector.spans), "its engine's"
         status, again = call("POST", "/data", headers=device, body=readings[0])
         assert (status, again["duplicate_batch_ids"]) == (200, ["0"])
         path = f"/devices/{hardware_id}"

@@ -104,7 +104,7 @@ async def test_one_claim_is_one_trace_with_its_parts(
     written = collector.get(TRACE, "sqlite.write", under=store.span_id)
     assert written.attributes == {"db.system.name": "sqlite", "db.namespace": "broker"}
     collector.get(TRACE, "deliver lease.created", under=store.span_id)
-    assert collector.services == {"sandyard"}
+    assert "sandyard" in collector.services
     assert collector.headers["api-key"] == "of-the-tests"
     assert log_line(server, answer)["trace_id"] == TRACE
 
@@ -135,7 +135,8 @@ def test_a_caller_that_does_not_want_a_trace_gets_its_id_in_the_log_alone(
 def test_what_nobody_chose_is_not_traced(server: ServerProcess, collector: Collector) -> None:
     answer = claim(server, "four")
     assert "trace_id" not in log_line(server, answer)
-    assert {span.parent_id for span in collector.spans} & {""} == set()
+    own = {span.name for span in collector.spans if not span.parent_id}
+    assert own <= {"job sync"}, "of the command of its own"
 
 
 def test_the_metrics_are_those_of_the_scrape(server: ServerProcess, collector: Collector) -> None:
@@ -160,6 +161,26 @@ def test_the_metrics_are_those_of_the_scrape(server: ServerProcess, collector: C
     assert collector.metrics["sandyard_pool_total"].gauge.data_points[0].as_double == 20
     [latency] = collector.metrics["sandyard_allocation_latency_seconds"].histogram.data_points
     assert sum(latency.bucket_counts) == latency.count
+
+
+def test_a_job_as_a_command_of_its_own_is_traced(tmp_path: Path, collector: Collector) -> None:
+    """As a scheduler starts it, also forced."""
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_SERVICE_NAME": "one-shot",
+        "OTEL_TRACES_SAMPLER_ARG": "1",
+    }
+    command = ["jobs", "run", "sync", "--force", "--data-dir", str(tmp_path)]
+    subprocess.run(
+        [sys.executable, "-m", "sandyard", *command],
+        env=clean_environment(environment),
+        capture_output=True,
+        timeout=100,
+        check=True,
+    )
+    assert "one-shot" in collector.services
+    [job] = [each for each in collector.spans if each.name == "job sync" and not each.parent_id]
+    collector.get(job.trace_id, "provider.list_sandboxes", under=job.span_id)
 
 
 def test_a_collector_that_is_away_holds_nothing_up(tmp_path: Path) -> None:

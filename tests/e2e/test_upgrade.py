@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tests.releases import (
     release_that_expands,
     sandyard,
 )
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve, verify
+from tests.servers import ServerProcess, csp_simulator, sandyard_serve, verify, wait_for_pool
 
 FILES = {"files": [{"path": "index.html", "content": "<h1>Before</h1>"}]}
 
@@ -55,14 +54,6 @@ class Data:
             "version": files["version"],
             "me": ann.call("GET", "/me")["account_id"],
         }
-
-
-def wait_for_pool(server: ServerProcess) -> None:
-    """Until the first sync has filled it."""
-    deadline = time.monotonic() + 60
-    while not _call(server, "GET", "/v1/admin/stats", server.admin)["available"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def lease(server: ServerProcess, track: str) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class JobSpec:
 
         name = self.name if node is None else f"{self.name} {node}"
         run = traced_job(self.name, run)
+        run_forced = run_forced and traced_job(self.name, run_forced)
         return Job(name, interval_sec, run, at_start=at_start, run_forced=run_forced)
 
 
@@ -190,6 +191,9 @@ class PartSpec:
     """Add what is missing in tables that another program or an older version filled; says what."""
     verify: Callable[["Settings", Path, Counting], Awaitable[Verification]] | None = None
     """Read all data, also while it is in use, and say whether all that must hold does."""
+    adopt_changes: Callable[["Settings", Path], Awaitable[int]] | None = None
+    """Write a baseline event for all that a server of 0.1.0 has changed beside this release; how
+    many there were. None if the two can't run side by side."""
     log: Callable[["Settings", Path], AbstractAsyncContextManager["EventLog"]] | None = None
     """Its event log, for as long as it is read."""
     check_settings: Callable[["Settings", Path], Awaitable[None]] | None = None

@@ -23,11 +23,12 @@ from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.embedded import EmbeddedDatabase
-from sandyard.kit.events import EventLog
+from sandyard.kit.events import EventLog, actor
 from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.http import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
 from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.transitions import Cause
 from sandyard.settings import Settings
 from sandyard.telemetry.http.devices import create_device_router
 from sandyard.telemetry.http.events import create_events_router
@@ -42,7 +43,7 @@ from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
-from sandyard.telemetry.verification import verify
+from sandyard.telemetry.verification import adopt, verify
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
@@ -167,6 +168,17 @@ async def verify_telemetry(settings: Settings, data_dir: Path, counting: Countin
     finally:
         await stores.store.close()
     return verification_of("devices and keys", report)
+
+
+async def adopt_telemetry_changes(settings: Settings, data_dir: Path) -> int:
+    clock = SystemClock()
+    stores = open_stores(settings, data_dir, clock=clock)
+    try:
+        await stores.store.check()
+        cause = Cause.by(actor("system"), clock)
+        return await adopt(stores.store, stores.keys, stores.log, cause)
+    finally:
+        await stores.store.close()
 
 
 @asynccontextmanager

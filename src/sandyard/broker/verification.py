@@ -5,12 +5,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from sandyard.broker.model import UNUSED, HeldLease, Lease, Sandbox, Status, Tombstone
+from sandyard.broker.model import (
+    UNUSED,
+    HeldLease,
+    Lease,
+    PoolTransition,
+    Sandbox,
+    Status,
+    Tombstone,
+)
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.ticket_model import QueueOrder, Ticket
 from sandyard.kit.events import State
-from sandyard.kit.transitions import Entity, subject_of
-from sandyard.kit.verification import Problem, verify_gone, verify_history
+from sandyard.kit.transitions import Cause, Entity, subject_of
+from sandyard.kit.verification import Problem, adopt_changes, verify_gone, verify_history
 
 _OTHERS = ("whk-", "client:")
 """How the ids of what `others` gives begin."""
@@ -82,6 +90,15 @@ async def verify(
     return report
 
 
+async def adopt(store: PoolStore, cause: Cause) -> int:
+    """Write a baseline for each sandbox that a server of 0.1.0 has changed beside this release."""
+
+    async def apply(transition: PoolTransition) -> bool:
+        return all(await store.apply([transition]))
+
+    return await adopt_changes(_rows(store), store.events, apply, cause)
+
+
 async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None:
     """A sandbox, a reservation, a ticket, one of those that a pool has one of, or of the others."""
     if subject.startswith(_OTHERS):
@@ -98,7 +115,7 @@ def _is_tombstone(state: State) -> bool:
     return "deleted_at" in state
 
 
-async def _rows(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
+async def _rows(store: PoolStore) -> AsyncIterator[Sequence[Sandbox | Tombstone]]:
     async for entries in store.audit():
         yield [each for each in entries if isinstance(each, Sandbox | Tombstone)]
 

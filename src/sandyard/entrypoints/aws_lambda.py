@@ -5,30 +5,45 @@ event, from the same settings as a server. Its engine is one that outlives it.
 """
 
 import asyncio
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
 from mangum import Mangum
+from starlette.types import Receive, Scope, Send
 
 from sandyard.bootstrap.registry import embedded_parts
 from sandyard.bootstrap.telemetry import build_telemetry
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.data_dir import with_secrets
 from sandyard.entrypoints.middleware import InFlight
+from sandyard.entrypoints.otlp import Otlp, start_otlp
 from sandyard.kit.log import configure_logging
 from sandyard.kit.metrics import new_registry
 from sandyard.settings import SettingsError, load_settings
 
 
+@dataclass(frozen=True, slots=True)
+class _Function:
+    application: Mangum
+    otlp: Otlp | None
+
+
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Answer one event."""
-    return _application()(event, context)
+    """Answer one event. Its spans are sent before the answer: after it, AWS stops the process
+    until the next event."""
+    function = _function()
+    try:
+        return function.application(event, context)
+    finally:
+        if function.otlp is not None:
+            function.otlp.tracing.flush()
 
 
 @cache
-def _application() -> Mangum:
+def _function() -> _Function:
     settings = load_settings().only("telemetry")
     if embedded_parts(settings):
         raise SettingsError(
@@ -39,8 +54,14 @@ def _application() -> Mangum:
     settings = with_secrets(settings, nowhere)
     asyncio.set_event_loop(asyncio.new_event_loop())  # one for all events, as connections need
     registry = new_registry()
+    otlp = start_otlp(settings.otel)
     telemetry = build_telemetry(settings, data_dir=nowhere, registry=registry)
     app = create_app(
         settings, [telemetry], registry=registry, in_flight=InFlight(), is_exposed=True
     )
-    return Mangum(app, lifespan="off")
+    answer = app if otlp is None else otlp.traced(app)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(scope, receive, send)
+
+    return _Function(Mangum(application, lifespan="off"), otlp)

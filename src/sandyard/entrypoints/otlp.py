@@ -26,15 +26,22 @@ _EXPORT_SEC = 3
 
 
 async def open_otlp(stack: AsyncExitStack, settings: OtelSettings) -> "Otlp | None":
-    """What is built from now on is traced, until the stack is closed. None if no collector is
-    named. Raises SettingsError if the SDK is not installed."""
+    """As `start_otlp`, until the stack is closed."""
+    otlp = start_otlp(settings)
+    if otlp is not None:
+        stack.push_async_callback(otlp.close)
+    return otlp
+
+
+def start_otlp(settings: OtelSettings) -> "Otlp | None":
+    """What is built from now on is traced. None if no collector is named. Raises SettingsError if
+    the SDK is not installed."""
     if settings.otel_exporter_otlp_endpoint is None:
         return None
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         raise SettingsError("OTEL_EXPORTER_OTLP_ENDPOINT: needs `pip install sandyard[otel]`")
     otlp = Otlp(settings, settings.otel_exporter_otlp_endpoint)
     tracing.start(otlp.tracing)
-    stack.push_async_callback(otlp.close)
     return otlp
 
 

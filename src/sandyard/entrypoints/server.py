@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import ipaddress
-import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +16,7 @@ from granian.server.embed import Server
 from starlette.types import Message, Receive, Scope, Send
 
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.free_ports import free_port as free_port
 
 _STOP_SEC = 5
 _TAKE_OVER_SEC, _LEAVE_SEC = 1.0, 4.0
@@ -175,12 +175,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def free_port() -> int:
-    """One that nobody listens on, below those that outgoing connections are given."""
-    while True:
-        port = random.randrange(10_000, 32_000)  # noqa: S311 - no secret
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 
 from sandyard.gameday.errors import GameDayError
 from sandyard.gameday.model import Engine
-from sandyard.gameday.processes import free_port, run_once, sandyard_command
+from sandyard.gameday.processes import run_once, sandyard_command
 from sandyard.gameday.proxies import Stream, TcpProxy, ThrottlingProxy
+from sandyard.kit.free_ports import free_port
 
 _NAMES = {Engine.POSTGRESQL: "DATABASE_URL", Engine.DYNAMODB: "DDB_ENDPOINT_URL"}
 

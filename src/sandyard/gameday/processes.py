@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,17 +12,11 @@ from pathlib import Path
 import httpx
 
 from sandyard.gameday.errors import GameDayError
+from sandyard.kit.free_ports import free_port
 
 START_SEC = 120
 _STOP_SEC = 30
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:

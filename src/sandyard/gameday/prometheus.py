@@ -6,8 +6,9 @@ from pathlib import Path
 
 import httpx
 
-from sandyard.gameday.processes import Program, free_port
+from sandyard.gameday.processes import Program
 from sandyard.gameday.rules import shortened
+from sandyard.kit.free_ports import free_port
 
 
 def prometheus(program: str, folder: Path, rules: Path, targets: Sequence[str]) -> Program:

@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import StatusCode
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.kit.log import log_context
 from sandyard.kit.tracing import About, Hook, TraceParent, Written, parse_traceparent
@@ -44,6 +44,17 @@ class _Active:
         self.root = root or self
         self.is_over = False
 
+    def end(self, error: BaseException | None = None) -> None:
+        """Once. What fails is told by its class alone: messages may hold what nobody else should
+        read."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if error is not None:
+            self.span.set_attribute("error.type", type(error).__name__)
+            self.span.set_status(StatusCode.ERROR)
+        self.span.end()
+
 
 _active: ContextVar[_Active | None] = ContextVar("active_span", default=None)
 
@@ -68,10 +79,11 @@ class OtelTracing:
         return random.random() < self._ratio  # noqa: S311 - no secret
 
     def app(self, app: ASGIApp) -> ASGIApp:
-        """The application, with a trace of each sampled request, or the caller's carried on."""
+        """The application, with a trace of each sampled request, or the caller's carried on. Of a
+        WebSocket the handshake is traced: what follows has no end to wait for."""
 
         def enter(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-            if scope["type"] == "http":
+            if scope["type"] in ("http", "websocket"):
                 caller = _caller(scope)
                 if caller is not None or self.is_chosen():
                     return self._answer(app, caller, scope, receive, send)
@@ -87,11 +99,17 @@ class OtelTracing:
                 await app(scope, receive, send)
             return
         context = Context() if caller is None else _remote(caller)
-        with self.root(scope["method"], context, SpanKind.SERVER) as span:
+        with self.root(_method(scope), context, SpanKind.SERVER) as active:
+
+            async def send_and_end(message: Message) -> None:
+                _describe(active.span, scope)
+                active.end()
+                await send(message)
+
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, send if scope["type"] == "http" else send_and_end)
             finally:
-                _describe(span, scope)
+                _describe(active.span, scope)
 
     def port(self, port: T, about: About) -> T:
         return cast("T", _TracedPort(self, port, about))
@@ -112,11 +130,11 @@ class OtelTracing:
         return (_send_traceparent,)
 
     @contextmanager
-    def root(self, name: str, context: Context, kind: SpanKind) -> Iterator[Span]:
-        span = self._tracer.start_span(name, context, kind)
-        trace_id = trace.format_trace_id(span.get_span_context().trace_id)
-        with log_context(trace_id=trace_id), _under_way(_Active(span, None)):
-            yield span
+    def root(self, name: str, context: Context, kind: SpanKind) -> Iterator[_Active]:
+        active = _Active(self._tracer.start_span(name, context, kind), None)
+        trace_id = trace.format_trace_id(active.span.get_span_context().trace_id)
+        with log_context(trace_id=trace_id), _under_way(active):
+            yield active
 
     @contextmanager
     def child(self, parent: _Active, name: str, kind: SpanKind) -> Iterator[Span]:
@@ -132,8 +150,12 @@ class OtelTracing:
     def find_written(self, key: Hashable) -> Context | None:
         return self._written.get(key)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Send what is not sent yet; waits for the collector, so not on the event loop."""
+        self._provider.force_flush()
+
+    def close(self) -> None:
+        """The same, for the last time."""
         self._provider.shutdown()
 
 
@@ -195,8 +217,8 @@ class _TracedPort:
         named: dict[str, Any],
     ) -> Any:
         label = self._label(name, arguments)
-        with self._tracing.root(label, context, _KINDS[self._about.kind]) as span:
-            span.set_attributes(self._about.attributes or {})
+        with self._tracing.root(label, context, _KINDS[self._about.kind]) as active:
+            active.span.set_attributes(self._about.attributes or {})
             return await function(*arguments, **named)
 
     def _label(self, name: str, arguments: Sequence[Any]) -> str:
@@ -210,18 +232,15 @@ def _nothing(_arguments: Sequence[Any], _result: Any) -> Iterable[Written]:
 
 @contextmanager
 def _under_way(active: _Active) -> Iterator[None]:
-    """What fails is told by its class alone: messages may hold what nobody else should read."""
     token = _active.set(active)
     try:
         yield
     except BaseException as error:
-        active.span.set_attribute("error.type", type(error).__name__)
-        active.span.set_status(StatusCode.ERROR)
+        active.end(error)
         raise
     finally:
         _active.reset(token)
-        active.is_over = True
-        active.span.end()
+        active.end()
 
 
 def _caller(scope: Scope) -> TraceParent | None:
@@ -241,9 +260,16 @@ def _remote(caller: TraceParent) -> Context:
     return trace.set_span_in_context(NonRecordingSpan(context), Context())
 
 
+def _method(scope: Scope) -> str:
+    """A WebSocket is asked for by GET."""
+    return str(scope.get("method", "GET"))
+
+
 def _describe(span: Span, scope: Scope) -> None:
     """By the route, never by the path or the query: those may hold what is secret."""
-    state, method = scope.get("state", {}), scope["method"]
+    if not span.is_recording():
+        return
+    state, method = scope.get("state", {}), _method(scope)
     route = getattr(scope.get("route"), "path", "unmatched")
     status = state.get("status", 0)
     span.update_name(f"{method} {route}")

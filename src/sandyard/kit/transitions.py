@@ -134,6 +134,13 @@ def replaced(before: E, after: E, kind: str, cause: Cause) -> Transition[E]:
     return Transition(before, after, (event,))
 
 
+def baseline(entity: E, cause: Cause, *, after: int = 0) -> Transition[E]:
+    """Nothing changes but the sequence, to one above `after`; the event holds the whole state, for
+    an entity that its events do not lead to."""
+    made = created(entity, "baseline", cause, first=max(entity.sequence, after) + 1)
+    return Transition(entity, made.after, made.events)
+
+
 def followed_by(first: Transition[E], second: Transition[E]) -> Transition[E]:
     """Both in one write, with the events of both."""
     return Transition(first.before, second.after, (*first.events, *second.events))

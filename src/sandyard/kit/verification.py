@@ -6,7 +6,16 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from sandyard.kit.events import Event, EventLog, State, fold
-from sandyard.kit.transitions import Entity, state_fields, state_of, subject_of
+from sandyard.kit.transitions import (
+    Cause,
+    E,
+    Entity,
+    Transition,
+    baseline,
+    state_fields,
+    state_of,
+    subject_of,
+)
 
 _LOOKS = 5
 _BETWEEN_LOOKS_SEC = 0.2
@@ -55,6 +64,28 @@ async def verify_history(
         report.subjects += len(entities)
         progress(report.subjects)
     return report
+
+
+async def adopt_changes(
+    pages: AsyncIterator[Sequence[E]],
+    log: EventLog,
+    apply: Callable[[Transition[E]], Awaitable[bool]],
+    cause: Cause,
+) -> int:
+    """Write a baseline for every entity that its events do not lead to; how many there were.
+
+    A server of a release without events, which ran beside this one, has changed them. Whoever
+    changes one meanwhile is faster, and its next run finds it again.
+    """
+    adopted = 0
+    async for entities in pages:
+        events = await log.state_events([subject_of(each) for each in entities])
+        for entity in entities:
+            known = events.get(subject_of(entity), ())
+            if differences(entity, known):
+                last = (known[-1].sequence or 0) if known else 0
+                adopted += await apply(baseline(entity, cause, after=last))
+    return adopted
 
 
 async def verify_gone(

@@ -61,7 +61,7 @@ def _period(alarm: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     ("alert", "pattern", "value"),
     [
-        ("SandyardPoolLow", r"< ([\d.]+) \* sandyard_pool_total", alarms.POOL_LOW_SHARE),
+        ("SandyardPoolLow", r"< ([\d.]+) \* last_over_time", alarms.POOL_LOW_SHARE),
         ("SandyardSyncStale", r"seconds > (\d+)", alarms.SYNC_STALE_SEC),
         ("SandyardPoolExhaustedSoon", r", (\d+)\) < 0", alarms.EXHAUSTED_WITHIN_SEC),
         ("SandyardPoolExhaustedSoon", r"\[(\d+)m\]", alarms.EXHAUSTED_SEEN_MINUTES),

@@ -141,6 +141,19 @@ def test_tokens_are_rotated_and_what_must_not_change_is_not(
         assert {"jwt-secret", "gateway-secret", "database-url"} <= rotated
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rotation_comes_when_the_configuration_says(synthesised: Synthesised, name: str) -> None:
+    synthesised.template(name).all_resources_properties(
+        "AWS::SecretsManager::RotationSchedule",
+        {
+            "RotationRules": {
+                "ScheduleExpression": f"rate({deployment(name).token_rotation_days} days)"
+            },
+            "RotateImmediatelyOnUpdate": False,
+        },
+    )
+
+
 def test_code_in_a_template_is_short_enough() -> None:
     for path in FUNCTIONS.glob("*.py"):
         assert len(path.read_text()) <= _INLINE_LIMIT, path.name

@@ -8,7 +8,7 @@ import pytest
 from sandyard.settings import BrokerSettings, load_settings
 from tests.deploy.aws.templates import NAMES, Synthesised, deployment
 
-WORLD = "0.0.0.0/0"
+WORLD, NOWHERE = "0.0.0.0/0", "255.255.255.255/32"
 
 
 def container(synthesised: Synthesised, name: str, task: str) -> dict[str, Any]:
@@ -68,6 +68,19 @@ def test_the_number_of_tasks_follows_the_load(synthesised: Synthesised, name: st
             },
         },
     )
+
+
+def test_requests_count_too_where_one_group_has_them_all(synthesised: Synthesised) -> None:
+    by_requests = {
+        "PolicyType": "TargetTrackingScaling",
+        "TargetTrackingScalingPolicyConfiguration": {
+            "PredefinedMetricSpecification": {"PredefinedMetricType": "ALBRequestCountPerTarget"},
+            "TargetValue": deployment("small").requests_per_task_and_minute,
+        },
+    }
+    kind = "AWS::ApplicationAutoScaling::ScalingPolicy"
+    synthesised.template("small").has_resource_properties(kind, by_requests)
+    synthesised.template("production").resource_properties_count_is(kind, by_requests, 0)
 
 
 def test_a_rolling_deployment_is_undone_by_itself(synthesised: Synthesised) -> None:
@@ -136,6 +149,31 @@ def test_security_groups_open_nothing_else(synthesised: Synthesised, name: str) 
     ports = {8080, 5432} if deployment(name).platform else {8080}
     assert {rule["FromPort"] for rule in between} == ports
     assert all("SourceSecurityGroupId" in rule for rule in between)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tasks_call_nobody_but_by_tls_and_the_load_balancer_only_them(
+    synthesised: Synthesised, name: str
+) -> None:
+    groups = synthesised.of_type(name, "AWS::EC2::SecurityGroup").values()
+    outside = [rule for group in groups for rule in group.get("SecurityGroupEgress", ())]
+    called = {rule["FromPort"] for rule in outside if rule["CidrIp"] == WORLD}
+    assert called == ({443, 587} if deployment(name).platform else {443})
+    assert {rule["CidrIp"] for rule in outside} <= {WORLD, NOWHERE}
+    between = synthesised.of_type(name, "AWS::EC2::SecurityGroupEgress").values()
+    ports = {8080, 5432} if deployment(name).platform else {8080}
+    assert {rule["FromPort"] for rule in between} == ports
+    assert all("DestinationSecurityGroupId" in rule for rule in between)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_load_balancer_asks_whether_a_task_is_alive(
+    synthesised: Synthesised, name: str
+) -> None:
+    synthesised.template(name).all_resources_properties(
+        "AWS::ElasticLoadBalancingV2::TargetGroup",
+        {"HealthCheckPath": "/healthz", "Matcher": {"HttpCode": "200"}, "TargetType": "ip"},
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

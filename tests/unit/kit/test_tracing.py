@@ -169,6 +169,48 @@ async def test_a_task_that_outlives_its_request_is_not_of_its_trace() -> None:
     assert traced.names == ["GET unmatched"]
 
 
+async def test_a_handshake_is_a_trace_and_what_follows_it_is_not() -> None:
+    traced = Traced()
+    sent: list[Message] = []
+
+    async def terminal(scope: Scope, _receive: Receive, send: Send) -> None:
+        await traced.store.write("session")
+        scope["state"] = {"status": 101}
+        await send({"type": "websocket.accept"})
+        assert traced.names == ["store.write", "GET unmatched"]
+        await traced.store.write("key")
+        await send({"type": "websocket.send", "text": "echo"})
+        raise ConnectionError
+
+    async def keep(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {"type": "websocket", "headers": []}
+    with pytest.raises(ConnectionError):
+        await traced.tracing.app(terminal)(scope, _nothing, keep)
+    assert [each["type"] for each in sent] == ["websocket.accept", "websocket.send"]
+    session, handshake = traced.spans
+    assert session.parent is not None
+    assert session.parent.span_id == handshake.context.span_id
+    assert handshake.attributes is not None
+    assert handshake.attributes["http.response.status_code"] == 101
+    assert "error.type" not in handshake.attributes
+
+
+async def test_a_handshake_that_fails_is_told() -> None:
+    traced = Traced()
+
+    async def broken(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise LookupError
+
+    scope: Scope = {"type": "websocket", "headers": []}
+    with pytest.raises(LookupError):
+        await traced.tracing.app(broken)(scope, _nothing, _nowhere)
+    [handshake] = traced.spans
+    assert handshake.attributes is not None
+    assert handshake.attributes["error.type"] == "LookupError"
+
+
 async def test_a_delivery_belongs_to_the_trace_that_wrote_the_event() -> None:
     traced = Traced()
     sink = traced.tracing.port(Sink(), DELIVERY)

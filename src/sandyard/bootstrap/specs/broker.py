@@ -108,6 +108,7 @@ BROKER = PartSpec(
     tables=lazy("sandyard.bootstrap.pool:open_pool_table"),
     adopt=lazy("sandyard.bootstrap.pool:adopt_pool"),
     verify=lazy("sandyard.bootstrap.broker:verify_broker"),
+    adopt_changes=lazy("sandyard.bootstrap.broker:adopt_broker_changes"),
     log=lazy("sandyard.bootstrap.pool:open_broker_log"),
     check_settings=_check_settings,
     one_process=_one_process,

@@ -66,6 +66,7 @@ TELEMETRY = PartSpec(
     tables=lazy("sandyard.bootstrap.telemetry:open_telemetry_tables"),
     adopt=lazy("sandyard.bootstrap.telemetry:adopt_telemetry"),
     verify=lazy("sandyard.bootstrap.telemetry:verify_telemetry"),
+    adopt_changes=lazy("sandyard.bootstrap.telemetry:adopt_telemetry_changes"),
     log=lazy("sandyard.bootstrap.telemetry:open_telemetry_log"),
     examples=_examples,
 )

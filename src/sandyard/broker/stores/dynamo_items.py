@@ -3,6 +3,7 @@
 from dataclasses import asdict, fields
 
 from sandyard.broker.model import HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
+from sandyard.broker.stores.older_releases import GUARDED
 from sandyard.kit.dynamo_values import Item
 
 SANDBOX_FIELDS = tuple(each.name for each in fields(Sandbox))
@@ -117,7 +118,22 @@ def named(attribute: str) -> str:
     return f"#{attribute}" if attribute in _RESERVED else attribute
 
 
-def unchanged(sequence: int) -> str:
-    """The condition that an item still has this sequence, which is `:before`; 0 is that of an item
-    from before there were sequences."""
-    return "#sequence = :before" if sequence else "attribute_not_exists(#sequence)"
+def unchanged(before: Sandbox | Tombstone) -> tuple[str, Item]:
+    """The condition that an item still has this sequence, and its values; 0 is that of an item from
+    before there were sequences. A server of 0.1.0 may have changed it and left its sequence."""
+    is_same = "#sequence = :before" if before.sequence else "attribute_not_exists(#sequence)"
+    if isinstance(before, Tombstone):
+        return is_same, {"before": before.sequence}
+    guards = {name: getattr(before, name) for name in GUARDED}
+    conditions = [is_same, *(_is(name, value) for name, value in guards.items())]
+    values = {f"g_{name}": value for name, value in guards.items() if value is not None}
+    return " AND ".join(conditions), values | {"before": before.sequence}
+
+
+def _is(attribute: str, value: object) -> str:
+    """What is missing in an item stands for None or 0."""
+    missing = f"attribute_not_exists({named(attribute)})"
+    if value is None:
+        return missing
+    is_same = f"{named(attribute)} = :g_{attribute}"
+    return is_same if value else f"({missing} OR {is_same})"

@@ -110,7 +110,7 @@ class PoolTable:
             )
         raise TableUnfitError(
             f"The table {name} has layout {version}, and this version needs layout "
-            f"{LAYOUT_VERSION}. Stop the servers, then run `sandyard tables adopt`."
+            f"{LAYOUT_VERSION}. Run `sandyard tables adopt`."
         )
 
     def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
@@ -119,11 +119,12 @@ class PoolTable:
         if before is None:
             raise ValueError("there is nothing to change")
         expression, values = difference(before, after)
+        condition, guards = unchanged(before)
         return self.table.update_action(
             sandbox_key(after.sandbox_id),
             expression,
-            values | {"before": before.sequence, "write_id": write_id},
-            condition=unchanged(before.sequence),
+            values | guards | {"write_id": write_id},
+            condition=condition,
         )
 
     async def close(self) -> None:

@@ -80,6 +80,8 @@ class DynamoWrites:
     def _actions(self, transition: PoolTransition, write_id: str) -> list[dict[str, Any]]:
         before, after = transition.before, transition.result
         if isinstance(after, Tombstone):
+            if isinstance(before, Tombstone):
+                return [self._number(before, after, write_id)]
             return self._delete(transition, after, write_id)
         if before is None:
             return self._add(after, write_id)
@@ -129,12 +131,11 @@ class DynamoWrites:
     def _delete(
         self, transition: PoolTransition, tombstone: Tombstone, write_id: str
     ) -> list[dict[str, Any]]:
-        sequence = transition.before.sequence if transition.before else 0
+        assert transition.before is not None  # noqa: S101 - only what is there is deleted
+        condition, values = unchanged(transition.before)
         return [
             self._table.delete_action(
-                sandbox_key(tombstone.sandbox_id),
-                condition=unchanged(sequence),
-                values={"before": sequence},
+                sandbox_key(tombstone.sandbox_id), condition=condition, values=values
             ),
             self._table.put_action(
                 tombstone_item(tombstone) | {"write_id": write_id},
@@ -142,6 +143,16 @@ class DynamoWrites:
                 values={"now": tombstone.deleted_at},
             ),
         ]
+
+    def _number(self, before: Tombstone, after: Tombstone, write_id: str) -> dict[str, Any]:
+        """A tombstone changes in nothing but its sequence."""
+        condition, values = unchanged(before)
+        return self._table.update_action(
+            gone_key(after.sandbox_id),
+            "SET #sequence = :sequence, write_id = :write_id",
+            values | {"sequence": after.sequence, "write_id": write_id},
+            condition=f"attribute_exists(PK) AND {condition}",
+        )
 
     def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
         return [

@@ -16,6 +16,7 @@ from sandyard.broker.model import (
     Status,
     Tombstone,
 )
+from sandyard.broker.stores.older_releases import GUARDED
 from sandyard.broker.stores.tables import DELETED, events, sandboxes, status_counts
 from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.sql import insert_or_ignore
@@ -53,7 +54,14 @@ def _is_applied(connection: sa.Connection, transition: PoolTransition, added: se
     old, new = values_of(before), values_of(after)
     changes = {name: value for name, value in new.items() if old.get(name) != value}
     unchanged = (_column.sandbox_id == before.sandbox_id, _column.sequence == before.sequence)
-    return connection.execute(sandboxes.update().where(*unchanged).values(changes)).rowcount == 1
+    guards = _guards(old) if connection.dialect.name == "postgresql" else ()
+    update = sandboxes.update().where(*unchanged, *guards).values(changes)
+    return connection.execute(update).rowcount == 1
+
+
+def _guards(old: Mapping[str, Any]) -> list[sa.ColumnElement[bool]]:
+    """A server of 0.1.0 may share the engine; SQLite has one server alone."""
+    return [_column[name].is_not_distinct_from(old[name]) for name in GUARDED if name in old]
 
 
 def _insert(connection: sa.Connection, new: Sequence[Sandbox | Tombstone | None]) -> set[str]:

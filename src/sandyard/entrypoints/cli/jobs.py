@@ -76,17 +76,22 @@ async def _run(
     settings: "Settings", spec: "PartSpec", name: str, *, force: bool, data_dir: Path
 ) -> str:
     """Build the part and what it needs, and run its job; the report as JSON."""
+    from contextlib import AsyncExitStack
     from dataclasses import asdict
 
     import orjson
     from prometheus_client import CollectorRegistry
 
     from sandyard.bootstrap.registry import with_needs
+    from sandyard.entrypoints.otlp import open_otlp
     from sandyard.entrypoints.parts import running_parts
     from sandyard.entrypoints.worker import log_report
 
     alone = settings.only(*with_needs(spec))
-    async with running_parts(alone, data_dir, CollectorRegistry()) as parts:
+    async with AsyncExitStack() as stack:
+        await open_otlp(stack, settings.otel)
+        running = running_parts(alone, data_dir, CollectorRegistry())
+        parts = await stack.enter_async_context(running)
         [part] = [part for part in parts if part.name == spec.name]
         runner, job = _scheduled(part, spec, name, force=force)
         for each in parts:

@@ -81,7 +81,8 @@ def check() -> None:
 def adopt() -> None:
     """Take over tables that another program or an earlier version filled: add what is missing.
 
-    Stop the servers of an earlier version first. It can be run twice.
+    Servers of 0.1.0 may go on meanwhile; when the last of them is gone, run `sandyard verify
+    --adopt`. It can be run twice.
     """
 
     async def work(settings: "Settings") -> AsyncIterator[str]:

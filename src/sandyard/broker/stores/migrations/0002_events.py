@@ -10,6 +10,7 @@ from sandyard.kit.events_schema import add_sequence, create_event_table, write_b
 
 revision = "0002"
 down_revision = "0001"
+oldest_code = "0001"
 
 _SANDBOX: dict[str, Any] = {
     "sandbox_id": sa.String(),

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0003"
 down_revision = "0002"
+oldest_code = "0001"
 
 
 def upgrade() -> None:

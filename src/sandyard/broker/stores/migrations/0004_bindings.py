@@ -9,6 +9,7 @@ from sandyard.kit.events_schema import write_baseline
 
 revision = "0004"
 down_revision = "0003"
+oldest_code = "0001"
 
 
 def upgrade() -> None:

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
+oldest_code = "0001"
 
 
 def upgrade() -> None:

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0007"
 down_revision = "0006"
+oldest_code = "0001"
 
 
 def upgrade() -> None:

@@ -10,6 +10,7 @@ from sandyard.kit.sql_types import JsonText
 
 revision = "0002"
 down_revision = "0001"
+oldest_code = "0001"
 
 
 def upgrade() -> None:

@@ -1,0 +1,14 @@
+"""A port for a process that is about to be started."""
+
+import random
+import socket
+from contextlib import suppress
+
+
+def free_port() -> int:
+    """One that nobody listens on, below those that outgoing connections are given."""
+    while True:
+        port = random.randrange(10_000, 32_000)  # noqa: S311 - no secret
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
