@@ -130,7 +130,7 @@ def watches(sandbox: Sandbox) -> None:
     until(is_all_seen)
     watch.stop()
     ours = [kind for name, kind in seen if name == "new"]
-    assert ours == ["create", "write", "chmod", "write", "chmod", "rename"], seen
+    assert ours == ["create", "chmod", "write", "write", "chmod", "rename"], seen
     assert ("below/own", "create") in seen
     with raises(NotFoundException):
         sandbox.files.watch_dir("missing")
