@@ -76,8 +76,12 @@ def input_and_signals(sandbox: Sandbox) -> None:
     assert handle.wait().stdout == "one\ntwo\nthree\nend\n"
     sleeping = sandbox.commands.run("sleep 100", background=True)
     assert sleeping.kill() is True
-    with raises(CommandExitException):
+    told = None
+    try:
         sleeping.wait()
+    except CommandExitException as ended:
+        told = (ended.exit_code, ended.error)
+    assert told == (-1, "signal: killed")
     assert sandbox.commands.kill(99_999_999) is False
 
 
