@@ -5,6 +5,7 @@ from dataclasses import replace
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, OBEDIENT, new_run_id, started
 from tests.integration.runtime.test_root import root_of, said
+from tests.sessions import pieces
 
 _CHANGES = """
 set -e
@@ -91,3 +92,16 @@ async def test_a_package_is_installed(runtime: LocalRuntime) -> None:
     async with started(runtime) as running:
         told = await said(root_of(await runtime.session(running.run_id)), _PACKED)
         assert told == (0, "packed\nown\t1\nown-user")
+
+
+async def test_an_archive_of_files_alone_is_the_user_s(runtime: LocalRuntime) -> None:
+    """As versions before kept them."""
+    async with started(runtime) as running:
+        session = await runtime.session(running.run_id)
+        await session.files.write("kept", pieces(b"1"))
+        await runtime.archives.write("old", session.files.read_tar("/workspace"))
+        other = new_run_id()
+        await runtime.start(other, replace(OBEDIENT, archive_id="old"), LIMITS)
+        told = await said(await runtime.session(other), "stat -c %U kept; cat kept")
+        await runtime.stop(other)
+        assert told == (0, "user\n1")
