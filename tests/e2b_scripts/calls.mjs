@@ -61,7 +61,7 @@ async function files() {
   const watch = await sandbox.files.watchDir('made', (event) => seen.push(event.type))
   await sandbox.files.write('made/new', 'x')
   await until(() => seen.length >= 3)
-  assert.deepEqual(seen, ['create', 'write', 'chmod'])
+  assert.deepEqual(seen, ['create', 'chmod', 'write'])
   await watch.stop()
   assert.deepEqual((await sandbox.files.write('noted', 'x', { metadata: { author: 'me' } })).metadata, { author: 'me' })
   const link = await sandbox.downloadUrl('b', { useSignatureExpiration: 60 })

@@ -268,6 +268,9 @@ def ports() -> None:
     url = os.environ["E2B_API_URL"].removesuffix("/e2b")
     answer = httpx.get(url, headers={"Host": sandbox.get_host(8443)})
     assert (answer.status_code, answer.text) == (200, "masked.test:8443")
+    sandbox.commands.run("exec python3 -m http.server 8127 --bind ::1", background=True)
+    sandbox.commands.run("until curl -s localhost:8127 >/dev/null; do sleep 0.05; done")
+    assert httpx.get(url, headers={"Host": sandbox.get_host(8127)}).status_code == 200
     sandbox.kill()
 
 

@@ -158,7 +158,10 @@ class _Running:
             loop.remove_reader(end)
             os.close(end)
         exit_code = code if code >= 0 else 128 - code
-        self.process = replace(self.process, exit_code=exit_code, ended_at=time.time())
+        signal = -code if code < 0 else None
+        self.process = replace(
+            self.process, exit_code=exit_code, ended_at=time.time(), signal=signal
+        )
         self.log.close()
         self.ended.set()
 

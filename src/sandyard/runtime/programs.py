@@ -14,8 +14,6 @@ from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.builtin import builtin_files, is_bare
 from sandyard.runtime.clones import clone
 from sandyard.runtime.errors import (
-    FileMissingError,
-    FileRefusedError,
     NotRunningError,
     OverLimitError,
     RunNotFoundError,
@@ -63,6 +61,7 @@ from sandyard.runtime.model import (
     log_lines,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.procfiles import read_procfile
 from sandyard.runtime.repositories import BUILTIN
 from sandyard.runtime.requests import check_program, check_sizes
 from sandyard.runtime.run_records import RunRecord, RunRecords
@@ -71,7 +70,6 @@ from sandyard.runtime.session_ports import Session
 
 _POLL_SEC = 0.01
 _FOLLOW_SEC = 0.1
-_PROCFILE_BYTES = 65536
 _STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
 
 
@@ -343,7 +341,7 @@ class Start:
         if program.source is None:
             return self._note_launched()
         folder = getattr(program.source, "folder", None)
-        procfile = await _procfile(session, folder)
+        procfile = await read_procfile(session, folder)
         if procfile is None and _may_be_bare(program.source):
             return self._note_launched()
         static_site = None if isinstance(program.source, Repository) else _STATIC_SITE
@@ -389,15 +387,3 @@ def _is_over(run: RunState | None) -> bool:
 
 def _may_be_bare(source: Repository | Files) -> bool:
     return isinstance(source, Repository) and is_bare(source.url)
-
-
-async def _procfile(session: Session, folder: str | None) -> str | None:
-    """The Procfile at the top, if it is a plain file."""
-    path = f"{folder}/Procfile" if folder else "Procfile"
-    try:
-        if (await session.files.stat(path)).kind != "file":
-            return None
-        pieces = [piece async for piece in session.files.read(path, limit=_PROCFILE_BYTES)]
-    except (FileMissingError, FileRefusedError):
-        return None
-    return b"".join(pieces).decode(errors="replace")

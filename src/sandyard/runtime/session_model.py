@@ -73,7 +73,7 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process that a session started. `exit_code` is None while it runs; one that a signal
-    ended has 128 and the signal's number."""
+    ended has 128 and the signal's number, and that in `signal` where it is known."""
 
     id: str
     pid: int
@@ -84,6 +84,7 @@ class Process:
     is_terminal: bool = False
     exit_code: int | None = None
     ended_at: float | None = None
+    signal: int | None = None
 
     @property
     def is_running(self) -> bool:

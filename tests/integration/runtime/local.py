@@ -25,8 +25,8 @@ class LocalRuntime(ProgramRunner):
         programs = ProgramPolicy(
             prepare_timeout_sec=prepare_timeout_sec, listen_timeout_sec=listen_timeout_sec
         )
-        archives = ArchiveFolder(folder / "archives")
-        super().__init__(self._local, self._local.records, archives, programs)
+        self.archives = ArchiveFolder(folder / "archives")
+        super().__init__(self._local, self._local.records, self.archives, programs)
 
     def folder_of(self, run_id: RunId) -> LocalRunFolder:
         return LocalRunFolder(self._local.records.path_of(run_id))

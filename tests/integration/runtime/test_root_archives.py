@@ -5,6 +5,7 @@ from dataclasses import replace
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, OBEDIENT, new_run_id, started
 from tests.integration.runtime.test_root import root_of, said
+from tests.sessions import pieces
 
 _CHANGES = """
 set -e
@@ -73,3 +74,34 @@ async def test_root_writes_for_the_user(runtime: LocalRuntime) -> None:
         assert as_root is not None
         assert await as_root.files.make_folder("/srv/a/b")
         assert (await said(user, "touch /srv/a/b/mine; stat -c %U /srv/a /srv"))[1] == "user\nroot"
+
+
+_PACKED = """
+set -e
+mkdir -p /tmp/p/DEBIAN /tmp/p/opt/own; echo packed > /tmp/p/opt/own/file
+printf '%s\\n' 'Package: own' 'Version: 1' 'Architecture: all' 'Maintainer: a <a@b.test>' \
+    'Description: d' > /tmp/p/DEBIAN/control
+dpkg-deb --build /tmp/p /tmp/own.deb >/dev/null
+dpkg -i /tmp/own.deb >/dev/null; cat /opt/own/file; dpkg-query -W own
+useradd -r own-user; chown own-user /opt/own/file; stat -c %U /opt/own/file
+"""
+
+
+async def test_a_package_is_installed(runtime: LocalRuntime) -> None:
+    """dpkg wants to know whom the files of packages belong to that are there."""
+    async with started(runtime) as running:
+        told = await said(root_of(await runtime.session(running.run_id)), _PACKED)
+        assert told == (0, "packed\nown\t1\nown-user")
+
+
+async def test_an_archive_of_files_alone_is_the_user_s(runtime: LocalRuntime) -> None:
+    """As versions before kept them."""
+    async with started(runtime) as running:
+        session = await runtime.session(running.run_id)
+        await session.files.write("kept", pieces(b"1"))
+        await runtime.archives.write("old", session.files.read_tar("/workspace"))
+        other = new_run_id()
+        await runtime.start(other, replace(OBEDIENT, archive_id="old"), LIMITS)
+        told = await said(await runtime.session(other), "stat -c %U kept; cat kept")
+        await runtime.stop(other)
+        assert told == (0, "user\n1")

@@ -109,6 +109,7 @@ def test_names_and_tags() -> None:
         0.5,
     )
     assert build_request("mine", ["a", "mine:b"], cpu=2, memory_mb=2048).tags == ["a", "b"]
+    assert build_request("mine:c", ["a", "c"], cpu=1, memory_mb=1024).tags == ["c", "a"]
     for name in ("", "tpl-1", "-a", "a b", "a:b c"):
         with pytest.raises(NotJsonError):
             build_request(name, [], cpu=1, memory_mb=1024)

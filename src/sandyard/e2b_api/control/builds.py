@@ -325,5 +325,6 @@ def _start_command(recipe: Recipe, at: Workplace) -> str | None:
 def build_request(name: str, tags: Sequence[str], *, cpu: int, memory_mb: int) -> BuildRequest:
     """Raises NotJsonError."""
     given = TemplateName.new(name)
-    named = [new_tag(each) for each in tags] or [given.tag or DEFAULT_TAG]
+    of_name = [] if given.tag is None else [given.tag]
+    named = list(dict.fromkeys([*of_name, *map(new_tag, tags)])) or [DEFAULT_TAG]
     return BuildRequest(given, named, float(max(1, cpu)), max(0.5, memory_mb / _MEBIBYTES_PER_GB))

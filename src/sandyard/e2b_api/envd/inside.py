@@ -100,7 +100,7 @@ class Entrance:
             return
         if visit.link is not None and self._signs(visit.link, visit.sandbox_id):
             return
-        raise AccessTokenMissingError
+        raise AccessTokenMissingError(None if visit.link is None else "invalid signature")
 
     async def enter(self, sandbox_id: str) -> Inside:
         """Raises SandboxGoneError. A paused sandbox that wakes on requests is resumed."""

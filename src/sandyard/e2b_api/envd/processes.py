@@ -21,6 +21,8 @@ from sandyard.runtime.session_ports import Processes
 KEEPALIVE: Message = {"event": {"keepalive": {}}}
 _STREAMS = {"stdout": "stdout", "stderr": "stderr", "terminal": "pty"}
 _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL}
+_WORDS: Mapping[int, str] = {signal.SIGABRT: "aborted"}
+"""Where E2B's agent calls a signal otherwise than the C library."""
 _DEFAULT_SIZE = TerminalSize()
 
 
@@ -152,14 +154,17 @@ def _started(process: Process) -> Message:
 def _ended(process: Process) -> Message:
     if process.exit_code is None:
         raise DeadlineExceededError
-    return {"event": {"end": _end(process.exit_code)}}
+    return {"event": {"end": _end(process.exit_code, process.signal)}}
 
 
 def _data(output: Output) -> dict[str, str]:
     return {_STREAMS[output.stream]: base64.b64encode(output.data).decode()}
 
 
-def _end(exit_code: int) -> dict[str, Any]:
+def _end(exit_code: int, ended_by: int | None) -> dict[str, Any]:
+    if ended_by is not None:
+        status = f"signal: {_WORDS.get(ended_by) or signal.strsignal(ended_by)}".lower()
+        return {"exitCode": -1, "exited": False, "status": status, "error": status}
     status = f"exit status {exit_code}"
     told = {"exitCode": exit_code, "exited": True, "status": status}
     return told if exit_code == 0 else told | {"error": status}

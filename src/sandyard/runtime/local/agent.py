@@ -82,7 +82,7 @@ class Agent:
         number = self._asked.pop(pid, None)
         if pid in self._starter.running:
             self._starter.running.discard(pid)
-            self._send({"exited": pid, "code": code if code >= 0 else 128 - code})
+            self._send({"exited": pid, "code": code})
         elif number is not None and code:
             # If it had answered before, nobody waits for this any more.
             self._send({"number": number, "refused": "FAILED", "message": f"it ended with {code}"})

@@ -187,7 +187,9 @@ def connect(*, port: int) -> Answer:
     """A connection, made or still being made, to what listens on the port."""
     for family, host in _LOOPBACK:
         made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        if made.connect_ex((host, port)) in _UNDER_WAY:
+        is_begun = made.connect_ex((host, port)) in _UNDER_WAY
+        # Whether nothing listens there is known by now, but told by the second call only.
+        if is_begun and not made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             return Answer(descriptors=(made.detach(),))
         made.close()
     raise OSError(errno.ECONNREFUSED, "nothing listens there")

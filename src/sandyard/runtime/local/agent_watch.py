@@ -23,7 +23,7 @@ _KINDS = (
     (_MOVED_FROM, "renamed"),
     (_ATTRIB, "attributes"),
 )
-_WRITTEN = ("written", "attributes")
+_NEW, _REPLACED = ("created", "attributes", "written"), ("written", "attributes")
 _MOST_FOLDERS = 8192
 
 
@@ -101,7 +101,7 @@ class _Watcher:
             names.discard(entry)
         if mask & _MOVED_TO and cookie in self._drafts:
             self._drafts.discard(cookie)
-            return ("created", *_WRITTEN) if is_new else _WRITTEN
+            return _NEW if is_new else _REPLACED
         return [kind for bits, kind in _KINDS if mask & bits]
 
     def _call(self, name: str, *arguments: object) -> int:

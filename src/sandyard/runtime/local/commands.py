@@ -99,10 +99,11 @@ class RunningCommand:
 
     async def finish(self, code: int) -> None:
         """Its end, after what it had written; what its children still hold open is not waited
-        for any longer than a moment."""
+        for any longer than a moment. A code below 0 is the signal that ended it."""
         if self.told["exit_code"] is not None:
             return
-        self.told |= {"exit_code": code, "ended_at": time.time()}
+        told = {"exit_code": code} if code >= 0 else {"exit_code": 128 - code, "signal": -code}
+        self.told |= {**told, "ended_at": time.time()}
         self._group.close()
         await self.drain()
         if self.is_terminal:  # its one descriptor is closed below
@@ -264,15 +265,14 @@ def _children_of_others(pids: Iterable[int]) -> Iterator[int]:
 
 
 def _exit_code(pid: int) -> int | None:
-    """The code of a child that has ended; None while it runs."""
+    """The code of a child that has ended, or its signal below 0; None while it runs."""
     try:
         ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return _LOST_CODE
     if not ended:
         return None
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return os.waitstatus_to_exitcode(status)
 
 
 def valid_signal(number: Any) -> bool:
