@@ -81,7 +81,9 @@ def _becoming(
     uid: int | None, limits: Mapping[int, int], kept: Sequence[int], data_at: int
 ) -> bytes:
     data = BASE + HEADER_BYTES + data_at
-    calls = [(_PRLIMIT, 0, number, data + 16 * at, 0) for at, number in enumerate(limits)]
+    calls: list[tuple[int, ...]] = [
+        (_PRLIMIT, 0, number, data + 16 * at, 0) for at, number in enumerate(limits)
+    ]
     if uid is not None:
         calls += [(_SETGROUPS, 0, 0), (_SETRESGID, uid, uid, uid), (_SETRESUID, uid, uid, uid)]
     code, ways_out = _STACK_TO_RBX, list[int]()
