@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,13 +16,22 @@ from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import Ended, RunId, Running
 from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import LIMITS, OBEDIENT, clear, new_run_id, until_ended
+from tests.integration.runtime.programs import (
+    LIMITS,
+    OBEDIENT,
+    clear,
+    inside,
+    new_run_id,
+    until_ended,
+)
 from tests.integration.runtime.test_volumes import until_no_device_is_left
 
 pytestmark = pytest.mark.torture
 
 _ROOT = Path(__file__).parents[3]
 _MOMENTS_MS = (0, 20, 40, 60, 80, 100, 130, 160, 200, 250, 300, 400)
+_WRITE = "import os; open('large', 'wb').write(os.urandom(20 << 20));"
+_SUM = "import hashlib; print(hashlib.sha256(open('large', 'rb').read()).hexdigest())"
 Victim = Callable[[psutil.Process], list[psutil.Process]]
 
 
@@ -105,6 +115,7 @@ async def test_during_a_stop(
 ) -> None:
     run_id = new_run_id()
     running = await runtime.start(run_id, OBEDIENT, LIMITS)
+    written = await inside(runtime, running, _WRITE + _SUM)
     stopping = asyncio.create_task(runtime.stop(run_id))
     await asyncio.sleep(after_ms / 1000)
     kill(runtime, run_id, victim)
@@ -114,6 +125,9 @@ async def test_during_a_stop(
     assert await until_ended(runtime, run_id) == ended
     assert len(await runtime.list_snapshots()) == 1
     await nothing_is_left(runtime, tmp_path, run_id)
+    again = new_run_id()
+    restored = await runtime.start(again, replace(OBEDIENT, snapshot_id=ended.snapshot.id), LIMITS)
+    assert await inside(runtime, restored, _SUM) == written
 
 
 @pytest.mark.parametrize("victim", VICTIMS)

@@ -7,13 +7,14 @@ the program saw, with the rights that the program had over its own files.
 import errno
 import os
 import shlex
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandyard.runtime.local.isolation import Isolation
-from sandyard.runtime.local.spawn import kill_tree, run, spawn
+from sandyard.runtime.local.spawn import Outcome, kill_tree, run, spawn
 from sandyard.runtime.local.system import ARCHIVED
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.records import entries, sync_folder
@@ -32,6 +33,7 @@ _NO_OWNERS = ("--no-same-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}")
 """Where there is a user alone, what root changed has no place."""
 _OWNERS = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
 _CHANGED_WHILE_READ = 1
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -83,12 +85,11 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
     tar = shlex.join((*words, "."))
     pack = f"ulimit -f {blocks}; exec {tar}"
     draft = to.with_suffix(".new")
-    wrapped = isolation.wrap(["/bin/sh", "-c", pack], environment={}, capabilities=_READS_ITS_OWN)
     try:
-        with draft.open("wb") as file:
-            outcome = await run(wrapped, timeout_sec=timeout_sec, stdout=file.fileno())
-            os.fsync(file.fileno())
-        if outcome.code > _CHANGED_WHILE_READ:
+        outcome = await _pack(isolation, pack, draft, timeout_sec)
+        if outcome.code in _KILLED:  # not by its own fault: the files are all there
+            outcome = await _pack(isolation, pack, draft, timeout_sec)
+        if not 0 <= outcome.code <= _CHANGED_WHILE_READ:
             raise SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
         draft.replace(to)
         sync_folder(to.parent)
@@ -100,6 +101,14 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
     if snapshot is None:
         raise SnapshotFailedError("it was deleted while it was made")
     return snapshot
+
+
+async def _pack(isolation: Isolation, script: str, draft: Path, timeout_sec: float) -> Outcome:
+    wrapped = isolation.wrap(["/bin/sh", "-c", script], environment={}, capabilities=_READS_ITS_OWN)
+    with draft.open("wb") as file:
+        outcome = await run(wrapped, timeout_sec=timeout_sec, stdout=file.fileno())
+        os.fsync(file.fileno())
+    return outcome
 
 
 async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> bool:

@@ -1,0 +1,65 @@
+"""A snapshot is there as a whole or not at all, whoever is killed while it is packed."""
+
+import asyncio
+import gzip
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sandyard.runtime.local import processes, snapshots
+from sandyard.runtime.local.isolation import NoIsolation
+from sandyard.runtime.model import Snapshot
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> NoIsolation:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "large").write_bytes(os.urandom(8 << 20))
+    return NoIsolation(folder)
+
+
+def names_in(snapshot: Path) -> list[str]:
+    content = snapshot.read_bytes()
+    if shutil.which("zstd") and content[:4] == b"\x28\xb5\x2f\xfd":
+        content = subprocess.run(["zstd", "-dc"], input=content, capture_output=True).stdout
+    else:
+        content = gzip.decompress(content)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return sorted(archive.getnames())
+
+
+async def taken(workspace: NoIsolation, to: Path, *, kills: int) -> Snapshot:
+    """Taken while so many of those that pack it are killed."""
+    taking = asyncio.ensure_future(
+        snapshots.take(workspace, to, limit_bytes=1 << 30, timeout_sec=60)
+    )
+    while kills and not taking.done():
+        if below := processes.descendants(os.getpid()):
+            processes.kill(below)
+            kills -= 1
+            while set(below) & set(processes.descendants(os.getpid())) and not taking.done():
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+    return await taking
+
+
+async def test_one_that_is_killed_is_packed_again(workspace: NoIsolation, tmp_path: Path) -> None:
+    to = tmp_path / "one.snapshot"
+    assert (await taken(workspace, to, kills=1)).size_bytes > 8 << 20
+    assert names_in(to) == [".", "./large"]
+
+
+async def test_one_that_is_killed_again_and_again_is_none(
+    workspace: NoIsolation, tmp_path: Path
+) -> None:
+    """An archive that broke off could be taken for a whole one."""
+    to = tmp_path / "one.snapshot"
+    with pytest.raises(snapshots.SnapshotFailedError):
+        await taken(workspace, to, kills=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
