@@ -69,6 +69,8 @@ from sandyard.runtime.session_model import WORKSPACE, Command, Process
 from sandyard.runtime.session_ports import Session
 
 _POLL_SEC = 0.01
+_LONGER, _LONGEST_SEC = 1.25, 0.1
+"""A program that takes long to listen is not asked ever as often."""
 _FOLLOW_SEC = 0.1
 _STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
 
@@ -368,8 +370,10 @@ class Start:
         timeout_sec = self._policy.listen_timeout_sec
         exited = asyncio.ensure_future(session.processes.wait(process.id, timeout_sec=timeout_sec))
         try:
+            pause_sec = _POLL_SEC
             while up.port not in await session.ports.listening():
-                await asyncio.wait({exited}, timeout=_POLL_SEC)
+                await asyncio.wait({exited}, timeout=pause_sec)
+                pause_sec = min(_LONGER * pause_sec, _LONGEST_SEC)
                 if exited.done():
                     code = exited.result().exit_code
                     log = await self._machines.read_log(up.run_id, None)
