@@ -20,12 +20,15 @@ async def until_deadline(
     """Return at the deadline as it stands then, never past it but for one that is moved to
     within `POLL_SEC`; note in between that the program lives."""
     heartbeat_at = deadline_at = 0.0
+    version: tuple[object, ...] = ()
     while True:
         at = now()
         # What can't be read or written just now, for want of descriptors, is no end.
         with suppress(OSError):
-            up = folder.up()
-            deadline_at = up.deadline_at if up else 0.0  # its folder was removed
+            if (latest := folder.up_version()) != version:
+                up = folder.up()
+                deadline_at = up.deadline_at if up else 0.0  # its folder was removed
+                version = latest
         left_sec = deadline_at - at
         if left_sec <= 0:
             return

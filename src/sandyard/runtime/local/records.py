@@ -98,8 +98,14 @@ class LocalRunFolder(RunFolder):
         deadline_at = moved.get("deadline_at", running.deadline_at)
         return Up(running.run_id, running.port, running.started_at, deadline_at)
 
+    def up_version(self) -> tuple[object, ...]:
+        """Another one whenever `up` may tell something else. Raises OSError, but not for what is
+        missing."""
+        return tuple(map(_version, (self.path / "up.json", self.path / "deadline.json")))
+
     def write_deadline(self, at: float) -> None:
-        self.write("deadline", {"deadline_at": at})
+        """A power cut ends the machine, and with it the deadline."""
+        self.write("deadline", {"deadline_at": at}, durable=False)
 
     def egress(self) -> EgressReport | None:
         found = self.read("egress")
@@ -119,6 +125,15 @@ class LocalRunFolder(RunFolder):
         if found is None or processes.identity(found["pid"]) != found["identity"]:
             return None
         return int(found["pid"])
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Records are replaced, never changed."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def specs_in_use(runtime_folder: Path) -> Iterator[Spec]:
