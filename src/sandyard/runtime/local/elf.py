@@ -1,12 +1,17 @@
 """Programs of a few instructions, which need nothing of the environment that they are in."""
 
+import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 BASE = 0x400000
 """Where the file is in memory."""
 HEADER_BYTES = 64 + 56
 _EXECUTABLE = 2
 _READ_AND_EXECUTE = 5
+_MAY_BE_RUN = 0x10
+"""Of a file in memory: what older kernels take for granted, and do not know."""
 
 
 def elf_file(machine: int, content: bytes) -> bytes:
@@ -19,3 +24,20 @@ def elf_file(machine: int, content: bytes) -> bytes:
     header = struct.pack("<HHIQQQIHHHHHH", *kinds, entry, 64, 0, 0, 64, 56, 1, 0, 0, 0)
     segment = (1, _READ_AND_EXECUTE, 0, BASE, BASE, size, size, 0x1000)
     return identity + header + struct.pack("<IIQQQQQQ", *segment) + content
+
+
+@contextmanager
+def program_file(content: bytes) -> Iterator[str]:
+    """The path of a file in memory, by which a child of this process runs the program. A host may
+    forbid that: then it is a PermissionError, here or when it is run."""
+    try:
+        file = os.memfd_create("program", os.MFD_CLOEXEC | _MAY_BE_RUN)
+    except PermissionError:
+        raise
+    except OSError:
+        file = os.memfd_create("program")
+    try:
+        os.write(file, content)
+        yield f"/proc/self/fd/{file}"
+    finally:
+        os.close(file)

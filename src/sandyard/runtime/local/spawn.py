@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from sandyard.runtime.local import processes
+from sandyard.runtime.local.elf import program_file
 from sandyard.runtime.local.isolation import WrappedCommand
 from sandyard.runtime.local.launcher import becoming
 from sandyard.runtime.local.packets import readable
@@ -77,10 +78,12 @@ async def spawn(
     """The process, with these limits."""
     descriptors = (*wrapped.descriptors, *inherited)
     program = becoming(wrapped.uid, limits or {}, descriptors)
+    streams = (stdin, stdout, stderr)
     try:
-        if program is None or wrapped.folder is not None or not hasattr(os, "pidfd_open"):
-            return await _fork(wrapped, (stdin, stdout, stderr), descriptors, limits)
-        return Child(_spawn(wrapped, program, (stdin, stdout, stderr), descriptors))
+        if program is not None and wrapped.folder is None and hasattr(os, "pidfd_open"):
+            with suppress(PermissionError):
+                return Child(_spawn(wrapped, program, streams, descriptors))
+        return await _fork(wrapped, streams, descriptors, limits)
     finally:
         wrapped.close()
 
@@ -88,25 +91,22 @@ async def spawn(
 def _spawn(
     wrapped: WrappedCommand, program: bytes, streams: Iterable[int], descriptors: Iterable[int]
 ) -> int:
-    file = os.memfd_create("become")
-    try:
-        os.write(file, program)
-        actions: list[Any] = []
-        for at, stream in enumerate(streams):
-            if stream == DEVNULL:
-                actions.append((os.POSIX_SPAWN_OPEN, at, os.devnull, os.O_RDWR, 0))
-            else:
-                actions.append((os.POSIX_SPAWN_DUP2, stream, at))
-        actions += [(os.POSIX_SPAWN_DUP2, each, each) for each in descriptors]
+    """Raises PermissionError where no program in memory may be run."""
+    actions: list[Any] = []
+    for at, stream in enumerate(streams):
+        if stream == DEVNULL:
+            actions.append((os.POSIX_SPAWN_OPEN, at, os.devnull, os.O_RDWR, 0))
+        else:
+            actions.append((os.POSIX_SPAWN_DUP2, stream, at))
+    actions += [(os.POSIX_SPAWN_DUP2, each, each) for each in descriptors]
+    with program_file(program) as path:
         return os.posix_spawn(
-            f"/proc/self/fd/{file}",
+            path,
             ["become", *wrapped.command],
             wrapped.environment,
             file_actions=actions,
             setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
         )
-    finally:
-        os.close(file)
 
 
 async def _fork(

@@ -9,9 +9,11 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandyard.runtime.local.elf import program_file
 from sandyard.runtime.local.launcher import unsharing
 from sandyard.runtime.local.system_calls import call
 
@@ -102,18 +104,15 @@ def _own(uid: int, processes: int, telling: int, heard: int) -> None:
 
 
 def _spawn_below(readying: int, waiting: int) -> int | None:
-    """The same as a process of its own, which copies nothing; None where that is not known."""
+    """The same as a process of its own, which copies nothing; None where that can't be."""
     program = unsharing(_NEW_USER, telling=_READYING, heard=_WAITING)
     if program is None:
         return None
-    file = os.memfd_create("below")
-    os.write(file, program)
     given = ((readying, _READYING), (waiting, _WAITING))
     actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in given]
-    try:
-        return os.posix_spawn(f"/proc/self/fd/{file}", ["below"], {}, file_actions=actions)
-    finally:
-        os.close(file)
+    with suppress(PermissionError), program_file(program) as path:
+        return os.posix_spawn(path, ["below"], {}, file_actions=actions)
+    return None
 
 
 def _stay_below(readying: int, waiting: int) -> None:
