@@ -95,7 +95,7 @@ class Alarms(Construct):
 
     def watch_targets(
         self,
-        balancer: elb.IApplicationLoadBalancer,
+        balancer: elb.ApplicationLoadBalancer,
         groups: Sequence[elb.ApplicationTargetGroup],
     ) -> None:
         """A task that does not answer, of whichever group."""
@@ -179,9 +179,8 @@ class Alarms(Construct):
         return alarms
 
     def _job(self, part: str, job: str, service: str | None) -> None:
-        labels = {"part": part, "exported_job": job}
         done, interval = (
-            self._metrics.gauge(name, service=service, **labels)
+            self._metrics.gauge(name, service=service, part=part, exported_job=job)
             for name in ("job_last_success_timestamp_seconds", "job_interval_seconds")
         )
         late = _math(
@@ -249,7 +248,7 @@ class Alarms(Construct):
 
 
 def _math(
-    expression: str, period: Duration = MINUTE, **metrics: cloudwatch.IMetric
+    expression: str, period: Duration = MINUTE, /, **metrics: cloudwatch.IMetric
 ) -> cloudwatch.MathExpression:
     return cloudwatch.MathExpression(
         expression=expression, using_metrics=metrics, period=period, label=expression

@@ -131,7 +131,7 @@ def error_ratio(
 
 
 def unhealthy_tasks(
-    balancer: elb.IApplicationLoadBalancer, group: elb.ApplicationTargetGroup
+    balancer: elb.ApplicationLoadBalancer, group: elb.ApplicationTargetGroup
 ) -> cloudwatch.Metric:
     """Also of a group that callers come to only after a move."""
     return cloudwatch.Metric(

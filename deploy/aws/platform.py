@@ -54,6 +54,8 @@ class Platform(Construct):
             task=task,
             group=group,
         )
+        if balancer.platform is None:
+            raise ValueError("the load balancer has no target group for the Platform")
         self.service.service.attach_to_application_target_group(balancer.platform)
         self.service.scale(balancer.platform)
         secrets.rotations.append(self.database.rotate())

@@ -106,6 +106,7 @@ def rotation_function(
     """A function whose code is in the template: it needs nothing but the AWS client."""
     name = f"{deployment.name}-rotate-{what}"
     group = log_group(scope, f"Rotate-{what}-Log", deployment, key, f"/aws/lambda/{name}")
+    role = _function_role(scope, what, group)
     function = functions.Function(
         scope,
         f"Rotate-{what}",
@@ -116,9 +117,9 @@ def rotation_function(
         environment=environment,
         timeout=Duration.minutes(5),
         log_group=group,
-        role=_function_role(scope, what, group),
+        role=role,
     )
-    acknowledge(function.role, "IAM5[Resource::*]", "GetRandomPassword is about no resource.")
+    acknowledge(role, "IAM5[Resource::*]", "GetRandomPassword is about no resource.")
     acknowledge(
         function, "L1", "Of the newest runtimes this one has the AWS client we were tried with."
     )

@@ -33,7 +33,6 @@ class Service(Construct):
     ) -> None:
         super().__init__(scope, name)
         self._deployment = deployment
-        rolling = {} if is_blue_green else {"circuit_breaker": _CIRCUIT_BREAKER}
         self.service = ecs.FargateService(
             self,
             "Service",
@@ -50,7 +49,7 @@ class Service(Construct):
             assign_public_ip=False,
             propagate_tags=ecs.PropagatedTagSource.SERVICE,
             enable_ecs_managed_tags=True,
-            **rolling,
+            circuit_breaker=None if is_blue_green else _CIRCUIT_BREAKER,
         )
 
     def scale(self, targets: elb.ApplicationTargetGroup | None) -> None:

@@ -1,6 +1,8 @@
 """Where events go: a topic, a queue, and a bucket in which nothing can be changed afterwards."""
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from typing import cast
+
+from aws_cdk import CfnElement, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -34,9 +36,9 @@ class Sinks(Construct):
     def settings(self) -> dict[str, str]:
         """What EVENT_SINKS and the settings of each sink are."""
         addresses = {
-            "EVENT_SNS_TOPIC_ARN": self.topic and self.topic.topic_arn,
-            "EVENT_SQS_QUEUE_URL": self.queue and self.queue.queue_url,
-            "EVENT_S3_URL": self.bucket and f"s3://{self.bucket.bucket_name}/{_FOLDER}",
+            "EVENT_SNS_TOPIC_ARN": None if self.topic is None else self.topic.topic_arn,
+            "EVENT_SQS_QUEUE_URL": None if self.queue is None else self.queue.queue_url,
+            "EVENT_S3_URL": None if self.bucket is None else _url_of(self.bucket),
         }
         names = ",".join(("webhooks", *self._deployment.sinks))
         return {"EVENT_SINKS": names, **{k: v for k, v in addresses.items() if v is not None}}
@@ -58,7 +60,7 @@ class Sinks(Construct):
                 resources=[bucket.arn_for_objects(f"{_FOLDER}/*")],
             )
         )
-        name = Stack.of(bucket).get_logical_id(bucket.node.default_child)
+        name = Stack.of(bucket).get_logical_id(cast("CfnElement", bucket.node.default_child))
         finding = f"IAM5[Resource::<{name}.Arn>/{_FOLDER}/*]"
         acknowledge(sender, finding, "The names of the objects come from the time.")
 
@@ -117,6 +119,10 @@ class Sinks(Construct):
             server_access_logs_prefix="audit/",
             removal_policy=RemovalPolicy.RETAIN,
         )
+
+
+def _url_of(bucket: s3.Bucket) -> str:
+    return f"s3://{bucket.bucket_name}/{_FOLDER}"
 
 
 def _allow(role: iam.Role, action: str, resource: str) -> None:

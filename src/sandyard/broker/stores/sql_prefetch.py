@@ -132,7 +132,8 @@ def _apply(connection: sa.Connection, *, decided: Sequence[Transition[Sandbox]])
 @lru_cache(maxsize=1)
 def _statement(dialect: sa.Dialect) -> str:
     """Rows, events and counts in one. A row is locked before it is changed, so that a lock which
-    another holds is passed over and not waited for."""
+    another holds is passed over and not waited for. Its status is compared too: a server of 0.1.0
+    may have leased it and left its sequence (`older_releases`)."""
     columns = CLAIM.columns
     event_columns = ", ".join(EVENTS.insert.columns)
     assignments = ", ".join(f"{name} = given.{name}" for name in columns[1:])
@@ -143,7 +144,8 @@ def _statement(dialect: sa.Dialect) -> str:
         free AS (
             SELECT sandboxes.sandbox_id
             FROM given JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = given.sandbox_id
-            WHERE sandboxes.sequence = given.sequence - 1 AND NOT EXISTS (
+            WHERE sandboxes.sequence = given.sequence - 1
+            AND sandboxes.status = '{Status.AVAILABLE}' AND NOT EXISTS (
                 SELECT FROM {sandboxes.fullname} AS held
                 WHERE held.lease_track = given.lease_track AND held.lease_key = given.lease_key)
             FOR UPDATE OF sandboxes SKIP LOCKED),
