@@ -20,12 +20,12 @@ BENCHMARKS: Mapping[str, str] = {
     "http": "http_ratio:measure",
     "start": "start:measure",
     "postgres": "postgres:measure",
-    "tracing": "tracing:measure",
     "open-loop": "open_loop:measure",
     "previews": "previews:measure",
     "readings": "telemetry_http:measure",
     "replicas": "replicas:measure",
     "open-loop-dynamodb": "open_loop:measure_dynamodb",
+    "tracing": "tracing:measure",
     "rows": "row_counts:measure",
     "expiry": "expiry:measure",
     "dynamodb": "dynamo:measure",
@@ -51,8 +51,9 @@ class TooLongError(Exception):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(BENCHMARKS)))
-@click.option("--limit", "limit_sec", default=240, show_default=True, help="Seconds for each.")
-def main(names: Sequence[str], limit_sec: int) -> None:
+@click.option("--limit", "limit_sec", default=200, show_default=True, help="Seconds for each.")
+@click.option("--total", "total_sec", default=1000, show_default=True, help="Seconds for all.")
+def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     """Measure Sandyard on this machine and print one table; without a NAME, everything.
 
     \b
@@ -78,9 +79,9 @@ def main(names: Sequence[str], limit_sec: int) -> None:
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
     temporary folder; TMPDIR chooses the disk. A benchmark that fails, or takes longer than
-    --limit, is told of in the table, and the others go on. Each one's figures are also shown as
-    soon as they are there. The exit code says whether everything ran, not whether a target was
-    met.
+    --limit, is told of in the table, and the others go on, in this order, as long as --total
+    lasts. Each one's figures are also shown as soon as they are there. The exit code says whether
+    everything ran, not whether a target was met.
 
     \b
     Examples:
@@ -90,22 +91,28 @@ def main(names: Sequence[str], limit_sec: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     signal.signal(signal.SIGALRM, _break_off)
     say = progress()
-    load_before = os.getloadavg()[0]
+    load_before, ends_at = os.getloadavg()[0], time.monotonic() + total_sec
     results: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="sandyard-bench-") as name:
         large = LargePool(Path(name))
         for benchmark in [known for known in BENCHMARKS if not names or known in names]:
             folder = Path(name) / benchmark
             folder.mkdir()
-            results.append(_measured(benchmark, folder, large, say, limit_sec))
+            left_sec = min(limit_sec, ends_at - time.monotonic())
+            results.append(_measured(benchmark, folder, large, say, left_sec))
             show_figures(results[-1], say)
     say("")
     print_table(results, load_before=load_before)
     sys.exit(1 if any(result.is_broken_off for result in results) else 0)
 
 
-def _measured(benchmark: str, folder: Path, large: LargePool, say: Say, limit_sec: int) -> Measured:
+def _measured(
+    benchmark: str, folder: Path, large: LargePool, say: Say, limit_sec: float
+) -> Measured:
     """What it measured, or that it broke off: the results of the others are not lost."""
+    if limit_sec <= 0:
+        why = "the time was up"
+        return Measured([Figure.not_measured(benchmark, why)], is_broken_off=True)
     load, begun = os.getloadavg()[0], time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, limit_sec, _AGAIN_SEC)
     try:

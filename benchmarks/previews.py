@@ -22,6 +22,7 @@ from tests.platforms import read_outbox, token_in
 from tests.servers import clean_environment, wait_until_ready
 
 _PROJECTS = 200
+_MADE_AT_ONCE = 4
 _ROUNDS = 10
 _PAUSE_SEC = 1.0
 _LONG_PAUSE_SEC = 31.0
@@ -71,7 +72,9 @@ async def _measure(url: str, e2b: str, data: Path, say: Say, pid: int) -> Measur
 
         key = await _sign_up(call, data)
         say(f"previews: making {_PROJECTS} previews")
-        projects = [await _preview(call, key, number) for number in range(_PROJECTS)]
+        at_once = asyncio.Semaphore(_MADE_AT_ONCE)
+        making = (_preview(call, key, number, at_once) for number in range(_PROJECTS))
+        projects = await asyncio.gather(*making)
         async with session.post(f"{e2b}/_double/reset-counts"):
             pass
         latencies: list[float] = []
@@ -117,9 +120,10 @@ async def _sign_up(call: Call, data: Path) -> dict[str, str]:
     return {"X-API-Key": made["api_key"]}
 
 
-async def _preview(call: Call, key: dict[str, str], number: int) -> str:
-    project = (await call("POST", "/projects", {"name": f"p{number}"}, **key))["project_id"]
+async def _preview(call: Call, key: dict[str, str], number: int, at_once: asyncio.Semaphore) -> str:
     files = {"files": [{"path": "index.html", "content": f"<h1>{number}</h1>"}]}
-    await call("PUT", f"/projects/{project}/files", files, **key)
-    await call("POST", f"/projects/{project}/sync", None, **key)
+    async with at_once:
+        project = (await call("POST", "/projects", {"name": f"p{number}"}, **key))["project_id"]
+        await call("PUT", f"/projects/{project}/files", files, **key)
+        await call("POST", f"/projects/{project}/sync", None, **key)
     return str(project)

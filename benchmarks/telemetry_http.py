@@ -33,7 +33,7 @@ from sandyard.telemetry.stores.sql import MIGRATIONS
 from sandyard.telemetry.stores.tables import device_readings, processed_batches
 from tests.engines import AWS_ENVIRONMENT, create_database, dynamo_server, postgres_server
 
-_ROUNDS = 7
+_ROUNDS = 5
 _SLICE_SEC = 2
 _SLICE_BATCHES = 20_000
 """More than any slice sends, so that each begins with numbers of its own."""
@@ -41,8 +41,8 @@ _WARM_UP_SEC = 1
 _LEAST_SQL = 0.3
 _LEAST_ALONE = 0.5
 
-_DYNAMO_ROUNDS = 5
-_DYNAMO_SLICE_SEC = 6
+_DYNAMO_ROUNDS = 4
+_DYNAMO_SLICE_SEC = 4
 """Long beside one request: those that are not answered at its end don't count."""
 _DYNAMO_WARM_UP_SEC = 3
 _DYNAMO_BATCHES = 400
@@ -192,7 +192,7 @@ def _count(path: Path) -> int:
 def _measure_postgres(folder: Path, batches: Batches, say: Say) -> list[Figure]:
     say("readings: starting PostgreSQL")
     folder.mkdir()
-    with postgres_server(folder / "server") as server_url:
+    with postgres_server(folder / "server", is_durable=True) as server_url:
         ours, bare = (run(_postgres_schema(server_url)) for _ in range(2))
         durability = run(_durability(bare))
 

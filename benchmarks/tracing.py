@@ -10,7 +10,7 @@ from benchmarks.load import CONNECTIONS, Slice, Target, has_wrk, measure_slice
 from benchmarks.report import Figure, Measured, Say
 from tests.otlp import Collector, collecting
 
-_ROUNDS = 7
+_ROUNDS = 5
 _SLICE_SEC = 2
 _WARM_UP_SEC = 2
 _MOST = 1.10

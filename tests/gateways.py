@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import h11
+from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
+from sandyard.bootstrap.gateway import GatewayWired
 from sandyard.entrypoints.answers import AnswerErrors, BodyLimits
 from sandyard.entrypoints.gateway import GatewayErrors
 from sandyard.entrypoints.middleware import (
@@ -31,6 +33,7 @@ from sandyard.kit import ids
 from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import utc_time
 from sandyard.kit.direct import DirectRoutes
+from sandyard.kit.on_demand_app import OnDemandApp
 from tests.clocks import RunningClock
 from tests.fakes.reached import Boxes, Owner, Owners
 
@@ -85,7 +88,7 @@ async def gateway_server(
         GatewayPolicy(timeout_sec, connections),
         client_address=ClientAddress().of,
     )
-    listener = Listener(_entry(gateway), host="127.0.0.1", port=port)
+    listener = Listener(_entry(gateway, domain), host="127.0.0.1", port=port)
     await listener.start()
     try:
         yield GatewayServer(port, domain, boxes, owners, tokens, clock, gateway)
@@ -93,14 +96,15 @@ async def gateway_server(
         await listener.stop()
 
 
-def _entry(gateway: Gateway) -> RequestMiddleware:
+def _entry(gateway: Gateway, domain: SandboxDomain) -> RequestMiddleware:
+    wired = GatewayWired(OnDemandApp(lambda: gateway), APIRouter(), domain)
     api = AnswerErrors(Starlette(), limits=BodyLimits(1000, 5, 1000, 5))
     apps = Applications(
         api,
         DirectRoutes([], with_origin=True),
         api,
         WebSocketErrors(api),
-        hosted=[HostedApp(gateway.takes, GatewayErrors(gateway), GATEWAY)],
+        hosted=[HostedApp(wired.takes, GatewayErrors(wired.app), GATEWAY)],
     )
     return RequestMiddleware(
         apps,

@@ -2,30 +2,41 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
+from starlette.types import ASGIApp, Scope
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.platform import PREFIX, PlatformPart
 from sandyard.bootstrap.previews import PreviewsPart
-from sandyard.gateway.access import GatewayAccess
-from sandyard.gateway.app import Gateway, GatewayPolicy
 from sandyard.gateway.http.router import create_tokens_router
+from sandyard.gateway.model import SandboxDomain
 from sandyard.gateway.service import TokenIssue
 from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import Clock
+from sandyard.kit.http import values_of
+from sandyard.kit.on_demand_app import OnDemandApp
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.gateway_targets import SandboxTargets
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.settings import Settings
 
+if TYPE_CHECKING:
+    from sandyard.gateway.app import GatewayPolicy
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayWired:
-    app: Gateway
+    app: OnDemandApp
     router: APIRouter
+    domain: SandboxDomain
+
+    def takes(self, scope: Scope) -> bool:
+        """Whether the request is for a host of a sandbox."""
+        return any(self.domain.has(host) for host in values_of(scope["headers"], b"host"))
 
 
 def build_gateway(settings: Settings, parts: Sequence[Part]) -> GatewayWired | None:
@@ -48,16 +59,6 @@ def _wired(
 ) -> GatewayWired:
     domain, issued = sandbox_domain(settings), access_tokens(settings)
     accounts = SqlCredentialLookup(platform.database)
-    gateway = Gateway(
-        targets,
-        GatewayAccess(issued, accounts, domain, clock=clock),
-        domain,
-        GatewayPolicy(
-            timeout_sec=settings.sandboxes.gateway_timeout_sec,
-            connections_per_target=settings.sandboxes.gateway_connections,
-        ),
-        client_address=ClientAddress(settings.server.proxy_networks).of,
-    )
     router = create_tokens_router(
         TokenIssue(targets, accounts, issued, domain, clock=clock),
         platform.guard.account,
@@ -65,4 +66,22 @@ def _wired(
         prefix=PREFIX,
         with_projects="prj" in targets,
     )
-    return GatewayWired(gateway, router)
+
+    def make() -> ASGIApp:
+        from sandyard.gateway.access import GatewayAccess
+        from sandyard.gateway.app import Gateway
+
+        access = GatewayAccess(issued, accounts, domain, clock=clock)
+        address = ClientAddress(settings.server.proxy_networks).of
+        return Gateway(targets, access, domain, _policy(settings), client_address=address)
+
+    return GatewayWired(OnDemandApp(make), router, domain)
+
+
+def _policy(settings: Settings) -> "GatewayPolicy":
+    from sandyard.gateway.app import GatewayPolicy
+
+    return GatewayPolicy(
+        timeout_sec=settings.sandboxes.gateway_timeout_sec,
+        connections_per_target=settings.sandboxes.gateway_connections,
+    )

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard import __version__
 from sandyard.bootstrap.addresses import sandbox_domain
-from sandyard.bootstrap.gateway import build_gateway
+from sandyard.bootstrap.gateway import GatewayWired, build_gateway
 from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.spec import lazy
 from sandyard.console.paths import is_for_console
@@ -40,7 +40,6 @@ from sandyard.entrypoints.middleware import (
 from sandyard.entrypoints.openapi import openapi_document
 from sandyard.entrypoints.queries import refuse_unknown_parameters, require_known_parameters
 from sandyard.entrypoints.websockets import WebSocketErrors
-from sandyard.gateway.app import Gateway
 from sandyard.kit import ids
 from sandyard.kit.direct import DirectRoute, DirectRoutes, Endpoint, JsonResponse
 from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
@@ -119,8 +118,8 @@ def create_app(
     if gateway is not None:
         hosts = E2bHosts(sandbox_domain(settings).name)
         e2b = _e2b(settings, parts, hosts, gateway.app)
-        app.state.on_demand.append(e2b)
-        apps = replace(apps, hosted=_hosted(hosts, e2b, gateway.app))
+        app.state.on_demand += [e2b, gateway.app]
+        apps = replace(apps, hosted=_hosted(hosts, e2b, gateway))
     app.middleware_stack = RequestMiddleware(
         apps,
         metrics=RequestMetrics(registry),
@@ -132,16 +131,16 @@ def create_app(
     return app
 
 
-def _hosted(hosts: E2bHosts, e2b: ASGIApp, gateway: Gateway) -> Sequence[HostedApp]:
+def _hosted(hosts: E2bHosts, e2b: ASGIApp, gateway: GatewayWired) -> Sequence[HostedApp]:
     """E2B's API has a port of each sandbox to itself, so it is asked first."""
     return [
         HostedApp(hosts.takes, e2b, E2B),
-        HostedApp(gateway.takes, GatewayErrors(gateway), GATEWAY),
+        HostedApp(gateway.takes, GatewayErrors(gateway.app), GATEWAY),
     ]
 
 
 def _e2b(
-    settings: Settings, parts: Sequence[Part], hosts: E2bHosts, gateway: Gateway
+    settings: Settings, parts: Sequence[Part], hosts: E2bHosts, gateway: ASGIApp
 ) -> OnDemandApp:
     build = lazy("sandyard.bootstrap.e2b_api:build_e2b_api")
     return OnDemandApp(partial(build, settings, parts, hosts=hosts, ports=gateway))

@@ -71,10 +71,6 @@ class Gateway:
         self._client_address = client_address
         self._connections: Counter[str] = Counter()
 
-    def takes(self, scope: Scope) -> bool:
-        """Whether the request is for a host of a sandbox."""
-        return any(self._domain.has(host) for host in values_of(scope["headers"], b"host"))
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = self._host(scope)
         scope["state"]["log"] = {"target_id": host.target_id, "port": host.port}

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 import sqlalchemy as sa
 
-from sandyard.broker.model import Claim, Claimed
+from sandyard.broker.model import Claim, Claimed, decide_reserved
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.kit.sql import PostgresDatabase, T, Work
 from tests.engines import create_migrated
-from tests.pools import NOW, check_invariants, everything, fill, quarantined, restored
+from tests.pools import NOW, check_invariants, everything, fill, operator, quarantined, restored
 
 
 class CountingDatabase(PostgresDatabase):
@@ -113,6 +113,22 @@ async def test_a_lease_that_is_over_is_ended_by_the_next_of_its_key(store: SqlPo
     much_later = NOW + 10**6
     again = await claims(store, "a", "b", now=much_later)
     assert [each and each.is_new for each in again] == [True, True]
+    await check_invariants(store)
+
+
+async def test_tracks_of_a_reservation_need_no_locks_either(
+    store: SqlPoolStore, database: CountingDatabase
+) -> None:
+    await fill(store, 20)
+    kept = [decide_reserved(row, "r", operator(NOW)) for row in (await everything(store))[:8]]
+    assert all(await store.apply(kept))
+    database.calls.clear()
+    own = [Claim(f"t{n}", "key", NOW, reservations=("r",)) for n in range(10)]
+    given = ids_of(await asyncio.gather(*map(store.claim, own[:8])))
+    assert sorted(given) == sorted(each.result.sandbox_id for each in kept)
+    assert database.calls == {"statements": 2}
+    others = ids_of(await asyncio.gather(*map(store.claim, own[8:])))
+    assert len({*given, *others}) == 10, "when none is kept any more, those that are free"
     await check_invariants(store)
 
 

@@ -26,6 +26,7 @@ from sandyard.broker.ticket_watch import Waiter
 from sandyard.kit.direct import DirectRoute, JsonResponse
 from sandyard.kit.errors import NotFoundError
 from sandyard.kit.http import SecurityScheme, errors, noticing_disconnect, secured_by
+from sandyard.kit.on_demand import OnDemandRoute
 
 TRACK_TOKEN = SecurityScheme(
     "TrackToken",
@@ -41,7 +42,7 @@ SandboxId = Annotated[str, Path(description=_WHICH)]
 def create_track_router(
     broker: Broker, guard: TrackGuard, *, prefix: str, longest_wait_sec: float
 ) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["tracks"])
+    router = APIRouter(prefix=prefix, tags=["tracks"], route_class=OnDemandRoute)
 
     async def track(request: Request) -> str:
         track_id = await guard.track(request)

@@ -74,6 +74,7 @@ _PARALLEL_BATCHES = 8
 _PAUSE_SEC = 0.0001
 """What the event loop takes to answer a caller and to read its next request."""
 _ATTEMPTS = 10
+_MOST_PREFETCHED = 50
 
 _SUBJECTS = [
     sandboxes.c.sandbox_id,
@@ -96,7 +97,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         self._together = SqlTogether(database)
         self._pages = SqlPages(database)
         self._schema_checked = False
-        self._prefetched = PrefetchedClaims(database)
+        self._prefetched: dict[str | None, PrefetchedClaims] = {}
         self._claims: Batcher[Claim, Claimed | None] = Batcher(
             self._claim_together,
             key=lambda claim: claim.lease_key,
@@ -122,25 +123,36 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         for kind in sorted(alike, key=lambda kind: len(kind[0]), reverse=True):
             indexes = alike[kind]
             some = [claims[index] for index in indexes]
-            is_plain = kind == ("", ()) and self._database.concurrent_writers
+            goes_ahead = self._database.concurrent_writers and not kind[0]
             claimed = await (
-                self._claim_plain(some) if is_plain else self._claim_alike(some, *kind)
+                self._claim_ahead(some, kind[1]) if goes_ahead else self._claim_alike(some, *kind)
             )
             results |= zip(indexes, claimed, strict=True)
         return [results[index] for index in range(len(claims))]
 
-    async def _claim_plain(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
+    async def _claim_ahead(
+        self, claims: Sequence[Claim], reservations: Sequence[str]
+    ) -> Sequence[Claimed | None]:
         """Of what was read ahead, by one round trip; with locks where that did not do."""
-        results = await self._prefetched.claim(claims)
+        prefetched = self._prefetched_of(reservations[0] if reservations else None)
+        results = await prefetched.claim(claims)
         left = [index for index, result in enumerate(results) if result is None]
         if not left:
             return results
-        claimed = await self._claim_alike([claims[index] for index in left], "", ())
+        claimed = await self._claim_alike([claims[index] for index in left], "", reservations)
         if any(result is None or result.is_new for result in claimed):
-            self._prefetched.rest()  # not for its lease, but because the row was gone
+            prefetched.rest()  # not for its lease, but because the row was gone
         for index, result in zip(left, claimed, strict=True):
             results[index] = result
         return results
+
+    def _prefetched_of(self, reservation_id: str | None) -> PrefetchedClaims:
+        if reservation_id not in self._prefetched:
+            if len(self._prefetched) > _MOST_PREFETCHED:
+                self._prefetched.clear()  # most are of reservations that are over
+            source = Source(reservation_id=reservation_id)
+            self._prefetched[reservation_id] = PrefetchedClaims(self._database, source)
+        return self._prefetched[reservation_id]
 
     async def _claim_alike(
         self, claims: Sequence[Claim], name_prefix: str, reservations: Sequence[str]

@@ -13,6 +13,7 @@ from sandyard.broker.model import Claim, Claimed, Lease, Sandbox, Status, decide
 from sandyard.broker.stores.sql_claims import (
     CLAIM,
     LeaseKey,
+    Source,
     claimed_values,
     free_rows,
     lease_key,
@@ -30,7 +31,8 @@ _REST_SEC = 1.0
 
 
 class PrefetchedClaims:
-    """Leases of what this process has read ahead, each row in the hands of one batch.
+    """Leases of what this process has read ahead from one source, each row in the hands of one
+    batch.
 
     A batch is one compare-and-set on the sequences of its rows. It passes over keys that have a
     lease, and over rows that somebody has changed or holds a lock on: those claims are left to a
@@ -39,8 +41,9 @@ class PrefetchedClaims:
     a while.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, source: Source) -> None:
         self._database = database
+        self._source = source
         self._ready: deque[Sandbox] = deque()
         self._in_hands: set[str] = set()
         self._read_at = self._rests_until = float("-inf")
@@ -84,7 +87,8 @@ class PrefetchedClaims:
         # In the order of the keys, which is that of the locks for all.
         served = sorted(claims, key=lease_key)
         decided = [decide_claim(row, claim) for row, claim in zip(rows, served, strict=True)]
-        applied = await self._database.run_statement(partial(_apply, decided=decided))
+        apply = partial(_apply, decided=decided, source=self._source)
+        applied = await self._database.run_statement(apply)
         return {
             claim.lease_key: each.result.lease
             for claim, each in zip(served, decided, strict=True)
@@ -101,7 +105,7 @@ class PrefetchedClaims:
 
     async def _read_ahead(self, number: int) -> None:
         in_hands = frozenset(self._in_hands)
-        read = partial(_read_free, limit=number + len(in_hands))
+        read = partial(_read_free, source=self._source, limit=number + len(in_hands))
         rows = await self._database.run_statement(read)
         self._ready = deque(row for row in rows if row.sandbox_id not in in_hands)
         self._read_at = _now()
@@ -111,20 +115,27 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-_FREE = Prepared(
-    free_rows(is_named=False, is_kept=False).limit(sa.bindparam("limit", type_=sa.Integer))
+_FREE, _KEPT = (
+    Prepared(
+        free_rows(is_named=False, is_kept=is_kept).limit(sa.bindparam("limit", type_=sa.Integer))
+    )
+    for is_kept in (False, True)
 )
 
 
-def _read_free(connection: sa.Connection, *, limit: int) -> list[Sandbox]:
-    return [read_sandbox(row) for row in _FREE.execute(connection, {"limit": limit}).fetchall()]
+def _read_free(connection: sa.Connection, *, source: Source, limit: int) -> list[Sandbox]:
+    statement = _FREE if source.reservation_id is None else _KEPT
+    rows = statement.execute(connection, {"limit": limit, "holder": source.reservation_id})
+    return [read_sandbox(row) for row in rows.fetchall()]
 
 
-def _apply(connection: sa.Connection, *, decided: Sequence[Transition[Sandbox]]) -> set[str]:
+def _apply(
+    connection: sa.Connection, *, decided: Sequence[Transition[Sandbox]], source: Source
+) -> set[str]:
     """Which of the sandboxes were leased."""
     rows = [claimed_values(each.result) for each in decided]
     told = EVENTS.rows([event for each in decided for event in each.events])
-    values = (*arrays_of(rows), *arrays_of(told))
+    values = (*arrays_of(rows), *arrays_of(told), source.status.value)
     cursor = run_in_driver(connection, _statement(connection.dialect), values)
     return {sandbox_id for (sandbox_id,) in cursor.fetchall()}
 
@@ -139,6 +150,7 @@ def _statement(dialect: sa.Dialect) -> str:
     assignments = ", ".join(f"{name} = given.{name}" for name in columns[1:])
     given = CLAIM.arrays(dialect)
     told = EVENTS.insert.arrays(dialect, first=len(columns) + 1)
+    status = f"${len(columns) + len(EVENTS.insert.columns) + 1}::text"
     return f"""
         WITH given ({", ".join(columns)}) AS (SELECT * FROM {given}),
         free AS (
@@ -159,7 +171,7 @@ def _statement(dialect: sa.Dialect) -> str:
         counted AS (
             INSERT INTO {status_counts.fullname} (status, change)
             SELECT status, change * number FROM (SELECT count(*) AS number FROM claimed) AS claims,
-                (VALUES ('{Status.AVAILABLE}', -1), ('{Status.ALLOCATED}', 1)) AS of_one
+                (VALUES ({status}, -1), ('{Status.ALLOCATED}', 1)) AS of_one
                 (status, change)
             WHERE number > 0)
         SELECT sandbox_id FROM claimed"""  # noqa: S608 - our own names

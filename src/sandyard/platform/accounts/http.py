@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Request
 
 from sandyard.kit.http import errors
+from sandyard.kit.on_demand import OnDemandRoute
 from sandyard.kit.routes import joined
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.accounts.pages import create_pages_router
@@ -70,7 +71,7 @@ def create_auth_router(
 def _create_open_router(
     accounts: Accounts, address_of: Callable[[Request], str], *, prefix: str
 ) -> APIRouter:
-    router = APIRouter(prefix=f"{prefix}/auth", tags=["accounts"])
+    router = APIRouter(prefix=f"{prefix}/auth", tags=["accounts"], route_class=OnDemandRoute)
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
     @router.post("/signup", summary="Sign up", status_code=202, responses=errors(403, 429, 503))

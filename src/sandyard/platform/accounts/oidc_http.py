@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Request
 
 from sandyard.kit.http import errors
+from sandyard.kit.on_demand import OnDemandRoute
 from sandyard.platform.accounts.identity_logins import IdentityLogins
 from sandyard.platform.accounts.schemas import LoginAnswer, OidcBegunAnswer, OidcFinishBody
 
@@ -14,7 +15,7 @@ def create_oidc_router(
     logins: IdentityLogins, address_of: Callable[[Request], str], *, prefix: str
 ) -> APIRouter:
     """Open to everybody, limited by address."""
-    router = APIRouter(prefix=f"{prefix}/auth/oidc", tags=["accounts"])
+    router = APIRouter(prefix=f"{prefix}/auth/oidc", tags=["accounts"], route_class=OnDemandRoute)
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
     @router.post(

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
+from sandyard.kit.on_demand import OnDemandRoute
 from sandyard.platform.accounts.email_templates import FORGOT_PAGE, RESET_PAGE, VERIFY_PAGE
 from sandyard.platform.accounts.errors import InvalidResetTokenError, InvalidVerificationTokenError
 from sandyard.platform.accounts.schemas import (
@@ -45,7 +46,7 @@ _EMAIL_FIELD = '<p><label>E-mail address <input name="email" type="email" requir
 
 def create_pages_router(accounts: Accounts, address_of: Callable[[Request], str]) -> APIRouter:
     """`address_of` is where a request comes from, for the rate limits."""
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, route_class=OnDemandRoute)
     _add_verification(router, accounts, address_of)
     _add_reset(router, accounts, address_of)
     _add_forgotten(router, accounts, address_of)

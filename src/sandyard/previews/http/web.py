@@ -6,6 +6,8 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import FileResponse
 
+from sandyard.kit.on_demand import OnDemandRoute
+
 _FOLDER = Path(__file__).parents[1] / "web"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -25,7 +27,7 @@ _PATHS = {
 
 
 def create_web_router() -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=OnDemandRoute)
     for path, name in _PATHS.items():
         if (_FOLDER / name).exists():
             router.add_api_route(path, _serving(_FOLDER / name), include_in_schema=False)
