@@ -24,6 +24,8 @@ from tests.servers import ServerProcess, sandyard_serve
 
 WIDTHS = {1280: "", 375: "-narrow"}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+IN_DOCS = {"labs": 1000, "sandbox": 1010, "terminal": 700, "device": 1190}
+"""The pictures of README and docs, which are in docs/pictures, and how high they are."""
 SCREENS = {
     "overview": "/console",
     "labs": "/console/labs",
@@ -140,6 +142,7 @@ def take(browser: Browser, server: ServerProcess, folder: Path) -> None:
         if name == "project":
             page.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
         shoot(page, folder, name)
+        shoot_for_docs(page, folder, name)
     context.close()
 
 
@@ -153,6 +156,15 @@ def shoot(page: Page, folder: Path, name: str) -> None:
         page.screenshot(path=folder / f"{name}{suffix}.png", full_page=True)
     page.set_viewport_size({"width": 1280, "height": 800})
     page.emulate_media(color_scheme="light")
+
+
+def shoot_for_docs(page: Page, folder: Path, name: str) -> None:
+    if name not in IN_DOCS:
+        return
+    page.set_viewport_size({"width": 1280, "height": IN_DOCS[name]})
+    page.wait_for_timeout(300)
+    (folder / "docs").mkdir(exist_ok=True)
+    page.screenshot(path=folder / "docs" / f"{name}.png")
 
 
 def leased_path(server: ServerProcess) -> str:

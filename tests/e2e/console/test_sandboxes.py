@@ -21,7 +21,7 @@ def box(ann: Page, console: ServerProcess) -> str:
         ann.locator("#list tbody tr a").first.click()
     else:
         ann.goto(f"{console.url}/console/sandboxes/new")
-        ann.get_by_role("radio", name="static").check()
+        expect(ann.get_by_role("radio", name="static")).to_be_checked()
         ann.get_by_label("Name").fill("my page")
         ann.get_by_role("button", name="Make sandbox").click()
     expect(ann.locator("h1 .state.running")).to_be_visible(timeout=60_000)

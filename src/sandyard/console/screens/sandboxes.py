@@ -15,6 +15,8 @@ ONE = SANDBOXES + "/{sandbox_id}"
 FILTERS = ("status", "q", "project_id", "cursor")
 STATUSES = ("created", "starting", "running", "stopped", "timeout", "recycled")
 WORKSPACE = "/workspace"
+FIRST_TEMPLATE = "static"
+"""Starts at once, and shows a page."""
 CHARTED = ("cpu", "memory", "storage")
 
 
@@ -49,9 +51,16 @@ async def _gallery(request: ConsoleRequest) -> Response:
     )
     return request.page(
         "sandbox_new.html",
-        templates=templates["templates"],
+        templates=sorted(templates["templates"], key=_order),
         projects=[each for each in projects["projects"] if each["status"] == "active"],
     )
+
+
+def _order(template: dict[str, Any]) -> tuple[bool, ...]:
+    """The one that is chosen at first, official ones before others, and what has a page to show
+    before what has none."""
+    is_first = template["is_official"] and template["name"] == FIRST_TEMPLATE
+    return not is_first, not template["is_official"], template["category"] != "web"
 
 
 async def _create(request: ConsoleRequest) -> Response:

@@ -1,6 +1,13 @@
 // What pages need beyond htmx: times in the viewer's zone, charts, confirmations, the theme.
 "use strict";
 
+// On a phone the link to the page that one is on may be out of sight.
+function showWhereOneIs() {
+  for (const each of document.querySelectorAll("nav [aria-current]")) {
+    each.parentElement.scrollLeft = each.offsetLeft - each.parentElement.offsetLeft - 40;
+  }
+}
+
 function showTimes(root) {
   const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
   const ofToday = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
@@ -51,6 +58,7 @@ async function drawChart(element) {
 
 // Charts are as wide as the window lets them be, and have the colours of its theme.
 window.addEventListener("resize", () => requestAnimationFrame(() => {
+  showWhereOneIs();
   for (const each of document.querySelectorAll("[data-chart]")) {
     charts.get(each)?.setSize({ width: each.clientWidth, height: HEIGHT });
   }
@@ -128,11 +136,7 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("htmx:load", (event) => prepare(event.target));
-document.addEventListener("DOMContentLoaded", () => {
-  for (const each of document.querySelectorAll("nav [aria-current]")) {  // on a phone it may be out of sight
-    each.parentElement.scrollLeft = each.offsetLeft - each.parentElement.offsetLeft - 40;
-  }
-});
+document.addEventListener("DOMContentLoaded", showWhereOneIs);
 document.addEventListener("htmx:sseOpen", () => document.getElementById("live")?.classList.add("on"));
 document.addEventListener("htmx:sseError", () => document.getElementById("live")?.classList.remove("on"));
 // An alert stays until somebody does something; a live refresh does not take it away.
