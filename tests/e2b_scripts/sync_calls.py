@@ -164,6 +164,8 @@ def links(sandbox: Sandbox) -> None:
     assert httpx.post(link, files={"file": b"x"}).status_code == 401
     over = sandbox.download_url("b", use_signature_expiration=-5)
     assert httpx.get(over).status_code == 401
+    plain = httpx.post(sandbox.upload_url("sent/plain"), files={"file": (None, "text")})
+    assert (plain.status_code, sandbox.files.read("sent/plain")) == (200, "text")
     up = sandbox.upload_url("sent/up")
     assert httpx.post(up, files={"file": b"sent"}).status_code == 200
     assert sandbox.files.read("sent/up") == "sent"

@@ -71,12 +71,11 @@ async def _upload_parts(
     metadata = _metadata(request)
     form = await _form(request, most_bytes=most_bytes)
     try:
-        parts = [each for _, each in form.multi_items() if isinstance(each, UploadFile)]
+        parts = [each for _, each in form.multi_items() if path or isinstance(each, UploadFile)]
         if not parts or (path and len(parts) > 1):
             raise NotJsonError("Send one file with `path`, or files that are named by their paths.")
         return [
-            await _write(inside, path or part.filename or "", _pieces(part), metadata)
-            for part in parts
+            await _write(inside, path or _name(part), _pieces(part), metadata) for part in parts
         ]
     finally:
         await form.close()
@@ -132,7 +131,15 @@ async def _all(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield piece
 
 
-async def _pieces(part: UploadFile) -> AsyncIterator[bytes]:
+def _name(part: UploadFile | str) -> str:
+    return (part.filename or "") if isinstance(part, UploadFile) else ""
+
+
+async def _pieces(part: UploadFile | str) -> AsyncIterator[bytes]:
+    """A text that was sent without the name of a file is a file all the same."""
+    if isinstance(part, str):
+        yield part.encode()
+        return
     while piece := await part.read(_PIECE_BYTES):
         yield piece
 
