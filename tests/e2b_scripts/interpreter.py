@@ -26,6 +26,7 @@ def main() -> None:
         variables(sandbox)
         state_and_output(sandbox)
         charts(sandbox)
+        pictures(sandbox)
         contexts(sandbox)
         languages(sandbox)
         sandbox.pause()
@@ -87,6 +88,22 @@ def state_and_output(sandbox: Sandbox) -> None:
     assert sandbox.run_code("os.environ.get('COLOUR')").text is None
     sandbox.run_code("open('kept', 'w').write('it is')")
     assert sandbox.files.read("/home/user/kept") == "it is"
+
+
+PICTURE = """
+from PIL import Image
+image = Image.new("RGB", (4, 4), "red")
+image.{}
+print("done")
+"""
+
+
+def pictures(sandbox: Sandbox) -> None:
+    for call in ("show()", "save('red.png')"):
+        run = sandbox.run_code(PICTURE.format(call))
+        assert [each.png is not None for each in run.results] == [True], run
+        assert run.logs.stdout == ["done\n"]
+    assert sandbox.files.exists("red.png")
 
 
 def charts(sandbox: Sandbox) -> None:

@@ -233,6 +233,10 @@ def traffic() -> None:
     nothing = httpx.get(page, headers=opened | {"Host": sandbox.get_host(8126)})
     assert (nothing.status_code, nothing.json()["port"]) == (502, 8126)
     assert nothing.json()["message"] == "The sandbox is running but port is not open"
+    seen = httpx.get(
+        page, headers={**opened, "Host": sandbox.get_host(8126), "User-Agent": "Mozilla/5.0"}
+    )
+    assert "<title>Closed Port Error</title>" in seen.text
     sandbox.kill()
     ports()
 

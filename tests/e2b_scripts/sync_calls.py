@@ -160,10 +160,17 @@ def terminals(sandbox: Sandbox) -> None:
 def links(sandbox: Sandbox) -> None:
     link = sandbox.download_url("b", use_signature_expiration=60)
     assert httpx.get(link).content == b"2"
+    long = sandbox.download_url("binary")
+    part = httpx.get(long, headers={"Range": "bytes=250-259"})
+    assert (part.status_code, part.content) == (206, bytes([*range(250, 256), *range(4)]))
+    assert part.headers["Content-Range"] == f"bytes 250-259/{256 * 8000}"
+    assert httpx.get(long, headers={"Range": "bytes=9999999-"}).status_code == 416
     assert httpx.get(link.replace("path=b", "path=binary")).status_code == 401
     assert httpx.post(link, files={"file": b"x"}).status_code == 401
     over = sandbox.download_url("b", use_signature_expiration=-5)
     assert httpx.get(over).status_code == 401
+    plain = httpx.post(sandbox.upload_url("sent/plain"), files={"file": (None, "text")})
+    assert (plain.status_code, sandbox.files.read("sent/plain")) == (200, "text")
     up = sandbox.upload_url("sent/up")
     assert httpx.post(up, files={"file": b"sent"}).status_code == 200
     assert sandbox.files.read("sent/up") == "sent"

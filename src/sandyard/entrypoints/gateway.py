@@ -16,6 +16,8 @@ from sandyard.gateway.errors import (
     AddressUnknownError,
     PortNotListeningError,
     TargetNotRunningError,
+    TrafficTokenError,
+    TrafficTokenWrongError,
 )
 from sandyard.kit.errors import SandyardError
 
@@ -23,7 +25,7 @@ _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh 
 small{color:#666}"""
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{status} {code}</title>
+<title>{title}</title>
 <style>{style}</style>
 <h1>{message}</h1>
 <p><small>{code} · {request_id}</small></p>
@@ -38,6 +40,12 @@ _TO_E2B: dict[type[SandyardError], str] = {
     AddressUnknownError: "The sandbox was not found",
 }
 """The words by which they know some errors."""
+_TITLES: dict[type[SandyardError], str] = {
+    PortNotListeningError: "Closed Port Error",
+    TrafficTokenError: "Missing Traffic Access Token",
+    TrafficTokenWrongError: "Invalid Traffic Access Token",
+}
+"""Of the pages that people see who know E2B's."""
 
 
 class GatewayErrors:
@@ -71,13 +79,21 @@ def _told_to_e2b(error: SandyardError, request: HTTPConnection) -> dict[str, Any
     return {"code": status_of(error), **told} if named.get("target_id") else {}
 
 
+def _is_shown(request: HTTPConnection) -> bool:
+    """Whether somebody looks at the answer: a browser that says nothing of what it wants is shown
+    a page, as E2B does it."""
+    accepted = request.headers.get("accept", "")
+    is_browser = request.headers.get("user-agent", "").startswith("Mozilla/")
+    return "text/html" in accepted or (is_browser and accepted in ("", "*/*"))
+
+
 def _response(error: SandyardError, request: HTTPConnection) -> Response:
     request_id = str(request.scope["state"]["request_id"])
-    if "text/html" not in request.headers.get("accept", ""):
+    if not _is_shown(request):
         return error_response(error, request_id, beside=_told_to_e2b(error, request))
     page = _PAGE.format(
         style=_STYLE,
-        status=status_of(error),
+        title=_TITLES.get(type(error), f"{status_of(error)} {error.code}"),
         code=error.code,
         message=html.escape(error.message),
         request_id=html.escape(request_id),

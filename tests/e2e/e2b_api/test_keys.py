@@ -1,5 +1,7 @@
 """Keys in E2B's form, and sandboxes that are the Platform's."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import httpx
 import pytest
 
@@ -29,6 +31,25 @@ def test_one_idempotency_key_makes_one_sandbox(e2b: E2bServer) -> None:
     )
     assert first.json()["sandboxID"] == second.json()["sandboxID"]
     assert call(e2b, "DELETE", f"/sandboxes/{first.json()['sandboxID']}").status_code == 204
+
+
+def test_those_who_resume_it_together_all_have_it(e2b: E2bServer) -> None:
+    made = call(e2b, "POST", "/v2/sandboxes", {"templateID": "base", "timeout": 60}).json()
+    path = f"/sandboxes/{made['sandboxID']}"
+    for again in ("connect", "resume"):
+        assert call(e2b, "POST", f"{path}/pause").status_code == 204
+        with ThreadPoolExecutor(5) as callers:
+            waiting = [
+                callers.submit(call, e2b, "POST", f"{path}/{again}", {"timeout": 60})
+                for _ in range(5)
+            ]
+            answers = [each.result() for each in waiting]
+        assert {each.status_code for each in answers} <= {200, 201, 409}, answers
+        assert 201 in {each.status_code for each in answers}
+        if again == "connect":
+            assert all(each.status_code in (200, 201) for each in answers)
+        assert call(e2b, "GET", path).json()["state"] == "running"
+    assert call(e2b, "DELETE", path).status_code == 204
 
 
 def test_a_key_that_may_look_does_not_get_in(e2b: E2bServer) -> None:

@@ -1,7 +1,12 @@
 """Archives of a running sandbox with a root: others begin with its whole system."""
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from sandyard.kit.errors import SandyardError
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, OBEDIENT, new_run_id, started
 from tests.integration.runtime.test_root import root_of, said
@@ -105,3 +110,27 @@ async def test_an_archive_of_files_alone_is_the_user_s(runtime: LocalRuntime) ->
         told = await said(await runtime.session(other), "stat -c %U kept; cat kept")
         await runtime.stop(other)
         assert told == (0, "user\n1")
+
+
+async def test_a_stop_while_it_is_packed_keeps_all_and_leaves_nothing(
+    runtime: LocalRuntime, tmp_path: Path
+) -> None:
+    run_id = new_run_id()
+    await runtime.start(run_id, OBEDIENT, LIMITS)
+    user = await runtime.session(run_id)
+    await said(root_of(user), "head -c 100M /dev/urandom > /opt/large; echo kept > /etc/kept")
+    saving = asyncio.ensure_future(runtime.save_archive(run_id, "one"))
+    while not list(tmp_path.rglob("one.new")):
+        await asyncio.sleep(0.01)
+    ended = await runtime.stop(run_id)
+    with pytest.raises(SandyardError):
+        await saving
+    assert not list(tmp_path.rglob("one.*"))
+    assert ended.snapshot is not None
+    again = new_run_id()
+    await runtime.start(again, replace(OBEDIENT, snapshot_id=ended.snapshot.id), LIMITS)
+    assert await said(await runtime.session(again), "cat /etc/kept; ls -A | grep -c system") == (
+        1,
+        "kept\n0",
+    )
+    await runtime.stop(again)

@@ -27,12 +27,14 @@ from sandyard.e2b_api.errors import NotJsonError, NotOfferedError, SandboxNotFou
 from sandyard.e2b_api.model import (
     DEFAULT_TIMEOUT_SEC,
     DEFAULT_TIMEOUT_V2_SEC,
+    is_running,
     iso,
     metadata_of,
 )
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import MethodNotAllowedError, NotFoundError
 from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.sandboxes.model import Status
 
 _MOST_LINES = 1000
 _YEAR_10000 = 253_402_300_800
@@ -179,8 +181,8 @@ class Control:
         return Response(status_code=204)
 
     async def _resume(self, request: Request, by: Principal, name: str) -> Response:
-        found = await self._sandboxes.get(name, by=by)
-        if found.listed(self._now())["state"] == "running":
+        found = (await self._sandboxes.get(name, by=by)).sandbox
+        if found.status is Status.RUNNING and is_running(found, self._now()):
             return json_answer({"code": 409, "message": f"sandbox {name} is running"}, 409)
         return await self._connect(request, by, name)
 

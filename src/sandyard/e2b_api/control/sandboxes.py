@@ -14,12 +14,13 @@ from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
 from sandyard.e2b_api.model import Described, clamped_timeout, is_gone, is_running, sandbox_id_of
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.platform.environment.service import Environments
 from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.deadlines import Deadlines
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnknownError
-from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox
+from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.sandboxes.traffic import TrafficRules
@@ -83,6 +84,7 @@ class E2bSandboxes:
         self._launcher = launcher
         self._clock = clock
         self._disk_mb = disk_mb
+        self._resuming = KeyedLocks()
 
     async def create(self, wanted: NewSandboxRequest, *, by: Principal) -> Described:
         """A sandbox that runs; the same one again for the same idempotency key. What can't be
@@ -193,13 +195,18 @@ class E2bSandboxes:
         self, name: str, *, timeout_sec: int, by: Principal
     ) -> tuple[Described, bool]:
         """The sandbox, resumed if it was paused, and whether it was. It lasts at least so long
-        from now on."""
-        sandbox = await self._own(name, by)
-        if is_running(sandbox, self._now()):
-            await self.lengthen(name, seconds=timeout_sec, by=by)
-            return await self.get(name, by=by), False
-        await self._resume(sandbox, timeout_sec=timeout_sec, by=by)
-        return await self.get(name, by=by), True
+        from now on. Of those who come together one resumes it, and the others wait for that."""
+        seen = await self._own(name, by)
+        was_running = seen.status is Status.RUNNING and is_running(seen, self._now())
+        async with self._resuming.of(seen.sandbox_id):
+            sandbox = await self._own(name, by)
+            if sandbox.status is Status.STARTING:
+                sandbox = (await self._sandboxes.start(sandbox.sandbox_id, by=by)).sandbox
+            if is_running(sandbox, self._now()):
+                await self.lengthen(name, seconds=timeout_sec, by=by)
+            else:
+                await self._resume(sandbox, timeout_sec=timeout_sec, by=by)
+        return await self.get(name, by=by), not was_running
 
     async def set_network(
         self, name: str, network: Network, rules: TrafficRules, *, by: Principal

@@ -19,6 +19,7 @@ from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import NotJsonError
 from sandyard.kit.errors import BodyTooLargeError, InvalidError
+from sandyard.platform.sessions.ranges import ByteRange, parse_range
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 
 _PIECE_BYTES = 1 << 20
@@ -34,21 +35,23 @@ class NotAFileError(InvalidError):
 
 
 async def download(inside: Inside, request: Request) -> Response:
+    """All of it, or the bytes that `Range` names."""
     path, files = whole_path(request.query_params.get("path", ""), inside.home), inside.files
     try:
-        pieces = files.read(path)
-        first = await anext(pieces, b"")
         size = await _size(files, path)
+        wanted = None if size is None else parse_range(request.headers.get("range"), size=size)
+        part = (0, None) if wanted is None else (wanted.offset, wanted.length)
+        pieces = files.read(path, *part)
+        first = await anext(pieces, b"")
     except FileMissingError as error:
         raise FileMissingError(f"path '{path}' does not exist") from error
     except FileRefusedError as error:
         raise NotAFileError(f"path '{path}' is a directory, or may not be read") from error
-    headers = {
-        "Content-Disposition": f"inline; filename*=utf-8''{quote(posixpath.basename(path))}",
-        **size,
-    }
+    named = f"inline; filename*=utf-8''{quote(posixpath.basename(path))}"
+    headers = {"Content-Disposition": named, **_extent(size, wanted)}
+    status = 200 if wanted is None else 206
     return StreamingResponse(
-        _all(first, pieces), headers=headers, media_type="application/octet-stream"
+        _all(first, pieces), status, headers=headers, media_type="application/octet-stream"
     )
 
 
@@ -71,12 +74,11 @@ async def _upload_parts(
     metadata = _metadata(request)
     form = await _form(request, most_bytes=most_bytes)
     try:
-        parts = [each for _, each in form.multi_items() if isinstance(each, UploadFile)]
+        parts = [each for _, each in form.multi_items() if path or isinstance(each, UploadFile)]
         if not parts or (path and len(parts) > 1):
             raise NotJsonError("Send one file with `path`, or files that are named by their paths.")
         return [
-            await _write(inside, path or part.filename or "", _pieces(part), metadata)
-            for part in parts
+            await _write(inside, path or _name(part), _pieces(part), metadata) for part in parts
         ]
     finally:
         await form.close()
@@ -118,12 +120,17 @@ def _metadata(request: Request) -> Mapping[str, str]:
     return sent
 
 
-async def _size(files: OwnFiles, path: str) -> dict[str, str]:
+async def _size(files: OwnFiles, path: str) -> int | None:
     """Of a plain file; what a link leads to may be another by now, and files of the kernel say
     that they are empty."""
     info = await files.stat(path)
-    is_known = info.kind == "file" and info.size_bytes > 0
-    return {"Content-Length": str(info.size_bytes)} if is_known else {}
+    return info.size_bytes if info.kind == "file" and info.size_bytes > 0 else None
+
+
+def _extent(size: int | None, wanted: ByteRange | None) -> dict[str, str]:
+    if wanted is not None:
+        return {"Content-Range": wanted.content_range, "Content-Length": str(wanted.length)}
+    return {} if size is None else {"Accept-Ranges": "bytes", "Content-Length": str(size)}
 
 
 async def _all(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -132,7 +139,15 @@ async def _all(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield piece
 
 
-async def _pieces(part: UploadFile) -> AsyncIterator[bytes]:
+def _name(part: UploadFile | str) -> str:
+    return (part.filename or "") if isinstance(part, UploadFile) else ""
+
+
+async def _pieces(part: UploadFile | str) -> AsyncIterator[bytes]:
+    """A text that was sent without the name of a file is a file all the same."""
+    if isinstance(part, str):
+        yield part.encode()
+        return
     while piece := await part.read(_PIECE_BYTES):
         yield piece
 

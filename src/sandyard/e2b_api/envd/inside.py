@@ -47,6 +47,13 @@ class Inside:
     sandbox: Sandbox
     session: Session
     user: str = USER
+    template: Template | None = None
+    """What it was made of, if that was built or is a snapshot."""
+
+    @property
+    def folder(self) -> str:
+        """Where commands begin that do not say."""
+        return (None if self.template is None else self.template.working_folder) or self.home
 
     @property
     def home(self) -> str:
@@ -137,14 +144,10 @@ class Entrance:
         }
         return own | dict(await self._variables.of_sandbox(sandbox))
 
-    async def folder(self, inside: Inside) -> str:
-        """Where commands begin that do not say."""
-        template = await self._built(inside.sandbox)
-        return (None if template is None else template.working_folder) or inside.home
-
     async def visitor(self, inside: Inside, name: str | None) -> Inside:
         """As this user, or as the one that its template says. Raises NoSuchUserError."""
-        template = None if name else await self._built(inside.sandbox)
+        template = await self._built(inside.sandbox)
+        inside = replace(inside, template=template)
         return inside.by(name or (None if template is None else template.default_user))
 
     async def _built(self, sandbox: Sandbox) -> Template | None:

@@ -27,9 +27,11 @@ class OwnFiles:
     async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
         return await self._try(lambda files: files.list(path, depth=depth))
 
-    async def read(self, path: str) -> AsyncIterator[bytes]:
+    async def read(
+        self, path: str, offset: int = 0, limit: int | None = None
+    ) -> AsyncIterator[bytes]:
         async def begin(files: Files) -> tuple[bytes, AsyncIterator[bytes]]:
-            pieces = files.read(path)
+            pieces = files.read(path, offset=offset, limit=limit)
             return await anext(pieces, b""), pieces
 
         first, pieces = await self._try(begin)

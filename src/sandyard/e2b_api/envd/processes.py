@@ -109,7 +109,7 @@ class ProcessService:
         config = _part(message, "process")
         envs = _strings(config.get("envs", {}))
         environment = {**await self._entrance.variables(inside), **envs}
-        given = config.get("cwd") or await self._entrance.folder(inside)
+        given = config.get("cwd") or inside.folder
         folder = whole_path(str(given), inside.home)
         await _require_folder(inside, folder)
         has_terminal = "pty" in message

@@ -75,8 +75,23 @@ def _set_up():
         get_ipython().run_line_magic("matplotlib", "inline")
     except Exception:
         pass
+def _show_pictures():
+    # Pillow's pictures are results when they are shown, and when they are saved to a file.
+    from IPython.display import display
+    from PIL.Image import Image
+    save = Image.save
+    def save_and_show(self, fp, *words, **named):
+        save(self, fp, *words, **named)
+        if isinstance(fp, str):
+            display(self)
+    Image.save = save_and_show
+    Image.show = lambda self, *words, **named: display(self)
 _set_up()
-del _set_up
+try:
+    _show_pictures()
+except ImportError:
+    pass
+del _set_up, _show_pictures
 """
 SILENCE_SEC = 0.2
 READY_SEC = 60
