@@ -36,7 +36,7 @@ ENVIRONMENT = {
 }
 NOT_FOLLOWED = {"query.follow": "false"}
 """The answer to one that follows ends with the program; it has tests of its own."""
-INSIDE = ("/commands", "/files")
+INSIDE = ("/commands", "/files", "/ports")
 """Calls into sandboxes, which take one that runs; they have tests of their own."""
 REFUSED_BY_RULES = (
     *(b'"INVALID_CURSOR"', b'"INVALID_VERIFICATION_TOKEN"', b'"INVALID_RESET_TOKEN"'),

@@ -111,7 +111,8 @@ def test_an_interrupted_fleet_takes_its_key_away_too(
 ) -> None:
     before = acknowledged(telemetry)
     fleet = start(
-        *("--url", telemetry.url, "--rate", "50", "--readings", "100000"), tmp_path=tmp_path
+        *("--url", telemetry.url, "--rate", "50", "--count", "2", "--readings", "3000"),
+        tmp_path=tmp_path,
     )
     _wait_for(telemetry, at_least=before + 1)
     assert len(_active_keys(telemetry)) == 1

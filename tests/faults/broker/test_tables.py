@@ -237,7 +237,8 @@ class TestMisconfiguration:
             for call in (_find, _claim, _check):
                 with pytest.raises(UnavailableError, match="does not answer") as caught:
                     await call(PoolTable(engine, TableNames()))
-                assert "Connect" in str(caught.value.reason)
+                reason = str(caught.value.reason)
+                assert "Connect" in reason or "deadline passed" in reason  # the last of its tries
 
 
 @asynccontextmanager
