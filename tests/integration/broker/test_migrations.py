@@ -106,6 +106,11 @@ async def test_the_tables_in_the_code_are_those_in_the_database(empty: Database)
     assert await empty.read(columns) == expected
 
 
+def test_servers_of_0_1_0_go_on_beside_every_step() -> None:
+    """Of those that do not: put their version here, and say in docs/upgrade.md what to stop."""
+    assert {step.oldest_code for step in MIGRATIONS.steps(None)} == {"0001"}
+
+
 async def test_an_old_schema_is_refused_with_the_command_to_run(empty: Database) -> None:
     with pytest.raises(UnavailableError, match="sandyard db upgrade"):
         await SqlPoolStore(empty).check()
