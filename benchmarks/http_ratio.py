@@ -11,7 +11,7 @@ from benchmarks.broker_server import ROWS, filled_server, port_of, require_only_
 from benchmarks.load import CONNECTIONS, INSTALL_WRK, Slice, Target, has_wrk, measure_slice
 from benchmarks.report import Figure, Measured, Say
 
-_ROUNDS = 7
+_ROUNDS = 5
 _SLICE_SEC = 2
 _WARM_UP_SEC = 1
 _LEAST_CLAIMS = 0.8

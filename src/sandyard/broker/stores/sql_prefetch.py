@@ -157,7 +157,8 @@ def _statement(dialect: sa.Dialect) -> str:
             SELECT sandboxes.sandbox_id
             FROM given JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = given.sandbox_id
             WHERE sandboxes.sequence = given.sequence - 1
-            AND sandboxes.status = '{Status.AVAILABLE}' AND NOT EXISTS (
+            AND coalesce(sandboxes.status, '') = {status}  -- not by its index
+            AND NOT EXISTS (
                 SELECT FROM {sandboxes.fullname} AS held
                 WHERE held.lease_track = given.lease_track AND held.lease_key = given.lease_key)
             FOR UPDATE OF sandboxes SKIP LOCKED),
