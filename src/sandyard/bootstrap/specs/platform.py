@@ -122,6 +122,7 @@ PLATFORM = PartSpec(
         "sandyard.platform.sandboxes.admin_http",
         "sandyard.platform.sessions.commands_http",
         "sandyard.platform.sessions.files_http",
+        "sandyard.platform.sessions.ports_http",
         "sandyard.platform.sessions.terminal_http",
         "sandyard.platform.measurements.http",
         "sandyard.platform.usage.http",

@@ -36,14 +36,15 @@ def names_in(snapshot: Path) -> list[str]:
 
 async def taken(workspace: NoIsolation, to: Path, *, kills: int) -> Snapshot:
     """Taken while so many of those that pack it are killed."""
+    others = set(processes.descendants(os.getpid()))
     taking = asyncio.ensure_future(
         snapshots.take(workspace, to, limit_bytes=1 << 30, timeout_sec=60)
     )
     while kills and not taking.done():
-        if below := processes.descendants(os.getpid()):
-            processes.kill(below)
+        if packing := set(processes.descendants(os.getpid())) - others:
+            processes.kill([*packing])
             kills -= 1
-            while set(below) & set(processes.descendants(os.getpid())) and not taking.done():
+            while packing & set(processes.descendants(os.getpid())) and not taking.done():
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0)
     return await taking
