@@ -64,8 +64,9 @@ async def test_what_takes_too_long_is_ended_with_all_below_it() -> None:
         await run(shell("sleep 61 & sleep 60"), timeout_sec=0.2)
     process = await spawn(shell("sleep 60"))
     await kill_tree(process)
-    assert process.returncode == -signal.SIGKILL
-    assert await process.wait() == -signal.SIGKILL
+    # The shell may have seen its command's end before its own.
+    assert process.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    assert await process.wait() == process.returncode
 
 
 @pytest.mark.parametrize(
