@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 import sandyard
-from sandyard.entrypoints.errors import status_of
+from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import SandyardError
 
 _SECTIONS = {

@@ -8,20 +8,11 @@ from starlette.responses import Response
 
 from sandyard.e2b_api.connect import GONE
 from sandyard.e2b_api.errors import NotOfferedError, SandboxGoneError
+from sandyard.kit.error_statuses import STATUS, status_of
 from sandyard.kit.errors import (
-    BadGatewayError,
-    BodyTooLargeError,
-    ConflictError,
     ExhaustedError,
-    ForbiddenError,
-    GatewayTimeoutError,
-    InvalidError,
-    MethodNotAllowedError,
-    NotFoundError,
-    RangeNotSatisfiableError,
     RateLimitedError,
     SandyardError,
-    UnauthorizedError,
     UnavailableError,
 )
 from sandyard.platform.sandboxes.errors import (
@@ -32,6 +23,7 @@ from sandyard.platform.sandboxes.errors import (
 from sandyard.runtime.errors import NotRunningError, PortClosedError, StorageFullError
 
 _STATUS: Mapping[type[SandyardError], int] = {
+    **STATUS,
     NotOfferedError: 501,
     StorageFullError: 507,
     SandboxGoneError: 502,
@@ -40,19 +32,7 @@ _STATUS: Mapping[type[SandyardError], int] = {
     QuotaExceededError: 429,
     SandboxesLimitError: 429,
     TemplateNotUsableError: 404,
-    InvalidError: 400,
-    UnauthorizedError: 401,
-    ForbiddenError: 403,
-    NotFoundError: 404,
-    MethodNotAllowedError: 405,
-    ConflictError: 409,
     ExhaustedError: 429,
-    BodyTooLargeError: 413,
-    RangeNotSatisfiableError: 416,
-    RateLimitedError: 429,
-    BadGatewayError: 502,
-    UnavailableError: 503,
-    GatewayTimeoutError: 504,
 }
 _RETRIED = (RateLimitedError, UnavailableError)
 """What waiting helps against; SDKs would resend others with the same status too."""
@@ -66,10 +46,6 @@ def json_answer(
     )
 
 
-def status_of(error: SandyardError) -> int:
-    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-
-
 def _message(error: SandyardError) -> str:
     """SDKs know some errors by their words."""
     if isinstance(error, SandboxGoneError | NotRunningError):
@@ -79,11 +55,11 @@ def _message(error: SandyardError) -> str:
 
 
 def told_error(error: SandyardError) -> dict[str, Any]:
-    return {"code": status_of(error), "message": _message(error)}
+    return {"code": status_of(error, _STATUS), "message": _message(error)}
 
 
 def error_answer(error: SandyardError, *, sandbox_id: str | None = None) -> Response:
-    status = status_of(error)
+    status = status_of(error, _STATUS)
     told = told_error(error)
     if sandbox_id is not None and status == 502:
         told["sandboxId"] = sandbox_id

@@ -12,18 +12,11 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Match, Route
 
 from sandyard.entrypoints.literal_paths import RefusedMethods
+from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import (
-    BadGatewayError,
-    BodyTooLargeError,
-    ConflictError,
-    ExhaustedError,
-    ForbiddenError,
-    GatewayTimeoutError,
     InvalidError,
     MethodNotAllowedError,
     NotFoundError,
-    RangeNotSatisfiableError,
-    RateLimitedError,
     SandyardError,
     UnauthorizedError,
     UnavailableError,
@@ -31,28 +24,6 @@ from sandyard.kit.errors import (
 from sandyard.kit.patterns import in_words
 
 logger = logging.getLogger(__name__)
-
-STATUS: dict[type[SandyardError], int] = {
-    InvalidError: 400,
-    UnauthorizedError: 401,
-    ForbiddenError: 403,
-    NotFoundError: 404,
-    MethodNotAllowedError: 405,
-    ConflictError: 409,
-    ExhaustedError: 409,
-    BodyTooLargeError: 413,
-    RangeNotSatisfiableError: 416,
-    RateLimitedError: 429,
-    SandyardError: 500,
-    BadGatewayError: 502,
-    UnavailableError: 503,
-    GatewayTimeoutError: 504,
-}
-
-
-def status_of(error: SandyardError) -> int:
-    """The status of the nearest category that the error belongs to."""
-    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
 def error_response(

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.entrypoints.answers import BROKEN_OFF
-from sandyard.entrypoints.errors import error_response, known_error, status_of
+from sandyard.entrypoints.errors import error_response, known_error
 from sandyard.entrypoints.websockets import deny
 from sandyard.gateway.errors import (
     AddressUnknownError,
@@ -19,6 +19,7 @@ from sandyard.gateway.errors import (
     TrafficTokenError,
     TrafficTokenWrongError,
 )
+from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import SandyardError
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}

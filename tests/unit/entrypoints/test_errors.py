@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandyard.entrypoints.errors import status_of
+from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import SandyardError
 
 

@@ -1,8 +1,8 @@
 """What a supervisor is told about the machine that it makes, by the policy and what is here."""
 
-import socket
 from pathlib import Path
 
+from sandyard.kit.free_ports import free_port
 from sandyard.runtime.errors import EnvironmentMissingError, SnapshotNotFoundError
 from sandyard.runtime.local.enforcement import Enforcement
 from sandyard.runtime.local.environments import Environment, Environments
@@ -55,7 +55,7 @@ class Specs:
             restore_from=restore_from,
             snapshot_to=str(self._snapshots.path_of(str(run_id))),
             uid=None,
-            port=_PORT_INSIDE if policy.isolation == "bubblewrap" else _free_port(),
+            port=_PORT_INSIDE if policy.isolation == "bubblewrap" else free_port(),
             lifetime_sec=spec.lifetime_sec,
             allowed_networks=list(policy.allowed_networks),
             ca_file=bundle,
@@ -112,10 +112,3 @@ class Specs:
         made = make_skeleton(self._folder / SKELETONS, files, folders, root=root)
         note_use(made)
         return str(made)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
