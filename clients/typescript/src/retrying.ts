@@ -65,12 +65,15 @@ function askedMs(sent: string): number | undefined {
 export function retrying(send: typeof fetch, retries: Retries): (request: Request) => Promise<Response> {
   return async (request) => {
     const until = Date.now() + retries.withinMs;
+    let mayBeDone = false;
     for (let retry = 1; ; retry++) {
       const outcome = await attempt(send, request.clone(), retries.attemptMs);
       const response = outcome instanceof Response ? outcome : undefined;
       const delay = delayBefore(retry, response, retries);
       const isLast = Date.now() + delay > until || !mayRepeat(request, response?.status);
-      if (response !== undefined && (response.ok || isLast)) return response;
+      const isOpen = mayBeDone && response?.status === 429; // the rate limit does not say what became of it
+      if (response !== undefined && (response.ok || (isLast && !isOpen))) return response;
+      mayBeDone ||= response === undefined || response.status >= 500;
       if (request.signal.aborted) throw request.signal.reason;
       if (isLast) throw new UnreachableError(`No answer from ${request.url}.`, { cause: outcome });
       await response?.body?.cancel();

@@ -70,3 +70,18 @@ test("an attempt that is not answered is given up, and sent again", async () => 
   assert.equal((await api.GET("/healthz")).response.status, 200);
   assert.equal(sent, 2);
 });
+
+test("a rate limit after a lost answer does not hide that the call may have been carried out", async () => {
+  const limited = () => Response.json({}, { status: 429, headers: { "Retry-After": "600" } });
+  const call = (first: () => Response) => {
+    let sent = 0;
+    const fetch = async () => (sent++ === 0 ? first() : limited());
+    const api = connect({ url: URL_OF(""), token: "t", retries: QUICK, fetch });
+    return api.POST("/v1/allocate", { params: { header: { "X-Track-ID": "t" } } });
+  };
+  const lost = () => {
+    throw new TypeError("connection reset");
+  };
+  await assert.rejects(call(lost), UnreachableError);
+  await assert.rejects(call(limited), SandyardError);
+});

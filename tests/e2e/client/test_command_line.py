@@ -97,13 +97,30 @@ def test_exit_codes_say_what_kind_of_failure_it_was(
     sandyard("lease", "release", "--track", track, code=3)
     sandyard("pool", "history", "no-such-sandbox", code=3)
     sandyard(*claim, "--wait", "soon", code=2)
-    sandyard("lease", "allocate", "--track", "no blanks", code=1)
+    sandyard("lease", "allocate", "--track", "no blanks", code=2)
+    sandyard("lease", "allocate", "--track", "grün", code=2)
+    sandyard("lease", "extend", "--track", track, "--minutes", "5", "no-such-id", code=3)
     away = ("--url", f"http://127.0.0.1:{free_port()}", "--patience", "0.1")
     assert len(sandyard(*claim, *away, code=7).err.splitlines()) == 1
-    monkeypatch.setenv("SANDYARD_TOKEN", "wrong")
+    monkeypatch.setenv("SANDYARD_TOKEN", "wröng")
     sandyard(*claim, code=4)
+    monkeypatch.setenv("SANDYARD_TOKEN", "two\nlines")
+    assert "line breaks" in sandyard(*claim, code=2).err
     monkeypatch.delenv("SANDYARD_TOKEN")
-    assert "SANDYARD_TOKEN" in sandyard(*claim, code=2).err
+    assert "sandyard login --token track" in sandyard(*claim, code=2).err
+
+
+def test_who_waits_for_a_server_is_told_which_and_why(
+    sandyard: CommandLine, track: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    away = ("--url", url, "--patience", "6")
+    [waiting, failed] = sandyard(
+        "lease", "allocate", "--track", track, *away, code=7
+    ).err.splitlines()
+    assert url in waiting
+    assert "trying again" in waiting
+    assert f"Connection refused ({url})" in failed
 
 
 def test_a_lease_is_held_for_the_life_of_a_command(
@@ -190,7 +207,7 @@ def test_the_pool_is_seen_live_on_a_terminal(sandyard: CommandLine) -> None:
 
 
 def test_a_device_sends_and_is_seen(
-    sandyard: CommandLine, tmp_path: Path, backend: RestartingServer
+    sandyard: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = "AA:BB:CC:00:00:01"
     about = (device, "--firmware", "1.0")
@@ -203,6 +220,12 @@ def test_a_device_sends_and_is_seen(
     file = saved(tmp_path / "readings.jsonl", "\n".join(json.dumps(line) for line in lines))
     assert "4 stored, 0 waiting" in sandyard("device", "send", *about, "--file", str(file)).out
     sandyard("device", "send", *about, "--sensor", "temp_c=warm", code=2)
+    assert json.loads(sandyard("device", "send", *about, "-o", "json").out)["waiting"] == 0
+    broken = ("--buffer", str(saved(tmp_path / "broken.db", "no database" * 100)))
+    assert "broken.db" in sandyard("device", "send", *about, *broken, code=1).err
+    monkeypatch.setenv("SANDYARD_DEVICE_KEY", "wrong")
+    kept = ("--buffer", str(tmp_path / "kept.db"), "--sensor", "temp_c=1")
+    assert "1 readings wait" in sandyard("device", "send", *about, *kept, code=4).err
     with sandyard.started("device", "tail", device, "--since", "5", "-o", "json") as tailing:
         assert tailing.stdout is not None
         told = [json.loads(tailing.stdout.readline())["sensors"]["temp_c"] for _ in range(4)]
@@ -225,6 +248,10 @@ def test_a_login_is_stored_for_its_owner_alone(
     assert not (tmp_path / "config").exists()
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{PASSWORD}\n"))
     sandyard("login", *url, "--username", "ann", "--password-stdin")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{PASSWORD}\n"))
+    sandyard("login", *url, "--username", "ann", "--password-stdin")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert "--username" in sandyard("login", code=2).err
     monkeypatch.setattr(sys, "stdin", io.StringIO("wrong\n"))
     sandyard("login", "--token", "admin", code=4)
     secrets = tmp_path / "data" / "secrets"
@@ -250,6 +277,8 @@ def test_a_sandbox_is_used_from_its_making_to_its_end(
     )
     assert made["status"] == "created"
     sandyard("sandbox", "create", "mine", "--template", "static", "--no-start", code=5)
+    too_large = ("sandbox", "create", "large", "--template", "static", "--cpu", "99")
+    assert "cpu_spec: " in sandyard(*too_large, code=2).err
     assert "running" in sandyard("sandbox", "start", "mine").out
     assert made["sandbox_id"] in sandyard("sandbox", "ls").out
     (tmp_path / "folder").mkdir()
@@ -257,13 +286,19 @@ def test_a_sandbox_is_used_from_its_making_to_its_end(
     sandyard("sandbox", "cp", str(tmp_path / "folder"), "mine:/workspace/folder")
     sandyard("sandbox", "cp", "mine:folder/file", str(tmp_path / "back"))
     assert (tmp_path / "back").read_text() == "text"
+    sandyard("sandbox", "cp", str(tmp_path / "back"), "mine:")
+    sandyard("sandbox", "cp", str(tmp_path / "back"), "mine:folder")
+    sandyard("sandbox", "exec", "mine", "--", "ln", "-s", "/usr/bin/python3", "folder/python")
+    sandyard("sandbox", "cp", "mine:folder", str(tmp_path / "copied"))
+    assert sorted(each.name for each in (tmp_path / "copied").iterdir()) == ["back", "file"]
+    assert sandyard("sandbox", "exec", "mine", "--", "cat", "back").out == "text"
     assert "sandyard_token=" in sandyard("sandbox", "open", "--print", "mine").out
     until(lambda: sandyard("sandbox", "logs", "mine").out.strip())
     assert "stopped" in sandyard("sandbox", "stop", "mine").out
     runs = json.loads(sandyard("usage", "--runs", "-o", "json").out)
     assert made["sandbox_id"] in {run["sandbox_id"] for run in runs}
     assert "total" in sandyard("usage", "--by", "sandbox", "-o", "wide").out
-    sandyard("sandbox", "rm", "mine")
+    assert "no-such" in sandyard("sandbox", "rm", "no-such", "mine", code=3).err
     assert made["sandbox_id"] not in sandyard("sandbox", "ls").out
     sandyard("sandbox", "rm", "mine", code=3)
 

@@ -16,6 +16,7 @@ from sandyard_client import (
     CommandFailedError,
     ConflictError,
     Connection,
+    ConnectionFailedError,
     NotFoundError,
     RetryPolicy,
     Sandbox,
@@ -23,7 +24,7 @@ from sandyard_client import (
 )
 
 from tests.e2e.client.conftest import QUICKLY
-from tests.e2e.client.lossy_proxy import LossyProxy
+from tests.e2e.client.lossy_proxy import Fate, LossyProxy
 from tests.e2e.client.restarting import RestartingServer
 from tests.people import Person, signed_up, until
 
@@ -156,9 +157,12 @@ def test_files_go_in_and_out(box: Sandbox, proxy: LossyProxy, tmp_path: Path) ->
     assert [each.name for each in box.files.list("tree", depth=2)] == ["deep", "file"]
     box.files.download("tree", tmp_path / "back")
     assert (tmp_path / "back" / "deep" / "file").read_text() == "text"
+    proxy.first(["drop"], path="/files")
     box.files.remove("tree")
     with pytest.raises(NotFoundError):
         box.files.read("tree/deep/file")
+    with pytest.raises(NotFoundError):
+        box.files.remove("tree")
 
 
 def test_one_sandbox_is_made_although_the_answers_are_lost(
@@ -176,6 +180,22 @@ def test_one_sandbox_is_made_although_the_answers_are_lost(
     sandbox.recycle()
     sandbox.recycle()
     assert sandbox.refresh().status == "recycled"
+
+
+def test_a_sandbox_whose_maker_got_no_answer_is_given_up(
+    connection: Connection, proxy: LossyProxy, ann: Person
+) -> None:
+    name = f"lost-{uuid4().hex[:8]}"
+
+    def lose_making(method: str, path: str) -> Fate:
+        return "drop" if method == "POST" and path == "/api/v1/sandboxes" else "pass"
+
+    proxy.choose = lose_making
+    impatient = RetryPolicy(within_sec=0.3, first_delay_sec=0.2)
+    with Client(connection, retries=impatient) as client, pytest.raises(ConnectionFailedError):
+        Sandbox.create(template="python", start=False, name=name, client=client)
+    [left] = ann.call("GET", f"/sandboxes?q={name}")["sandboxes"]
+    assert left["status"] == "recycled"
 
 
 def test_what_does_not_start_is_given_up(client: Client, ann: Person, box_id: str) -> None:

@@ -39,4 +39,4 @@ def test_it_is_typed_by_the_document_and_takes_no_lease_twice(
             command, cwd=package, env=environment, capture_output=True, text=True, timeout=150
         )
         assert ran.returncode == 0, f"{command}: {ran.stdout[-3000:]}{ran.stderr[-3000:]}"
-    assert "# pass 8" in ran.stdout
+    assert "# pass 9" in ran.stdout

@@ -1,29 +1,24 @@
 """Which requests the client sends again, and when; flows are driven by hand, without any I/O."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-from sandyard_client.calls import Calls
 from sandyard_client.errors import (
     ConnectionFailedError,
     RateLimitedError,
     UnavailableError,
     UncertainOutcomeError,
+    UnexpectedAnswerError,
 )
 from sandyard_client.retrying import RetryPolicy, delay_before, may_repeat
-from sandyard_client.steps import Done, Flow, Send, Sleep, advance
 from sandyard_client.wire import Answer, Lost, Request
+
+from tests.unit.client.scripted import NEVER_SENT, SENT, Script, answer, low
 
 NOW = datetime(2026, 11, 17, 9, 0, tzinfo=UTC)
 ONCE = Request("POST", "/once")
 SAFE = Request("POST", "/safe", is_repeatable=True)
-SENT = Lost("reset", was_sent=True)
-NEVER_SENT = Lost("refused", was_sent=False)
-
-
-def answer(status: int, **headers: str) -> Answer:
-    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 @pytest.mark.parametrize(
@@ -44,10 +39,6 @@ def answer(status: int, **headers: str) -> Answer:
 def test_only_what_is_safe_is_sent_again(outcome: Answer | Lost, safe: bool, once: bool) -> None:
     assert may_repeat(SAFE, outcome) == safe
     assert may_repeat(ONCE, outcome) == once
-
-
-def low(least: float, _most: float) -> float:
-    return least
 
 
 def high(_least: float, most: float) -> float:
@@ -78,34 +69,6 @@ def test_retry_after_is_read_as_seconds_or_date(sent: str, seconds: float | None
 def test_what_the_server_asks_for_is_waited() -> None:
     asked = answer(429, retry_after="30")
     assert delay_before(1, asked, RetryPolicy(), now=NOW, draw=low) == 30
-
-
-class Script:
-    """Drives a flow with these outcomes; its clock moves by what the flow sleeps."""
-
-    def __init__(self, *outcomes: Answer | Lost) -> None:
-        self._outcomes = list(outcomes)
-        self.now = 0.0
-        self.sent: list[Request] = []
-        self.slept: list[float] = []
-
-    def run(self, flow: Flow[Any]) -> Any:
-        step = advance(flow)
-        while not isinstance(step, Done):
-            match step:
-                case Send(request):
-                    self.sent.append(request)
-                    step = advance(flow, self._outcomes.pop(0))
-                case Sleep(seconds):
-                    self.slept.append(seconds)
-                    self.now += seconds
-                    step = advance(flow)
-                case _:
-                    raise AssertionError(step)
-        return step.value
-
-    def calls(self, **policy: float) -> Calls:
-        return Calls(RetryPolicy(**policy), clock=lambda: self.now, draw=low)
 
 
 def test_the_same_request_goes_out_until_it_is_answered() -> None:
@@ -149,6 +112,30 @@ def test_one_attempt_that_was_sent_leaves_it_open_what_became_of_it() -> None:
     with pytest.raises(ConnectionFailedError) as failed:
         script.run(script.calls(within_sec=2).call(SAFE))
     assert failed.value.was_sent
+
+
+def test_a_refusal_after_a_lost_answer_leaves_it_open_whether_it_was_done() -> None:
+    too_long = answer(429, retry_after="61")
+    for first, may_be_done in ((SENT, True), (answer(503), True), (NEVER_SENT, False)):
+        script = Script(first, too_long)
+        with pytest.raises(RateLimitedError) as refused:
+            script.run(script.calls(within_sec=60).call(SAFE))
+        assert refused.value.may_be_done == may_be_done
+
+
+def test_who_waits_is_told_why() -> None:
+    script = Script(NEVER_SENT, answer(503), answer(200))
+    told: list[str] = []
+    script.run(replace(script.calls(), on_retry=told.append).call(SAFE))
+    assert told == ["refused", "HTTP_503: The server answered 503."]
+
+
+def test_what_is_no_sandyard_server_is_told_so() -> None:
+    script = Script(Answer(200, {}, b"<html>Welcome to the hotel</html>"))
+    with pytest.raises(UnexpectedAnswerError, match="no JSON"):
+        script.run(script.calls().json(SAFE))
+    moved = Answer(301, {"location": "https://here.example.com/v1"}).error()
+    assert "to https://here.example.com/v1" in str(moved)
 
 
 def test_an_error_has_the_servers_code_and_request_id() -> None:

@@ -7,6 +7,7 @@ from sandyard_client.devices import AsyncDevice, Device
 from sandyard_client.errors import (
     ApiError,
     BufferFullError,
+    BufferUnusableError,
     CommandFailedError,
     ConfigurationError,
     ConflictError,
@@ -21,6 +22,7 @@ from sandyard_client.errors import (
     UnauthorizedError,
     UnavailableError,
     UncertainOutcomeError,
+    UnexpectedAnswerError,
 )
 from sandyard_client.leases import AsyncLease, Lease
 from sandyard_client.retrying import RetryPolicy
@@ -35,6 +37,7 @@ __all__ = [
     "AsyncLease",
     "AsyncSandbox",
     "BufferFullError",
+    "BufferUnusableError",
     "Client",
     "CommandFailedError",
     "CommandOutput",
@@ -60,4 +63,5 @@ __all__ = [
     "UnauthorizedError",
     "UnavailableError",
     "UncertainOutcomeError",
+    "UnexpectedAnswerError",
 ]

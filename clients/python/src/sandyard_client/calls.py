@@ -14,6 +14,9 @@ from sandyard_client.wire import Answer, Lost, Request
 
 T = TypeVar("T")
 
+NEVER_SENT = "never_sent"
+"""What an interrupt is marked with that came before any attempt had reached the server."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -23,6 +26,8 @@ class Calls:
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Callable[[], float] = time.monotonic
     draw: Callable[[float, float], float] = random.uniform
+    on_retry: Callable[[str], object] | None = None
+    """Told why a call is going to be sent again."""
 
     def until(self, seconds: float) -> float:
         return self.clock() + seconds
@@ -68,17 +73,19 @@ class Calls:
     ) -> Flow[Answer | Stream]:
         until = self.until(self.policy.within_sec)
         attempt = 0
-        was_sent = False
+        may_be_done = False
         while True:
             outcome = yield from once(request)
             if isinstance(outcome, Stream) or (isinstance(outcome, Answer) and outcome.is_success):
                 return outcome
             attempt += 1
-            was_sent = was_sent or isinstance(outcome, Answer) or outcome.was_sent
             delay = self._delay(request, outcome, attempt, until)
             if delay is None:
-                raise _failure(request, outcome, was_sent=was_sent)
-            yield Sleep(delay)
+                raise _failure(request, outcome, may_be_done=may_be_done)
+            may_be_done = may_be_done or _is_undecided(outcome)
+            if self.on_retry is not None:
+                self.on_retry(_reason(outcome))
+            yield from _paused(delay, may_be_done=may_be_done)
 
     def _delay(
         self, request: Request, outcome: Answer | Lost, attempt: int, until: float
@@ -139,13 +146,31 @@ def _open(request: Request) -> Flow[Answer | Stream | Lost]:
     return outcome
 
 
-def _failure(request: Request, outcome: Answer | Lost, *, was_sent: bool) -> Exception:
+def _paused(seconds: float, *, may_be_done: bool) -> Flow[None]:
+    try:
+        yield Sleep(seconds)
+    except BaseException as error:
+        if not may_be_done:
+            setattr(error, NEVER_SENT, True)
+        raise
+
+
+def _is_undecided(outcome: Answer | Lost) -> bool:
+    """Whether the server may have carried the call out."""
+    return outcome.was_sent if isinstance(outcome, Lost) else outcome.status >= 500
+
+
+def _reason(outcome: Answer | Lost) -> str:
+    return outcome.reason if isinstance(outcome, Lost) else str(outcome.error())
+
+
+def _failure(request: Request, outcome: Answer | Lost, *, may_be_done: bool) -> Exception:
     if isinstance(outcome, Answer):
-        return outcome.error()
+        return replace(outcome.error(), may_be_done=may_be_done)
     if outcome.was_sent and not request.is_repeatable:
         return UncertainOutcomeError(
             f"{request.method} {request.path}: the answer was lost ({outcome.reason}). It may have "
             "been carried out, and is not repeated."
         )
     message = f"{request.method} {request.path}: {outcome.reason}"
-    return ConnectionFailedError(message, was_sent=was_sent)
+    return ConnectionFailedError(message, was_sent=may_be_done or outcome.was_sent)

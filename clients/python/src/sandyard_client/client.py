@@ -1,7 +1,7 @@
 """A connection to a server that runs flows, and calls of the API that have no face of their own."""
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,10 +23,15 @@ class Client:
     """Keeps connections open; threads may share it. Close it, or use it in a `with` block."""
 
     def __init__(
-        self, connection: Connection | None = None, *, retries: RetryPolicy | None = None
+        self,
+        connection: Connection | None = None,
+        *,
+        retries: RetryPolicy | None = None,
+        on_retry: Callable[[str], object] | None = None,
     ) -> None:
+        """`on_retry` is told why a call is going to be sent again."""
         self.connection = connection or Connection.load()
-        self.calls = Calls(retries or RetryPolicy())
+        self.calls = Calls(retries or RetryPolicy(), on_retry=on_retry)
         self._transport = SyncTransport(self.connection)
 
     def call(self, request: Request) -> Any:
@@ -74,10 +79,14 @@ class AsyncClient:
     """The same for asyncio."""
 
     def __init__(
-        self, connection: Connection | None = None, *, retries: RetryPolicy | None = None
+        self,
+        connection: Connection | None = None,
+        *,
+        retries: RetryPolicy | None = None,
+        on_retry: Callable[[str], object] | None = None,
     ) -> None:
         self.connection = connection or Connection.load()
-        self.calls = Calls(retries or RetryPolicy())
+        self.calls = Calls(retries or RetryPolicy(), on_retry=on_retry)
         self._transport = AsyncTransport(self.connection)
 
     async def call(self, request: Request) -> Any:

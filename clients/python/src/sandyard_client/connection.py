@@ -77,8 +77,10 @@ class Connection:
         name = _FIELDS[credential]
         secret: str | None = getattr(self, name)
         if not secret:
+            kind = "" if credential is Credential.ACCOUNT else f" --token {credential.value}"
             raise ConfigurationError(
-                f"There is no {name.replace('_', ' ')}. Set {VARIABLES[name]}, or `sandyard login`."
+                f"There is no {name.replace('_', ' ')}. Set {VARIABLES[name]}, or store one by "
+                f"`sandyard login{kind}`."
             )
         if credential in _BY_KEY_HEADER or secret.startswith(_KEY_PREFIXES):
             return {"X-API-Key": secret}

@@ -26,6 +26,10 @@ class UncertainOutcomeError(SandyardClientError):
     """The answer was lost, and the call is not one that may be repeated."""
 
 
+class UnexpectedAnswerError(SandyardClientError):
+    """What answered is not a Sandyard server."""
+
+
 class LeaseLostError(SandyardClientError):
     """The lease has ended before it was given up."""
 
@@ -36,6 +40,11 @@ class CommandFailedError(SandyardClientError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class BufferUnusableError(SandyardClientError):
+    """The file of the buffer can't be opened, read or written, or is damaged. It is left as it
+    is: move it away to go on with a new one."""
 
 
 class BufferFullError(SandyardClientError):
@@ -57,6 +66,8 @@ class ApiError(SandyardClientError):
     request_id: str | None = None
     retry_after: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    may_be_done: bool = False
+    """Whether an earlier attempt of the same call was sent and its answer lost."""
 
     def __str__(self) -> str:
         where = f" (request {self.request_id})" if self.request_id else ""

@@ -1,19 +1,22 @@
 """Files of a running sandbox, as flows: whole or not at all, of any size."""
 
+import logging
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from sandyard_client.calls import Calls, chunks
 from sandyard_client.decoding import decode
-from sandyard_client.errors import ConnectionFailedError
+from sandyard_client.errors import ConnectionFailedError, NotFoundError
 from sandyard_client.models import FileAnswer
 from sandyard_client.sandbox_flows import about
 from sandyard_client.steps import Flow, work
 from sandyard_client.wire import Content, Request
+
+logger = logging.getLogger("sandyard_client")
 
 _PIECE = 1 << 18
 _TRANSFER_SEC = 300.0
@@ -39,10 +42,12 @@ def write(calls: Calls, sandbox_id: str, path: str, data: bytes) -> Flow[FileAns
 def upload(
     calls: Calls, sandbox_id: str, source: Path, path: str, progress: Progress | None
 ) -> Flow[None]:
-    """A file, or a folder with all that is in it."""
+    """A file, also into a folder that is there, or all that is in a folder."""
     if source.is_dir():
         yield from _upload_folder(calls, sandbox_id, source, path, progress)
         return
+    if path.endswith("/") or (yield from _is_folder(calls, sandbox_id, path)):
+        path = str(PurePosixPath(path) / source.name)
     mode = f"{source.stat().st_mode & 0o777:04o}"
     yield from _put(calls, sandbox_id, "", {"path": path, "mode": mode}, source, progress)
 
@@ -51,7 +56,7 @@ def download(
     calls: Calls, sandbox_id: str, path: str, target: Path, progress: Progress | None
 ) -> Flow[None]:
     """A file, or a folder with all that is in it. A file is there whole or not at all."""
-    found = decode(FileAnswer, (yield from calls.json(_at("GET", sandbox_id, "/stat", path))))
+    found = yield from _stat(calls, sandbox_id, path)
     if found.kind == "folder":
         yield from _download_folder(calls, sandbox_id, path, target, progress)
         return
@@ -66,6 +71,19 @@ def download(
             draft.unlink()
 
 
+def _stat(calls: Calls, sandbox_id: str, path: str) -> Flow[FileAnswer]:
+    return decode(FileAnswer, (yield from calls.json(_at("GET", sandbox_id, "/stat", path))))
+
+
+def _is_folder(calls: Calls, sandbox_id: str, path: str) -> Flow[bool]:
+    try:
+        return (yield from _stat(calls, sandbox_id, path)).kind == "folder"
+    except NotFoundError as error:
+        if error.code != "FILE_NOT_FOUND":
+            raise
+        return False
+
+
 def list_folder(calls: Calls, sandbox_id: str, path: str, depth: int) -> Flow[list[FileAnswer]]:
     query = {"path": path, "depth": depth}
     request = about("GET", f"/sandboxes/{sandbox_id}/files/list", query=query)
@@ -74,7 +92,12 @@ def list_folder(calls: Calls, sandbox_id: str, path: str, depth: int) -> Flow[li
 
 
 def remove(calls: Calls, sandbox_id: str, path: str) -> Flow[None]:
-    yield from calls.call(_at("DELETE", sandbox_id, "", path))
+    """NotFoundError if it is not there, and was not removed by an attempt whose answer was lost."""
+    try:
+        yield from calls.call(_at("DELETE", sandbox_id, "", path))
+    except NotFoundError as error:
+        if not error.may_be_done:
+            raise
 
 
 def _upload_folder(
@@ -173,10 +196,18 @@ def _pack(source: Path, archive: Path) -> None:
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """No entry leaves the folder; links and devices that would are refused."""
+    """No entry leaves the folder: links that would, and devices, are left out."""
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as tar:
-        tar.extractall(target, filter="data")
+        tar.extractall(target, filter=_kept)  # noqa: S202 - by the filter of the library
+
+
+def _kept(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
+    try:
+        return tarfile.data_filter(member, target)
+    except tarfile.FilterError as error:
+        logger.warning("left out: %s", error)
+        return None
 
 
 _OCTETS: dict[str, Any] = {"headers": {"Content-Type": "application/octet-stream"}}

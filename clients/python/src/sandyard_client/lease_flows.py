@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sandyard_client.calls import Calls, without_none
+from sandyard_client.calls import NEVER_SENT, Calls, without_none
 from sandyard_client.decoding import decode
 from sandyard_client.errors import (
     ApiError,
+    ConfigurationError,
     ConflictError,
     ConnectionFailedError,
     ForbiddenError,
     LeaseLostError,
     NoSandboxesAvailableError,
     NotFoundError,
+    RateLimitedError,
     SandyardClientError,
+    UnauthorizedError,
     UnavailableError,
 )
 from sandyard_client.models import LeaseAnswer, TicketAnswer
@@ -95,7 +98,7 @@ def take(
         return LeaseState.of(answer)
     except BaseException as error:
         if not _is_decided(error):
-            yield from _settle(calls, wish, error)
+            yield from settle(calls, wish, error)
         elif wait_sec > 0 and isinstance(error, ApiError):
             yield from _leave_quietly(calls.within(SETTLE_SEC), wish)
         raise
@@ -138,11 +141,17 @@ def _is_decided(error: BaseException) -> bool:
     """Whether there is no lease: the server said so, or was never reached."""
     if isinstance(error, ConnectionFailedError):
         return not error.was_sent
-    return isinstance(error, ApiError) and not isinstance(error, UnavailableError)
+    if isinstance(error, RateLimitedError | UnauthorizedError | ForbiddenError):
+        return not error.may_be_done  # turned away before the lease was looked for
+    is_refused = isinstance(error, ApiError) and not isinstance(error, UnavailableError)
+    return is_refused or isinstance(error, ConfigurationError)
 
 
-def _settle(calls: Calls, wish: LeaseWish, cause: BaseException) -> Flow[None]:
-    """Nobody is going to use what was asked for: leave the queue, give up what there is."""
+def settle(calls: Calls, wish: LeaseWish, cause: BaseException) -> Flow[None]:
+    """Nobody is going to use what was asked for: leave the queue, give up what there is. Where that
+    fails, a note of the cause says so, and it is not tried again for it."""
+    if getattr(cause, "__notes__", ()) or getattr(cause, NEVER_SENT, False):
+        return
     quickly = calls.within(SETTLE_SEC)
     try:
         yield from _leave(quickly, wish)
@@ -216,23 +225,40 @@ def _changed(
 
 
 def renew(
-    calls: Calls, track: str, state: LeaseState, minutes: int, tell: Callable[[LeaseState], object]
+    calls: Calls,
+    track: str,
+    current: Callable[[], LeaseState],
+    minutes: int,
+    tell: Callable[[LeaseState], object],
 ) -> Flow[None]:
-    """Keep the end at least so many minutes ahead until the flow is stopped, or the server grants
-    no more. LeaseLostError if the lease ends."""
+    """Keep the end at least so many minutes ahead until the flow is stopped. LeaseLostError when
+    the lease ends, also because the server grants no more. `current` is the lease as its holder
+    knows it: the sandbox may be replaced meanwhile."""
     while True:
+        state = current()
         yield Sleep(max(0.0, state.seconds_left - minutes * 60))
-        patient = calls.within(max(SETTLE_SEC, min(state.seconds_left, minutes * 60.0)))
+        if current() is not state:
+            continue
         try:
-            state = yield from extend(patient, track, state.lease.sandbox_id, minutes)
-        except ConflictError as error:
-            possible = int(error.details.get("possible_minutes") or 0)
-            if error.code != "LEASE_TOO_LONG" or possible < 1:
-                return
-            state = yield from extend(patient, track, state.lease.sandbox_id, possible)
-            tell(state)
-            return
-        tell(state)
+            tell((yield from _renewed(calls, track, state, minutes)))
+        except LeaseLostError:
+            if current().lease.sandbox_id == state.lease.sandbox_id:
+                raise
+
+
+def _renewed(calls: Calls, track: str, state: LeaseState, minutes: int) -> Flow[LeaseState]:
+    sandbox_id = state.lease.sandbox_id
+    left = min(state.seconds_left, minutes * 60.0)
+    patient = calls.within(max(SETTLE_SEC, left))
+    try:
+        return (yield from extend(patient, track, sandbox_id, minutes))
+    except ConflictError as error:
+        possible = int(error.details.get("possible_minutes") or 0)
+        if possible >= 1:
+            return (yield from extend(patient, track, sandbox_id, possible))
+        yield Sleep(max(0.0, left))
+        message = f"The lease of {sandbox_id} has ended: it could not be extended ({error.code})."
+        raise LeaseLostError(message) from error
 
 
 def _about(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import TracebackType
@@ -182,7 +183,9 @@ class Lease(_Held):
         self._renewing.start()
 
     def _renew(self, minutes: int) -> None:
-        flow = flows.renew(self._client.calls, self.track, self._state, minutes, self._learn)
+        flow = flows.renew(
+            self._client.calls, self.track, lambda: self._state, minutes, self._learn
+        )
         try:
             self._client.run_until(flow, self._stopping)
         except SandyardClientError as error:
@@ -263,7 +266,9 @@ class AsyncLease(_Held):
             await self._client.close()
 
     async def _renew(self, minutes: int) -> None:
-        flow = flows.renew(self._client.calls, self.track, self._state, minutes, self._learn)
+        flow = flows.renew(
+            self._client.calls, self.track, lambda: self._state, minutes, self._learn
+        )
         try:
             await self._client.run(flow)
         except SandyardClientError as error:
@@ -295,10 +300,9 @@ class AsyncAcquisition:
 
     async def _take(self) -> AsyncLease:
         used = self._client or AsyncClient()
-        flow = flows.take(used.calls, self._wish, wait_sec=self._wait, on_wait=self._on_wait)
         owns = self._client is None
         try:
-            state = await used.run(flow)
+            state = await self._taken(used)
         except BaseException:
             if owns:
                 await used.close()
@@ -311,6 +315,21 @@ class AsyncAcquisition:
             renew_minutes=self._renew_minutes,
             on_lost=self._on_lost,
         )
+
+    async def _taken(self, used: AsyncClient) -> LeaseState:
+        """However often its task is cancelled, it ends when there is no lease."""
+        flow = flows.take(used.calls, self._wish, wait_sec=self._wait, on_wait=self._on_wait)
+        taking = asyncio.ensure_future(used.run(flow))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.cancel()
+            await _ended(taking)
+            if not taking.cancelled() and taking.exception() is None:
+                sandbox_id = taking.result().lease.sandbox_id
+                give_up = flows.give_up(used.calls, self._wish.track, sandbox_id)
+                await _ended(asyncio.ensure_future(used.run(give_up)))
+            raise
 
     async def __aenter__(self) -> AsyncLease:
         self._lease = await self._take()
@@ -339,6 +358,13 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        await _ended(task)
         task.result()
         raise
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    """Wait for it, however often the waiting task is cancelled."""
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandyard_client.errors import BufferUnusableError
+
 Reading = Mapping[str, Any]
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS waiting (
@@ -19,8 +22,8 @@ CREATE TABLE IF NOT EXISTS rejected (
 """
 
 
-class DiskFullError(Exception):
-    """The buffer can't be written; nothing of it has changed."""
+class DiskFullError(BufferUnusableError):
+    """There is no room to write it; nothing of it has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +38,27 @@ class Rejection:
 
 class ReadingBuffer:
     """Threads and processes may share a file: whatever two of them send twice is stored once.
-    DiskFullError from any write that finds no room."""
+    DiskFullError from any write that finds no room, BufferUnusableError if the file is damaged or
+    can't be opened; it stays as it is."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._settled: set[str] = set()
         """What the server has, and could not be removed here."""
+        self._path = path
         try:
             self._database = sqlite3.connect(path, check_same_thread=False, timeout=30)
+        except sqlite3.OperationalError as error:
+            raise BufferUnusableError(f"{path}: {error}") from error
+        try:
             with self._translated():
                 # The journal stays allocated, so that a full disk seldom keeps one from removing.
                 self._database.execute("PRAGMA journal_mode=PERSIST")
                 self._database.execute("PRAGMA synchronous=FULL")
                 self._database.executescript(_SCHEMA)
-        except sqlite3.OperationalError as error:
-            raise OSError(f"{path}: {error}") from error
+        except BaseException:
+            self._database.close()
+            raise
 
     def add(self, readings: Sequence[Reading]) -> None:
         """All of them or none; one that waits already is not added again."""
@@ -60,7 +69,7 @@ class ReadingBuffer:
 
     def oldest(self, count: int) -> list[Reading]:
         """The next to send, in the order in which they were added."""
-        with self._lock:
+        with self._lock, self._translated():
             rows = self._database.execute(
                 "SELECT batch_id, reading FROM waiting ORDER BY number LIMIT ?",
                 (count + len(self._settled),),
@@ -88,7 +97,7 @@ class ReadingBuffer:
             self._settled.update(gone)
 
     def rejections(self) -> list[Rejection]:
-        with self._lock:
+        with self._lock, self._translated():
             rows = self._database.execute("SELECT * FROM rejected ORDER BY batch_id").fetchall()
         return [Rejection(row[0], row[1], row[2], json.loads(row[3])) for row in rows]
 
@@ -97,7 +106,7 @@ class ReadingBuffer:
             self._database.execute("DELETE FROM rejected")
 
     def __len__(self) -> int:
-        with self._lock:
+        with self._lock, self._translated():
             [count] = self._database.execute("SELECT count(*) FROM waiting").fetchone()
         return int(count) - len(self._settled)
 
@@ -111,7 +120,7 @@ class ReadingBuffer:
         try:
             with self._database:
                 yield
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-                raise
-            raise DiskFullError(str(error)) from error
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FULL:
+                raise DiskFullError(f"{self._path}: {error}") from error
+            raise BufferUnusableError(f"{self._path}: {error}") from error

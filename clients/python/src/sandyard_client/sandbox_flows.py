@@ -10,6 +10,8 @@ from typing import Any
 from sandyard_client.calls import Calls, chunks, consumed, emitted, without_none
 from sandyard_client.decoding import decode
 from sandyard_client.errors import (
+    ApiError,
+    ConfigurationError,
     ConflictError,
     ConnectionFailedError,
     NotFoundError,
@@ -28,6 +30,7 @@ _LOOKS = 3
 _LOOK_AGAIN_SEC = 0.5
 _SILENCE_SEC = 60.0
 _KILL_SEC = 5.0
+_SETTLE_SEC = 15.0
 
 
 class OverTimeError(Exception):
@@ -109,16 +112,35 @@ def create(calls: Calls, template: str, body: Mapping[str, Any]) -> Flow[Sandbox
     whole = {**without_none(body), "template_id": chosen, "metadata": metadata}
     try:
         answer = yield from calls.json(about("POST", "/sandboxes", json=whole))
-    except ConflictError as error:
-        if error.code != "SANDBOX_NAME_TAKEN":
+    except ConflictError:
+        own = yield from _made_by(calls, body["name"], attempt)
+        if own is None:
             raise
-        listing = about("GET", "/sandboxes", query={"q": body["name"], "limit": 100})
-        found = yield from emitted(calls.pages(listing, "sandboxes"))
-        own = [each for each in found if each["metadata"].get(ATTEMPT) == attempt]
-        if not own:
-            raise
-        answer = own[0]
+        return own
+    except BaseException as error:
+        if not isinstance(error, ApiError) or error.may_be_done or error.status >= 500:
+            yield from _given_up(calls.within(_SETTLE_SEC), body["name"], attempt, error)
+        raise
     return decode(SandboxAnswer, answer)
+
+
+def _made_by(calls: Calls, name: str, attempt: str) -> Flow[SandboxAnswer | None]:
+    listing = about("GET", "/sandboxes", query={"q": name, "limit": 100})
+    found = yield from emitted(calls.pages(listing, "sandboxes"))
+    own = [each for each in found if each["metadata"].get(ATTEMPT) == attempt]
+    return decode(SandboxAnswer, own[0]) if own else None
+
+
+def _given_up(calls: Calls, name: str, attempt: str, cause: BaseException) -> Flow[None]:
+    """Nobody is going to use what a call without an answer may have made."""
+    if isinstance(cause, ConfigurationError) or not getattr(cause, "was_sent", True):
+        return
+    try:
+        own = yield from _made_by(calls, name, attempt)
+        if own is not None:
+            yield from recycle(calls, own.sandbox_id)
+    except SandyardClientError as error:
+        cause.add_note(f"Whether there is a sandbox {name} now is not known ({error}).")
 
 
 def create_started(calls: Calls, template: str, body: Mapping[str, Any]) -> Flow[SandboxAnswer]:

@@ -1,14 +1,16 @@
 """The two drivers of flows, over httpx: one that blocks, one for asyncio."""
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
 import httpx
 
 from sandyard_client.connection import Connection
+from sandyard_client.errors import ConfigurationError
 from sandyard_client.steps import (
     Done,
     Emit,
@@ -65,11 +67,10 @@ class SyncTransport:
                     step = advance(flow)
                     continue
                 try:
-                    result = self._do(step, streams)
+                    step = advance(flow, self._do(step, streams))
                 except BaseException as error:
+                    # Also an interrupt between two steps; a flow that has ended raises it as it is.
                     step = advance(flow, error=error)
-                else:
-                    step = advance(flow, result)
             return step.value
 
     def _do(self, step: Step, streams: ExitStack) -> Any:
@@ -191,17 +192,24 @@ def _build(
     content: Any,
 ) -> httpx.Request:
     headers = {**connection.headers_for(request.credential), **request.headers}
+    _require_one_line(headers)
     if content is not None and request.size is not None:
         headers["Content-Length"] = str(request.size)
     return client.build_request(
         request.method,
         connection.url + request.path,
         params={name: _text(value) for name, value in request.query.items() if value is not None},
-        headers=headers,
+        headers=[(name.encode(), value.encode()) for name, value in headers.items()],
         json=request.json,
         content=content,
         timeout=httpx.USE_CLIENT_DEFAULT if request.timeout_sec is None else request.timeout_sec,
     )
+
+
+def _require_one_line(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if any(char < " " or char == "\x7f" for char in value):
+            raise ConfigurationError(f"{name}: must not have line breaks or control characters")
 
 
 def _text(value: str | float | bool) -> str:
@@ -218,7 +226,9 @@ def _answer(response: httpx.Response) -> Answer:
 
 
 def _lost(error: httpx.TransportError) -> Lost:
-    return Lost(str(error) or type(error).__name__, was_sent=not isinstance(error, _NEVER_SENT))
+    reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    where = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
+    return Lost(f"{reason} ({where})", was_sent=not isinstance(error, _NEVER_SENT))
 
 
 def _next_piece(pieces: Iterator[bytes]) -> bytes | Lost | None:

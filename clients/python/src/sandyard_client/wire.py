@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
 
-from sandyard_client.errors import ApiError, error_class
+from sandyard_client.errors import ApiError, UnexpectedAnswerError, error_class
 
 Query = Mapping[str, str | int | float | bool | None]
 Content = Callable[[], Iterator[bytes]]
@@ -54,7 +54,14 @@ class Answer:
         return 200 <= self.status < 300
 
     def json(self) -> Any:
-        return json.loads(self.body) if self.body else None
+        """UnexpectedAnswerError if it is none: a proxy or another program answered."""
+        try:
+            return json.loads(self.body) if self.body else None
+        except ValueError as error:
+            message = (
+                f"The answer ({self.status}) is no JSON: is the URL that of a Sandyard server?"
+            )
+            raise UnexpectedAnswerError(message) from error
 
     @property
     def server_time(self) -> datetime | None:
@@ -64,7 +71,7 @@ class Answer:
     def retry_after(self, now: datetime) -> float | None:
         """How many seconds the server asks to wait: a number or a date (RFC 9110)."""
         sent = self.headers.get("retry-after", "").strip()
-        if sent.isdigit():
+        if sent.isascii() and sent.isdigit():
             return float(sent)
         until = _http_date(sent)
         return None if until is None else max(0.0, (until - now).total_seconds())
@@ -76,11 +83,16 @@ class Answer:
         return error_class(self.status, code)(
             status=self.status,
             code=code,
-            message=str(told.get("message") or f"The server answered {self.status}."),
+            message=str(told.get("message") or self._told_by_status()),
             request_id=told.get("request_id") or self.headers.get("x-request-id"),
             retry_after=self.retry_after(datetime.now(UTC)),
             details=told.get("details") or {},
         )
+
+    def _told_by_status(self) -> str:
+        target = self.headers.get("location")
+        leads = f", and to {target}: use that URL" if 300 <= self.status < 400 and target else ""
+        return f"The server answered {self.status}{leads}."
 
 
 @dataclass(frozen=True, slots=True)
