@@ -1,10 +1,20 @@
 """Pools for the tests, and looks at them from outside."""
 
+import asyncio
 from collections.abc import Sequence
 
 from sandyard.broker.deletion_model import decide_deleted
 from sandyard.broker.listing_model import decide_discovery
-from sandyard.broker.model import Action, Listed, Sandbox, Status, Tombstone, decide_action
+from sandyard.broker.model import (
+    Action,
+    Claim,
+    Claimed,
+    Listed,
+    Sandbox,
+    Status,
+    Tombstone,
+    decide_action,
+)
 from sandyard.broker.ports import PoolStore
 from sandyard.kit.transitions import Cause, Transition, changed
 from sandyard.kit.verification import differences
@@ -99,3 +109,12 @@ async def check_history(store: PoolStore) -> None:
 
 def count_states(rows: Sequence[Sandbox]) -> dict[Status, int]:
     return {status: sum(entry.status is status for entry in rows) for status in Status}
+
+
+async def claims(store: PoolStore, *tracks: str, now: int = NOW) -> list[Claimed | None]:
+    """Of all tracks at once, each with the same key."""
+    return await asyncio.gather(*(store.claim(Claim(track, "key", now)) for track in tracks))
+
+
+def ids_of(claimed: Sequence[Claimed | None]) -> list[str]:
+    return [each.lease.sandbox_id for each in claimed if each]

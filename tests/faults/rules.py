@@ -4,12 +4,14 @@ checked event by event."""
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import inf
 from typing import Any
 
 from sandyard.broker.model import FREE, Status
 from sandyard.broker.reservation_model import Reservation
 from sandyard.kit.events import Effect, Event, LoggedEvent
+from tests.faults.sightings import Sightings
 
 State = dict[str, Any]
 _TIME_DIGITS = 12
@@ -20,12 +22,11 @@ _TIME_DIGITS = 12
 class Limits:
     longest_sec: float = inf
     """How long a lease may last that is asked for or extended."""
-    late_ms: int = 1000
-    """So long after its beginning a write may not be seen yet by who decides. Of two tickets that
-    were seen, the first is served first, however close to each other they came."""
 
 
-def broken_rules(log: Sequence[LoggedEvent], limits: Limits | None = None) -> list[str]:
+def broken_rules(
+    log: Sequence[LoggedEvent], sightings: Sightings, limits: Limits | None = None
+) -> list[str]:
     """Everything that cannot be, in sentences."""
     life = _Life.told_by(log)
     limits = limits or Limits()
@@ -34,7 +35,7 @@ def broken_rules(log: Sequence[LoggedEvent], limits: Limits | None = None) -> li
         *_wrong_replacements(life),
         *_wrong_probes(life),
         *_wrong_tickets(life),
-        *_overtaken(life, limits),
+        *_overtaken(life, sightings),
     ]
 
 
@@ -187,32 +188,47 @@ class _Waiting:
     """A ticket as it was made, and since when it waits: again, if what was kept for it broke."""
 
     made: _Step
-    since_ms: int
+    seen_ms: float
+    """Who began to look later than this has seen it wait."""
 
     def wants(self, row: State) -> bool:
         return str(row.get("name", "")).startswith(self.made.after["name_prefix"])
 
 
-def _overtaken(life: _Life, limits: Limits) -> Iterator[str]:
-    """Of the same urgency, who came first gets a sandbox first; and all before newcomers."""
+_BEGIN = ("ticket.created", "ticket.waiting")
+_END = ("ticket.ready", "ticket.served", "ticket.dropped")
+
+
+def _overtaken(life: _Life, sightings: Sightings) -> Iterator[str]:
+    """Of the same urgency, who came first gets a sandbox first; and all before newcomers.
+
+    A decision tells when it was begun (`at_ms`), before the queue was looked at, and its write when
+    that was made: whoever was seen to wait before the one, and waits after the other, was there.
+    """
     waiting: dict[str, _Waiting] = {}
-    kinds = ("ticket.created", "ticket.waiting", "ticket.dropped", "ticket.served", "ticket.ready")
-    for step in life.of(*kinds, "lease.created"):
-        subject = step.event.subject
-        if step.event.kind in ("ticket.created", "ticket.waiting"):
-            waiting[subject] = _Waiting(life.steps[subject][0], step.written_ms)
-            continue
-        others = [each for name, each in waiting.items() if name != subject]
-        if step.event.kind == "ticket.ready":
-            yield from _passed_by(life, step, others, limits)
-        elif step.event.kind == "lease.created" and step.before.get("status") == Status.AVAILABLE:
-            yield from _passed_by_newcomer(life, step, others, limits)
-        waiting.pop(subject, None)
+    steps = life.of(*_BEGIN, *_END, "lease.created")
+    for _, group in groupby(steps, key=lambda step: step.written_ms):
+        now = list(group)  # in one millisecond: whoever stops to wait in it was not passed
+        for step in now:
+            if step.event.kind in _END:
+                waiting.pop(step.event.subject, None)
+        for step in now:
+            yield from _passed(life, step, waiting.values())
+        for step in now:
+            if step.event.kind in _BEGIN:
+                subject = step.event.subject
+                seen_ms = sightings.committed_ms(subject, step.written_ms)
+                waiting[subject] = _Waiting(life.steps[subject][0], seen_ms)
 
 
-def _passed_by(
-    life: _Life, ready: _Step, waiting: Sequence[_Waiting], limits: Limits
-) -> Iterator[str]:
+def _passed(life: _Life, step: _Step, waiting: Collection[_Waiting]) -> Iterator[str]:
+    if step.event.kind == "ticket.ready":
+        yield from _passed_by(life, step, waiting)
+    elif step.event.kind == "lease.created" and step.before.get("status") == Status.AVAILABLE:
+        yield from _passed_by_newcomer(life, step, waiting)
+
+
+def _passed_by(life: _Life, ready: _Step, waiting: Collection[_Waiting]) -> Iterator[str]:
     mine = life.steps[ready.event.subject][0]
     kept = _kept_for(life, ready)
     reservation = life.reservation(kept.get("reservation_id"))
@@ -220,7 +236,7 @@ def _passed_by(
         ticket = each.made.after
         may_have = reservation is None or reservation.admits(ticket["track_id"], ticket["client"])
         came_first = each.made.event.subject < mine.event.subject
-        was_seen = each.since_ms + limits.late_ms < ready.event.at_ms
+        was_seen = each.seen_ms < ready.event.at_ms
         alike = ticket["urgency"] == mine.after["urgency"] and each.wants(kept)
         if alike and may_have and came_first and was_seen:
             yield f"overtaken: {each.made.event.subject} by {ready.event.subject}"
@@ -234,23 +250,21 @@ def _kept_for(life: _Life, ready: _Step) -> State:
     return {}
 
 
-def _passed_by_newcomer(
-    life: _Life, leased: _Step, waiting: Sequence[_Waiting], limits: Limits
-) -> Iterator[str]:
+def _passed_by_newcomer(life: _Life, leased: _Step, waiting: Collection[_Waiting]) -> Iterator[str]:
     """What becomes free after a ticket was written is kept for it. What became free in the same
     moment may go to a newcomer before the job `queue` has run."""
     if leased.event.reason is not None:
         return  # a replacement, which is no new lease
     freed_at = _freed_at(life, leased)
     for each in waiting:
-        if each.wants(leased.before) and each.since_ms + limits.late_ms < freed_at:
+        if each.wants(leased.before) and each.seen_ms < freed_at:
             yield f"overtaken: {each.made.event.subject} by a newcomer, {leased.event.subject}"
 
 
 def _freed_at(life: _Life, leased: _Step) -> int:
-    """When it was written that the sandbox became available, last before it was leased."""
+    """When it was decided that the sandbox becomes available, last before it was leased."""
     return max(
-        step.written_ms
+        step.event.at_ms
         for step in life.steps[leased.event.subject]
         if step.after.get("status") == Status.AVAILABLE != step.before.get("status")
     )

@@ -13,6 +13,8 @@ from aiohttp import web
 from tests.faults.cluster import Replica
 from tests.faults.mix import QUARANTINED, RESTORED, Mix
 
+MOST_LISTED = 300
+
 
 @dataclass(slots=True)
 class Patients:
@@ -57,12 +59,14 @@ async def probed(patients: Patients) -> AsyncIterator[Patients]:
 
 
 async def grow(provider_url: str, wanted: Callable[[], int]) -> None:
-    """The provider makes more, so many in all as are wanted by then; a sync brings them in."""
+    """The provider makes more, so many in all as are wanted by then; a sync brings them in. While
+    syncs fail it does not make ever more, which a sync in bad weather would never get through."""
     made = 0
     async with httpx.AsyncClient(base_url=provider_url, timeout=60) as http:
         while True:
             await asyncio.sleep(1)
-            if (more := wanted() - made) > 0:
+            there = (await http.get("/_sim")).json()["sandboxes"]
+            if (more := min(wanted() - made, MOST_LISTED - there)) > 0:
                 await http.post("/_sim/sandboxes", json={"count": more})
                 made += more
 

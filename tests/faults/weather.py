@@ -38,8 +38,6 @@ class FaultyEngine:
     """How often what has gone wrong, of all that can."""
     opened: Callable[[Replicas], AbstractAsyncContextManager[PoolStore]]
     """The pool past all faults; for SQLite once its server has ended."""
-    late_ms: int
-    """So long after its beginning a write may not be seen yet by who reads and decides."""
 
 
 @asynccontextmanager
@@ -77,7 +75,7 @@ def _sqlite() -> FaultyEngine:
         finally:
             await database.close()
 
-    return FaultyEngine(1, {}, change, calm, injected, opened, late_ms=1000)
+    return FaultyEngine(1, {}, change, calm, injected, opened)
 
 
 @asynccontextmanager
@@ -101,8 +99,7 @@ async def _postgresql(server_url: str, seed: int) -> AsyncIterator[FaultyEngine]
 
         environment = {"DATABASE_URL": through.render_as_string(hide_password=False)}
         try:
-            late_ms = 3000  # a write and the reading before a decision may both be held up
-            yield FaultyEngine(3, environment, _changes_of(proxy), calm, injected, opened, late_ms)
+            yield FaultyEngine(3, environment, _changes_of(proxy), calm, injected, opened)
         finally:
             await database.close()
 
@@ -137,8 +134,7 @@ async def _dynamodb(engine_url: str, seed: int) -> AsyncIterator[FaultyEngine]:
             "DDB_ENDPOINT_URL": proxy.url,
             "DDB_TABLE_NAME": pool.names.table,
         }
-        late_ms = 5000  # calls may be held up for so long, and an index lags
-        yield FaultyEngine(4, environment, _weather_of(proxy), calm, injected, opened, late_ms)
+        yield FaultyEngine(4, environment, _weather_of(proxy), calm, injected, opened)
 
 
 def _weather_of(proxy: Proxy) -> Callable[[random.Random], Awaitable[None]]:

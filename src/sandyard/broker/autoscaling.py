@@ -86,9 +86,11 @@ class PoolAutoscaler:
 
     async def _tell_level(self, available: int) -> None:
         level = level_of(available, self._policy)
-        told = await self._change(lambda autoscaler, cause: decide_level(autoscaler, level, cause))
-        if told and level != "ok":
-            extra = {"action": "pool", "available": available, "level": level}
+        is_new = await self._change(
+            lambda autoscaler, cause: decide_level(autoscaler, level, cause)
+        )
+        if is_new and level != "ok":
+            extra = {"action": "pool", "available": available, "pool_level": level}
             logger.warning("the pool runs low", extra=extra)
 
     async def _adopt_lost(self, report: PoolReport) -> None:
@@ -138,10 +140,10 @@ class PoolAutoscaler:
 
     async def _tell_stuck(self, missing: int) -> None:
         obstacle = self._obstacle()
-        told = await self._change(
+        is_new = await self._change(
             lambda autoscaler, cause: decide_stuck(autoscaler, missing, obstacle, cause)
         )
-        if told and missing:
+        if is_new and missing:
             extra = {"action": "pool", "missing": missing, "reason": obstacle}
             logger.error("sandboxes are missing that nothing is going to create", extra=extra)
 

@@ -154,8 +154,9 @@ def parse_token(text: str) -> SentToken | None:
 def decide_created(
     existing: Client | None, name: str, limits: Limits, cause: Cause
 ) -> Transition[Client]:
-    """A name that was deleted may be used again; its sequences go on by the time."""
-    if existing is not None:
+    """A name that was deleted may be used again; its sequences go on by the time. One name is
+    that of the environment's tokens."""
+    if existing is not None or name == BOOTSTRAP:
         raise ClientExistsError
     client = Client(
         client_id=client_id_of(name),

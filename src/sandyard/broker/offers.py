@@ -2,7 +2,7 @@
 sees them."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ from sandyard.kit.transitions import Cause, Transition, Tries, followed_by, subj
 
 _PAGE = 100
 _ROUNDS = 3
+_FRESH_MS = 1000
+"""So long a look at the queue is gone by: who comes meanwhile may stand before those in it."""
 TOGETHER = 20
 """So many sandboxes are kept for a reservation in one write, which on DynamoDB has a limit."""
 
@@ -39,7 +41,8 @@ class _Demand:
 
     waiting: list[Ticket]
     reservations: list[Reservation]
-    now: int
+    cause: Cause
+    """Of all that is decided by it: older than the look, so that who waited by then is in it."""
     planned: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By reservation, which of the sandboxes that become free are going to be kept for it."""
 
@@ -48,7 +51,7 @@ class _Demand:
 
     def _lacks(self, reservation: Reservation, row: Sandbox) -> bool:
         planned = len(self.planned[reservation.reservation_id])
-        return reservation.wants(row, self.now) and reservation.missing > planned
+        return reservation.wants(row, self.cause.at_ms // 1000) and reservation.missing > planned
 
     def ticket_for(self, row: Sandbox, within: Reservation | None) -> Ticket | None:
         """The ticket whose turn it is: of the reservation's tracks, if it is for one."""
@@ -90,22 +93,31 @@ class Offers:
         return [outcomes[index] for index in range(len(transitions))]
 
     async def _keep_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
-        """Those that were kept for somebody. What a reservation turns out not to lack any more is
-        offered to the others before it becomes available."""
+        """Those that were kept for somebody. The queue is looked at until nobody in it wants what
+        is left: others came while it was served, or a reservation lacks nothing any more."""
         kept: dict[int, bool] = {}
         freed = {index: each for index, each in enumerate(transitions) if becomes_free(each)}
-        for _ in range(_ROUNDS):
+        for _ in range(len(freed) + _ROUNDS):
             left = [index for index in freed if index not in kept]
             if not left:
                 break
             demand = await self._demand()
-            for index in left:
-                kept |= await self._offer(index, freed[index], demand)
-            for reservation in demand.reservations:
-                planned = demand.planned[reservation.reservation_id]
-                kept |= await self._fill(reservation, {at: freed[at] for at in planned})
-            if not demand.has_planned_besides(kept):
+            kept_now = await self._keep_by(demand, {index: freed[index] for index in left})
+            if not kept_now and not demand.has_planned_besides(kept):
                 break
+            kept |= kept_now
+        return kept
+
+    async def _keep_by(
+        self, demand: _Demand, freed: Mapping[int, Transition[Sandbox]]
+    ) -> dict[int, bool]:
+        kept: dict[int, bool] = {}
+        for index, each in freed.items():
+            await self._keep_fresh(demand)
+            kept |= await self._offer(index, each, demand)
+        for reservation in demand.reservations:
+            planned = demand.planned[reservation.reservation_id]
+            kept |= await self._fill(reservation, {at: freed[at] for at in planned})
         return kept
 
     async def _offer(
@@ -137,24 +149,26 @@ class Offers:
             await self.offer_again([freed.result])
         return is_free
 
-    async def reserve_for(self, ticket: Ticket, free: Sandbox) -> bool:
+    async def reserve_for(self, ticket: Ticket, free: Sandbox, cause: Cause) -> bool:
         """Keep a sandbox for the ticket that it can have now."""
-        kept = decide_ready(ticket, free, self._cause(), reservation_id=free.reservation_id)
+        kept = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
         return await self._store.apply_together(*kept)
 
     async def offer_again(self, free: Sequence[Sandbox]) -> None:
         """Keep what has become available for those who queued meanwhile: whoever frees a sandbox
         looks at the queue before and after that, and whoever queues looks at what is free after
         it, so that neither misses the other."""
-        waiting = [each async for each in self._waiting()] if free else []
+        if not free:
+            return
+        demand = await self._demand()
         for row in free:
-            while (ticket := first_who_wants(row, waiting)) is not None:
-                is_kept = await self.reserve_for(ticket, row)
-                if not is_kept and await self.still_waits(ticket):
-                    break  # somebody has the sandbox
-                waiting.remove(ticket)
-                if is_kept:
+            await self._keep_fresh(demand)
+            while (ticket := first_who_wants(row, demand.waiting)) is not None:
+                if await self.reserve_for(ticket, row, demand.cause):
+                    demand.waiting.remove(ticket)
                     break
+                if not await self._is_changed(ticket, demand):
+                    break  # somebody has the sandbox
 
     async def still_waits(self, ticket: Ticket) -> bool:
         found = await self._store.find_ticket(*ticket.lease_key)
@@ -201,20 +215,32 @@ class Offers:
             if ticket is None:
                 return False
             own = None if reservation is None else reservation.reservation_id
-            kept, ready = decide_ready(ticket, freed.result, self._cause(), reservation_id=own)
+            kept, ready = decide_ready(ticket, freed.result, demand.cause, reservation_id=own)
             together: list[Transition[Any]] = [followed_by(freed, kept), ready, *others]
             if reservation is not None:
-                counted = decide_counted(reservation, 1, self._cause())
+                counted = decide_counted(reservation, 1, demand.cause)
                 together.append(counted)
             is_kept = await self._store.apply_together(*together)
-            if is_kept and reservation is not None:
-                demand.replace(reservation, counted.result)
-            if is_kept or not await self.still_waits(ticket):
-                demand.waiting.remove(ticket)
-            elif not await self._is_renewed(reservation, demand):
-                return False
             if is_kept:
+                demand.waiting.remove(ticket)
+                if reservation is not None:
+                    demand.replace(reservation, counted.result)
                 return True
+            if not (
+                await self._is_changed(ticket, demand)
+                or await self._is_renewed(reservation, demand)
+            ):
+                return False
+
+    async def _is_changed(self, ticket: Ticket, demand: _Demand) -> bool:
+        """Bring the ticket up to date in the demand, where it may wait again; False if it was."""
+        fresh = await self._store.find_ticket(*ticket.lease_key)
+        if fresh is not None and fresh.sequence == ticket.sequence:
+            return False
+        waits = fresh is not None and fresh.ticket_id == ticket.ticket_id and not fresh.sandbox_id
+        place = demand.waiting.index(ticket)
+        demand.waiting[place : place + 1] = [fresh] if fresh is not None and waits else []
+        return True
 
     async def _is_renewed(self, reservation: Reservation | None, demand: _Demand) -> bool:
         """Bring the reservation up to date in the demand; False if it was."""
@@ -268,8 +294,8 @@ class Offers:
         assert before is not None  # noqa: S101 - it was kept for a reservation
         async for _ in Tries():
             found = await self._store.find_reservation(before.reservation_id or "")
-            told = [] if found is None else [decide_lost(found, self._cause())]
-            if await self._store.apply_together(lost, *told):
+            counted = [] if found is None else [decide_lost(found, self._cause())]
+            if await self._store.apply_together(lost, *counted):
                 return True
             row = await self._store.find(before.sandbox_id)
             if not isinstance(row, Sandbox) or row.sequence != before.sequence:
@@ -289,7 +315,7 @@ class Offers:
         if ticket is None:
             kept = decide_reserved(freed.result, holder, self._cause(), reservation_id=holder)
             return await self._store.apply_together(followed_by(freed, kept), *others)
-        kept, ready = decide_ready(ticket, freed.result, self._cause(), reservation_id=holder)
+        kept, ready = decide_ready(ticket, freed.result, demand.cause, reservation_id=holder)
         return await self._store.apply_together(followed_by(freed, kept), ready, *others)
 
     async def _active_reservation(self, freed: Transition[Sandbox]) -> Reservation | None:
@@ -300,9 +326,16 @@ class Offers:
         return found if found is not None and found.is_active(self._now()) else None
 
     async def _demand(self) -> _Demand:
-        now = self._now()
+        cause, now = self._cause(), self._now()
         wanting = [each for each in await self._store.open_reservations() if each.needs_more(now)]
-        return _Demand([each async for each in self._waiting()], in_turn(wanting), now)
+        return _Demand(await self._waiting(), in_turn(wanting), cause)
+
+    async def _keep_fresh(self, demand: _Demand) -> None:
+        """Look again, if the look at the queue is old."""
+        if self._clock.now() * 1000 > demand.cause.at_ms + _FRESH_MS:
+            fresh = await self._demand()
+            demand.waiting, demand.reservations = fresh.waiting, fresh.reservations
+            demand.cause = fresh.cause
 
     def _now(self) -> int:
         return int(self._clock.now())
@@ -310,12 +343,12 @@ class Offers:
     def _cause(self) -> Cause:
         return Cause.by(actor("system"), self._clock)
 
-    async def _waiting(self) -> AsyncIterator[Ticket]:
+    async def _waiting(self) -> list[Ticket]:
+        found: list[Ticket] = []
         last: QueueOrder | None = None
         while tickets := await self._store.tickets(limit=_PAGE, after=last):
             last = tickets[-1].queue_order
-            for each in tickets:
-                if each.sandbox_id is None:
-                    yield each
+            found += [each for each in tickets if each.sandbox_id is None]
             if len(tickets) < _PAGE:
-                return
+                break
+        return found

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sandyard.broker.model import Claim, Claimed
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.reservation_model import Reservation, in_turn
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.frozen import quick_replace
 
 _FRESH_SEC = 1.0
 
@@ -26,14 +26,14 @@ class ReservedClaims:
     async def claim(self, claim: Claim) -> Claimed | None:
         """As the store's, with what is kept for the track's reservations first."""
         own = await self.of(claim)
-        claimed = await self._store.claim(replace(claim, reservations=own) if own else claim)
+        claimed = await self._store.claim(_of_reservations(claim, own) if own else claim)
         if claimed is not None:
             return claimed
         await self._read()
         fresh = _belonging(claim, self._known or ())
         if set(fresh) <= set(own):
             return None
-        return await self._store.claim(replace(claim, reservations=fresh))
+        return await self._store.claim(_of_reservations(claim, fresh))
 
     async def of(self, claim: Claim) -> tuple[str, ...]:
         """The reservations that the claim may lease from, in the order of their beginnings."""
@@ -59,6 +59,10 @@ class ReservedClaims:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _of_reservations(claim: Claim, own: tuple[str, ...]) -> Claim:
+    return quick_replace(claim, {"reservations": own})
 
 
 def _belonging(claim: Claim, known: Sequence[Reservation]) -> tuple[str, ...]:

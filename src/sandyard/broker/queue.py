@@ -208,7 +208,11 @@ class Queue:
         now = int(self._clock.now())
         empty: set[str] = set()
         last: QueueOrder | None = None
-        while tickets := await self._store.tickets(limit=_PAGE, after=last):
+        while True:
+            cause = Cause.by(actor("system"), self._clock)  # from before the look
+            tickets = await self._store.tickets(limit=_PAGE, after=last)
+            if not tickets:
+                break
             last = tickets[-1].queue_order
             for ticket in tickets:
                 if ticket.is_abandoned(ttl_sec=self._ttl_sec, now=now):
@@ -217,7 +221,8 @@ class Queue:
                 elif ticket.sandbox_id is not None:
                     report.ready += await self._is_still_ready(ticket)
                 else:
-                    report.waiting += not await self._find_one_for(ticket, empty)
+                    await self._find_one_for(ticket, empty, cause)
+        report.waiting = await self._store.count_waiting()
         return report
 
     async def _is_still_ready(self, ticket: Ticket) -> bool:
@@ -231,13 +236,11 @@ class Queue:
         if await self._store.apply_together(waiting):
             await self._look_again(waiting.result)
 
-    async def _find_one_for(self, ticket: Ticket, empty: set[str]) -> bool:
-        """Keep a free sandbox for the ticket, or one that is kept for a reservation of its track;
-        `empty` are the prefixes of which nothing is free."""
-        if await self._find_reserved_for(ticket):
-            return True
-        if ticket.name_prefix in empty:
-            return False
+    async def _find_one_for(self, ticket: Ticket, empty: set[str], cause: Cause) -> None:
+        """Keep one for the ticket that is kept for a reservation of its track, or offer the queue
+        what is free until it has one; `empty` are the prefixes of which nothing is free."""
+        if await self._find_reserved_for(ticket, cause) or ticket.name_prefix in empty:
+            return
         cursor: str | None = None
         while True:
             page = await self._store.page(
@@ -246,20 +249,19 @@ class Queue:
                 limit=_PAGE,
                 cursor=cursor,
             )
-            for free in page.items:
-                is_reserved = await self._offers.reserve_for(ticket, free)
-                if is_reserved or not await self._offers.still_waits(ticket):
-                    return True
+            await self._offers.offer_again(page.items)
+            if page.items and not await self._offers.still_waits(ticket):
+                return
             cursor = page.next_cursor
             if cursor is None:
                 empty.add(ticket.name_prefix)
-                return False
+                return
 
-    async def _find_reserved_for(self, ticket: Ticket) -> bool:
+    async def _find_reserved_for(self, ticket: Ticket, cause: Cause) -> bool:
         claim = Claim(ticket.track_id, ticket.key, int(self._clock.now()), client=ticket.client)
         for reservation_id in await self.claims.of(claim):
             for row in await self._store.reserved_for(reservation_id, limit=_PAGE):
-                if ticket.wants(row) and await self._offers.reserve_for(ticket, row):
+                if ticket.wants(row) and await self._offers.reserve_for(ticket, row, cause):
                     return True
         return False
 

@@ -31,7 +31,8 @@ class Booking:
     """What an operator asks for: so many sandboxes, for whom, from when and until when."""
 
     count: int
-    starts_at: int
+    starts_at: int | None
+    """None: when the reservation is made."""
     ends_at: int
     track_prefix: str | None = None
     client: str | None = None
@@ -67,9 +68,10 @@ class Reservation:
     def missing(self) -> int:
         return max(0, self.count - self.kept)
 
-    @property
-    def booking(self) -> Booking:
-        return Booking(
+    def is_of(self, asked: Booking) -> bool:
+        """Whether this is what is asked for."""
+        starts_at = self.created_at if asked.starts_at is None else asked.starts_at
+        return replace(asked, starts_at=starts_at) == Booking(
             self.count,
             self.starts_at,
             self.ends_at,
@@ -146,14 +148,15 @@ def decide_reservation(
 ) -> Transition[Reservation]:
     """A new reservation; OverbookedError if the pool can't have so many beside the others."""
     now = seconds_of(cause)
-    _require_sane(asked, now)
-    possible = capacity - most_booked(others, asked.starts_at, asked.ends_at, now)
+    starts_at = now if asked.starts_at is None else asked.starts_at
+    _require_sane(asked, starts_at, now)
+    possible = capacity - most_booked(others, starts_at, asked.ends_at, now)
     if asked.count > possible:
         raise OverbookedError(possible=max(0, possible))
     reservation = Reservation(
         reservation_id=reservation_id,
         count=asked.count,
-        starts_at=asked.starts_at,
+        starts_at=starts_at,
         ends_at=asked.ends_at,
         created_at=now,
         track_prefix=asked.track_prefix,
@@ -164,10 +167,10 @@ def decide_reservation(
     return created(reservation, "reservation.created", cause)
 
 
-def _require_sane(asked: Booking, now: int) -> None:
+def _require_sane(asked: Booking, starts_at: int, now: int) -> None:
     if (asked.track_prefix is None) == (asked.client is None):
         raise InvalidReservationError(details={"field": "track_prefix"})
-    length = asked.ends_at - asked.starts_at
+    length = asked.ends_at - starts_at
     if asked.ends_at <= now or not 0 < length <= LONGEST_SEC:
         raise InvalidReservationError(details={"field": "to"})
 

@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 
 from sandyard.broker.errors import (
+    InvalidReservationError,
     ReservationExistsError,
     ReservationNotFoundError,
     RowBusyError,
@@ -65,7 +66,7 @@ class Reservations:
             cause = Cause.by(actor("operator"), self._clock)
             reservation_id = self._id(key, cause)
             if key and (standing := await self._store.find_reservation(reservation_id)):
-                if standing.booking != asked:
+                if not standing.is_of(asked):
                     raise ReservationExistsError
                 return standing, False
             calendar = await self._store.find_calendar()
@@ -100,7 +101,10 @@ class Reservations:
     async def calendar(
         self, *, from_at: int, to_at: int, limit: int, cursor: str | None
     ) -> Page[Reservation]:
-        """Those whose time overlaps this one, in the order of their ends."""
+        """Those whose time overlaps this one, in the order of their ends;
+        InvalidReservationError."""
+        if to_at < from_at:
+            raise InvalidReservationError(details={"field": "to"})
         return await self._store.reservations(
             starts_before=to_at, ends_after=from_at, limit=limit, cursor=cursor
         )

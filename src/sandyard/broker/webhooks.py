@@ -35,7 +35,8 @@ Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]
 
 
 class Webhooks:
-    """`find_event` looks through all logs; `post` tries to deliver once."""
+    """`find_event` looks through all logs; `post` tries to deliver once; `require_public` raises
+    WebhookAddressError for a URL that nothing may be sent to."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Webhooks:
         clock: Clock,
         find_event: Callable[[str], Awaitable[LoggedEvent | None]],
         post: Post,
+        require_public: Callable[[str], None],
         is_on: bool = True,
     ) -> None:
         self._pool = pool
@@ -52,13 +54,16 @@ class Webhooks:
         self._clock = clock
         self._find_event = find_event
         self._post = post
+        self._require_public = require_public
         self._is_on = is_on
         self._turn = asyncio.Lock()
 
     async def create(self, *, url: str, kinds: Sequence[str], note: str | None) -> Webhook:
-        """It gets all events that are written from now on; WebhooksOffError."""
+        """It gets all events that are written from now on; WebhooksOffError and
+        WebhookAddressError."""
         if not self._is_on:
             raise WebhooksOffError
+        self._require_public(url)
         cause = Cause.by(actor("operator"), self._clock)
         webhook = Webhook(
             webhook_id=ids.resource_id("whk"),
@@ -81,7 +86,10 @@ class Webhooks:
         return await self._get(webhook_id), await self._store.streams(webhook_id)
 
     async def change(self, webhook_id: str, **changes: Any) -> Webhook:
-        """What is None stays as it is. One that is enabled goes on where it was."""
+        """What is None stays as it is. One that is enabled goes on where it was.
+        WebhookAddressError."""
+        if changes.get("url") is not None:
+            self._require_public(changes["url"])
         return await self._settle(
             webhook_id, lambda webhook, cause: decide_changed(webhook, cause, **changes)
         )

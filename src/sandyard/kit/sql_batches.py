@@ -10,6 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPICursor
 
+_PORTION = 100
+
 
 def run_in_driver(connection: sa.Connection, text: str, values: Sequence[Any]) -> DBAPICursor:
     """Run the statement in the connection's transaction. Errors are SQLAlchemy's, and a lost
@@ -101,14 +103,26 @@ class BatchInsert(Batch):
         self, table: sa.Table, columns: Sequence[str], *, ignore_existing: bool = False
     ) -> None:
         super().__init__(table, columns)
-        self._into = f"INSERT INTO {table.fullname} ({', '.join(columns)})"
-        self._suffix = " ON CONFLICT DO NOTHING" if ignore_existing else ""
+        self._into = f"INTO {table.fullname} ({', '.join(columns)})"
+        self._ignore_existing = ignore_existing
+
+    def insert(self, connection: sa.Connection, rows: Sequence[Sequence[Any]]) -> int:
+        """How many were inserted of any number of rows. SQLite gets them in portions, so that few
+        texts are prepared and kept."""
+        if not rows:
+            return 0
+        if connection.dialect.name != "sqlite":
+            return self.execute(connection, rows).rowcount
+        portions = (rows[at : at + _PORTION] for at in range(0, len(rows), _PORTION))
+        return sum(self.execute(connection, portion).rowcount for portion in portions)
 
     def _from_values(self, values: str) -> str:
-        return f"{self._into} {values}{self._suffix}"
+        # OR IGNORE can't fail midway, so SQLite copies no page aside to undo it; DO NOTHING can.
+        return f"INSERT {'OR IGNORE ' if self._ignore_existing else ''}{self._into} {values}"
 
     def _from_arrays(self, arrays: str) -> str:
-        return f"{self._into} SELECT * FROM {arrays}{self._suffix}"  # noqa: S608 - our own names
+        suffix = " ON CONFLICT DO NOTHING" if self._ignore_existing else ""
+        return f"INSERT {self._into} SELECT * FROM {arrays}{suffix}"  # noqa: S608 - our own names
 
 
 class BatchUpdate(Batch):
@@ -183,6 +197,6 @@ class KeyLookup:
     def rows(self, connection: sa.Connection, keys: Sequence[str]) -> Sequence[Any]:
         if connection.dialect.name == "sqlite":
             text = f"{self._select} IN ({', '.join('?' * len(keys))})"
-            return run_in_driver(connection, text, keys).fetchall()
+            return run_in_driver(connection, text, tuple(keys)).fetchall()
         text = f"{self._select} = ANY($1::{self._type.compile(connection.dialect)}[])"
         return run_in_driver(connection, text, (list(keys),)).fetchall()

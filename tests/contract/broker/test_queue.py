@@ -1,7 +1,7 @@
 """The queue for sandboxes: first come first served, on every engine."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -207,6 +207,107 @@ async def test_a_ticket_that_came_between_a_look_and_its_write_is_seen_after_it(
     with pytest.raises(NoSandboxesAvailableError):
         await yard.broker.allocate(track_id="newcomer")
     assert [await yard.served(track) for track in ("a", "b")] == ["lab-00000", "lab-00001"]
+
+
+class Meanwhile:
+    """The store, with something that happens once, before or after a call of it."""
+
+    def __init__(
+        self, store: PoolStore, name: str, happens: Callable[[], Awaitable[object]], *, after: bool
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._happens: Callable[[], Awaitable[object]] | None = happens
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name != self._name or self._happens is None:
+            return method
+        happens, self._happens = self._happens, None
+
+        async def called(*given: Any, **named: Any) -> Any:
+            if not self._after:
+                await happens()
+            answer = await method(*given, **named)
+            if self._after:
+                await happens()
+            return answer
+
+        return called
+
+
+def meanwhile(
+    store: PoolStore, name: str, happens: Callable[[], Awaitable[object]], *, after: bool = True
+) -> Any:
+    return Meanwhile(store, name, happens, after=after)
+
+
+async def test_who_queues_while_others_are_served_comes_before_newcomers(yard: Yard) -> None:
+    await yard.queued("a")
+
+    async def others_claim() -> None:
+        for number in range(3):
+            await yard.store.claim(yard.claim(f"newcomer-{number}")())
+
+    late = meanwhile(yard.store, "apply_together", lambda: yard.queued("late"))
+    store = meanwhile(late, "apply", others_claim)
+    freed = discoveries(3, now=int(yard.clock.now()))
+    assert await Offers(store, clock=yard.clock).apply(freed) == [True] * 3
+    assert [await yard.served(each) for each in ("a", "late")] == ["lab-00000", "lab-00001"]
+
+
+async def waits_again(yard: Yard, track: str) -> None:
+    """What is kept for the track's ticket breaks."""
+    ticket = await yard.store.find_ticket(track, track)
+    assert ticket is not None
+    assert ticket.sandbox_id is not None
+    await yard.broker.act(Action.QUARANTINE, sandbox_id=ticket.sandbox_id)
+    await yard.queued(track)
+
+
+async def test_who_waits_again_while_others_are_served_is_the_next(yard: Yard) -> None:
+    await yard.queued("first", "a", "b")
+    await yard.grow("gone")
+
+    async def long_after() -> None:
+        await waits_again(yard, "first")
+        yard.clock.advance(2)
+
+    store = meanwhile(yard.store, "apply_together", long_after)
+    freed = discoveries(2, now=int(yard.clock.now()))
+    assert await Offers(store, clock=yard.clock).apply(freed) == [True, True]
+    assert isinstance(await yard.ask("b"), Ticket)
+    assert {await yard.served("first"), await yard.served("a")} == {"lab-00000", "lab-00001"}
+
+
+async def test_who_was_served_and_waits_again_before_the_write_is_the_next(yard: Yard) -> None:
+    await yard.queued("first", "a")
+
+    async def served_for_a_moment() -> None:
+        await yard.grow("gone")
+        await waits_again(yard, "first")
+
+    store = meanwhile(yard.store, "apply_together", served_for_a_moment, after=False)
+    freed = discoveries(1, now=int(yard.clock.now()))
+    assert await Offers(store, clock=yard.clock).apply(freed) == [True]
+    assert isinstance(await yard.ask("a"), Ticket)
+    assert await yard.served("first") == "lab-00000"
+
+
+async def test_who_waits_again_while_the_job_runs_is_the_next(yard: Yard) -> None:
+    await yard.queued("first", "a")
+    await yard.grow("gone")
+
+    async def one_for_another() -> None:
+        await waits_again(yard, "first")
+        await fill(yard.store, 1)  # past the offers
+
+    store = meanwhile(yard.store, "tickets", one_for_another)
+    queue = Queue(store, clock=yard.clock, ticket_ttl_sec=TTL)
+    assert (await queue.dispatch()).waiting == 1
+    assert isinstance(await yard.ask("a"), Ticket)
+    assert await yard.served("first") == "lab-00000"
 
 
 async def test_who_queues_looks_once_more_at_what_is_free(yard: Yard) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -341,6 +342,24 @@ async def test_a_prefix_narrows_what_is_kept(course: Course) -> None:
     assert all(each.name.startswith("large-") for each in await course.kept(reserved))
     got = await course.broker.allocate(track_id="course-1", name_prefix="small-")
     assert got.lease.name.startswith("small-")
+
+
+async def test_a_repeat_without_a_beginning_is_the_same_reservation(course: Course) -> None:
+    await fill(course.store, 2)
+    asked = Booking(1, None, course.now + HOUR, "course-")
+    first, is_new = await course.reservations.reserve(asked, key="k")
+    assert is_new
+    assert first.starts_at == course.now
+    course.clock.advance(5)
+    assert await course.reservations.reserve(asked, key="k") == (first, False)
+    for other in (replace(asked, starts_at=course.now), replace(asked, count=2)):
+        with pytest.raises(ReservationExistsError):
+            await course.reservations.reserve(other, key="k")
+
+
+async def test_a_calendar_has_a_beginning_before_its_end(course: Course) -> None:
+    with pytest.raises(InvalidReservationError):
+        await course.reservations.calendar(from_at=2, to_at=1, limit=9, cursor=None)
 
 
 @pytest.mark.parametrize(

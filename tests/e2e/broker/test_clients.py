@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -43,6 +44,37 @@ def as_track(server: ServerProcess, token: str, track: str) -> httpx.Response:
 
 def code_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "status", "code"),
+    [
+        ("clients", {"name": "a", "scopes": ["read"], "max_lease": 3}, 400, "INVALID_REQUEST"),
+        ("clients", {"name": "bootstrap", "scopes": ["read"]}, 409, "CLIENT_EXISTS"),
+        ("webhooks", {"url": "https://example.com/", "kind": ["lease.*"]}, 400, "INVALID_REQUEST"),
+        ("webhooks", {"url": "https://example.com:65536/"}, 400, "INVALID_REQUEST"),
+        ("webhooks", {"url": "https://example.com/", "note": "\0"}, 400, "INVALID_REQUEST"),
+        ("webhooks", {"url": "http://169.254.169.254/"}, 400, "WEBHOOK_ADDRESS_REFUSED"),
+        ("webhooks", {"url": "https://10.0.0.1:8443/"}, 400, "WEBHOOK_ADDRESS_REFUSED"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(
+    server: ServerProcess, call: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    headers = server.admin | INSIDE
+    answer = httpx.post(f"{server.url}/v1/admin/{call}", headers=headers, json=body)
+    assert code_of(answer) == (status, code)
+
+
+def test_a_webhook_is_not_moved_to_a_private_address(server: ServerProcess) -> None:
+    webhooks, headers = f"{server.url}/v1/admin/webhooks", server.admin | INSIDE
+    made = httpx.post(webhooks, headers=headers, json={"url": "https://example.com:65535/"})
+    assert made.status_code == 201
+    one = f"{webhooks}/{made.json()['webhook_id']}"
+    moved = httpx.patch(one, headers=headers, json={"url": "http://127.0.0.1/"})
+    assert code_of(moved) == (400, "WEBHOOK_ADDRESS_REFUSED")
+    assert httpx.get(one, headers=headers).json()["url"] == "https://example.com:65535/"
+    assert httpx.delete(one, headers=headers).status_code == 204
 
 
 def test_from_create_to_delete_by_the_command_line(server: ServerProcess) -> None:

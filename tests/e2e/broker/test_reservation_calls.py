@@ -70,6 +70,7 @@ def test_too_many_are_refused_with_what_is_possible(server: ServerProcess) -> No
         {"to": None},
         {"track_prefix": "no blanks"},
         {"note": "n" * 501},
+        {"note": "NUL \0"},
         {"until": 5},
     ],
 )
@@ -127,7 +128,9 @@ def test_a_broken_sandbox_is_replaced_and_held(server: ServerProcess) -> None:
     assert released.json["status"] == "pending_deletion"
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"reason": ""}', b'{"reason": 5}', b"[]"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'{"reason": ""}', b'{"reason": 5}', b'{"reason": "\\u0000"}', b"[]"]
+)
 def test_a_replacement_needs_a_reason(server: ServerProcess, body: bytes) -> None:
     track = new_track()
     old = lease(server, track)

@@ -33,10 +33,11 @@ from sandyard.kit.events import LoggedEvent
 from sandyard.kit.transitions import Cause, E, Transition, changed, removed
 from tests.faults.history import kinds
 from tests.faults.rules import Limits, broken_rules, unprobed
+from tests.faults.sightings import Sightings
 from tests.pools import NOW
 
 LONGEST = 8 * 3600
-LIMITS = Limits(longest_sec=LONGEST, late_ms=1000)
+LIMITS = Limits(longest_sec=LONGEST)
 
 
 @dataclass
@@ -45,6 +46,8 @@ class Pool:
 
     log: list[LoggedEvent] = field(default_factory=list)
     now: int = NOW
+    sightings: Sightings = field(default_factory=Sightings)
+    """Somebody looks at the queue a second after each write."""
 
     @property
     def cause(self) -> Cause:
@@ -54,6 +57,9 @@ class Pool:
         for event in (event for each in transitions for event in each.events):
             event_id = f"{event.at_ms + late_sec * 1000:012x}{len(self.log):014x}"
             self.log.append(LoggedEvent(event_id, "broker", event))
+            if event.kind in ("ticket.created", "ticket.waiting"):
+                seen_ms = event.at_ms + 1000
+                self.sightings.add(event.subject, seen_ms, seen_ms + 10)
         self.now += 10
 
     def did(self, transition: Transition[E]) -> E:
@@ -94,7 +100,7 @@ class Pool:
         self.write(*decide_served(ticket, row, self.claim(ticket.track_id)))
 
     def broken(self) -> list[str]:
-        return broken_rules(self.log, LIMITS)
+        return broken_rules(self.log, self.sightings, LIMITS)
 
 
 Life = Callable[[Pool], None]
@@ -168,6 +174,21 @@ def who_is_ready_before_the_late_write_is_not_passed(pool: Pool) -> None:
     pool.write(decided, leased, late_sec=40)
 
 
+def who_was_not_seen_before_the_look_may_be_passed(pool: Pool) -> None:
+    """Its write was made long ago, and is seen only now."""
+    first = pool.ticket("a")
+    pool.sightings.looks[first.ticket_id] = [(pool.now * 1000, (pool.now + 25) * 1000)]
+    pool.ready(pool.ticket("b"), pool.found())
+
+
+def who_is_served_in_the_same_millisecond_is_not_passed(pool: Pool) -> None:
+    first, second = pool.ticket("a"), pool.ticket("b")
+    one, another = pool.found("lab-1"), pool.found("lab-2")
+    pool.ready(second, one)
+    pool.now -= 10
+    pool.ready(first, another)
+
+
 @pytest.mark.parametrize(
     "life",
     [
@@ -179,6 +200,8 @@ def who_is_ready_before_the_late_write_is_not_passed(pool: Pool) -> None:
         what_is_let_go_is_anybodys,
         who_came_in_the_same_instant_may_be_passed,
         who_is_ready_before_the_late_write_is_not_passed,
+        who_was_not_seen_before_the_look_may_be_passed,
+        who_is_served_in_the_same_millisecond_is_not_passed,
     ],
 )
 def test_what_may_be_is_no_problem(life: Life) -> None:

@@ -161,28 +161,28 @@ async def test_a_topic_hands_the_events_of_its_kinds_on(bench: Bench) -> None:
 
 async def test_s3_has_an_object_for_each_hour_the_same_if_written_again(bench: Bench) -> None:
     s3 = client("s3")
-    s3.create_bucket(Bucket="audit")
-    sink = S3Sink("s3://audit/sandyard", kinds=[], region=REGION)
+    s3.create_bucket(Bucket="audit-hours")
+    sink = S3Sink("s3://audit-hours/sandyard", kinds=[], region=REGION)
     export = S3Stream(sink, bench.pool.events, bench.store, clock=bench.clock, policy=POLICY)
     await export.drain()
     state = await bench.store.find_stream("s3", "broker")
     assert state is not None
-    assert not s3.list_objects_v2(Bucket="audit").get("Contents")
+    assert not s3.list_objects_v2(Bucket="audit-hours").get("Contents")
     await make_changes(bench)
     logged = await bench.logged()
     bench.clock.advance(2 * 3600)
     await export.drain()
     assert export.delivered == len(logged)
-    keys = [each["Key"] for each in s3.list_objects_v2(Bucket="audit")["Contents"]]
+    keys = [each["Key"] for each in s3.list_objects_v2(Bucket="audit-hours")["Contents"]]
     hours = {int(each.event_id[:12], 16) // HOUR_MS * HOUR_MS for each in logged}
     assert keys == sorted(sink.key("broker", hour) for hour in hours)
     assert all(key.startswith("sandyard/broker/20") for key in keys)
-    bodies = {key: s3.get_object(Bucket="audit", Key=key)["Body"].read() for key in keys}
+    bodies = {key: s3.get_object(Bucket="audit-hours", Key=key)["Body"].read() for key in keys}
     lines = [json.loads(line) for body in bodies.values() for line in body.splitlines()]
     assert [each["event_id"] for each in lines] == sorted(each.event_id for each in logged)
     await bench.store.save_stream(replace(state, position=state.position))  # a crash before it
     await export.drain()
-    again = {key: s3.get_object(Bucket="audit", Key=key)["Body"].read() for key in keys}
+    again = {key: s3.get_object(Bucket="audit-hours", Key=key)["Body"].read() for key in keys}
     assert again == bodies
     await sink.close()
 

@@ -8,12 +8,22 @@ from collections.abc import AsyncIterator
 import pytest
 import sqlalchemy as sa
 
-from sandyard.broker.model import Claim, Claimed, decide_reserved
+from sandyard.broker.model import Claim, decide_reserved
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.kit.sql import PostgresDatabase, T, Work
 from tests.engines import create_migrated
-from tests.pools import NOW, check_invariants, everything, fill, operator, quarantined, restored
+from tests.pools import (
+    NOW,
+    check_invariants,
+    claims,
+    everything,
+    fill,
+    ids_of,
+    operator,
+    quarantined,
+    restored,
+)
 
 
 class CountingDatabase(PostgresDatabase):
@@ -42,14 +52,6 @@ async def database(postgres_url: str) -> AsyncIterator[CountingDatabase]:
 @pytest.fixture
 def store(database: CountingDatabase) -> SqlPoolStore:
     return SqlPoolStore(database)
-
-
-async def claims(store: SqlPoolStore, *tracks: str, now: int = NOW) -> list[Claimed | None]:
-    return await asyncio.gather(*(store.claim(Claim(track, "key", now)) for track in tracks))
-
-
-def ids_of(claimed: list[Claimed | None]) -> list[str]:
-    return [each.lease.sandbox_id for each in claimed if each]
 
 
 async def test_a_batch_is_one_statement_and_few_read_ahead(

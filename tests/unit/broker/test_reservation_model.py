@@ -52,7 +52,7 @@ def test_the_last_that_fits_is_taken_and_one_more_is_refused() -> None:
     asked = Booking(5, NOW, NOW + HOUR, "course-")
     others = [reservation("a", 5)]
     made = decide_reservation(asked, "r", others=others, capacity=10, cause=at(0))
-    assert made.result.booking == asked
+    assert made.result.is_of(asked)
     with pytest.raises(OverbookedError) as refused:
         decide_reservation(replace(asked, count=6), "r", others=others, capacity=10, cause=at(0))
     assert refused.value.details == {"possible": 5}

@@ -74,7 +74,7 @@ class Dispatcher:
         self._clock = clock
         self._fixed = fixed
         self._webhook_route = webhook_route
-        self._kept: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        self._streams: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -83,12 +83,12 @@ class Dispatcher:
             self._task = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
-        tasks = [task for _, task in self._kept.values()]
+        tasks = [task for _, task in self._streams.values()]
         tasks += [] if self._task is None else [self._task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._kept, self._task = {}, None
+        self._streams, self._task = {}, None
 
     async def run(self) -> DeliverReport:
         """Deliver what is there now to every sink that no process has; what it does not take waits
@@ -139,15 +139,15 @@ class Dispatcher:
     def _compare(self, routes: Sequence[Route]) -> None:
         """End what runs for sinks that are gone or changed, and begin for those that are new."""
         wanted = {route.name: route for route in routes}
-        for name, (version, task) in list(self._kept.items()):
+        for name, (version, task) in list(self._streams.items()):
             route = wanted.get(name)
             if route is None or route.version != version or task.done():
                 task.cancel()
-                del self._kept[name]
+                del self._streams[name]
         for route in routes:
-            if route.name not in self._kept:
+            if route.name not in self._streams:
                 task = asyncio.create_task(self._keep(route))
-                self._kept[route.name] = route.version, task
+                self._streams[route.name] = route.version, task
 
     async def _keep(self, route: Route) -> None:
         """Follow all logs whenever this process has the sink."""

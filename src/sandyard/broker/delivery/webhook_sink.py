@@ -9,7 +9,9 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -42,6 +44,14 @@ class WebhookClient:
         self._clock = clock
         self._make_id = EventIds()
         self._session: aiohttp.ClientSession | None = None
+
+    def require_public(self, url: str) -> None:
+        """WebhookAddressError if the URL has an address that nothing is sent to. What a name stands
+        for is looked at when a connection is made."""
+        host = urlsplit(url).hostname or ""
+        with suppress(ValueError):  # it is a name
+            if not is_public(host, allowed=self._allowed):
+                raise WebhookAddressError
 
     async def post(self, webhook: Webhook, logged: LoggedEvent) -> Attempt:
         """One try, whatever comes of it."""

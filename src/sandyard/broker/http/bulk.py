@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import Body, Depends, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from sandyard.broker.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits, BulkReport
 from sandyard.broker.bulk_model import STALE_GRACE_HOURS, BulkFilter
@@ -13,7 +13,7 @@ from sandyard.broker.http.schemas import PoolStatus, ReasonBody
 from sandyard.broker.model import Status
 from sandyard.kit.http import refuse_body
 from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Moment, example
+from sandyard.kit.schemas import Cursor, Moment, example, strict_example
 
 _Hours = Annotated[
     float, Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for so long")
@@ -51,9 +51,7 @@ class PoolBulkAnswer(BaseModel):
 
 
 class BulkQuarantineBody(ReasonBody):
-    model_config = ConfigDict(
-        **example(reason="wrong image", names=["lab-042", "lab-043"]), extra="forbid"
-    )
+    model_config = strict_example(reason="wrong image", names=["lab-042", "lab-043"])
 
     names: list[_Name] | None = Field(
         None, min_length=1, max_length=100, description="Only those with exactly these names"
@@ -61,9 +59,7 @@ class BulkQuarantineBody(ReasonBody):
 
 
 class BulkHoldBody(BulkQuarantineBody):
-    model_config = ConfigDict(
-        **example(reason="for Ana", names=["lab-042"], until=1_793_437_200), extra="forbid"
-    )
+    model_config = strict_example(reason="for Ana", names=["lab-042"], until=1_793_437_200)
 
     until: Moment = Field(description="Unix seconds; then an event reminds")
 

@@ -14,7 +14,7 @@ from sandyard.kit.direct import Check
 from sandyard.kit.http import secured_by
 from sandyard.kit.patterns import pattern
 from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import AS_JSON_HAS_IT, example, inline
+from sandyard.kit.schemas import AS_JSON_HAS_IT, example, inline, strict_example
 
 CLIENT_NAME = pattern(
     r"^[a-z0-9][a-z0-9-]{0,62}$", "must be 1 to 63 lower-case letters, digits and -"
@@ -61,7 +61,7 @@ _Expires = Annotated[
 
 
 class ClientLimitsBody(BaseModel):
-    model_config = example(
+    model_config = strict_example(
         scopes=["allocate"], track_prefix="acme-", rate="100/minute", max_leases=300
     )
 
@@ -84,7 +84,7 @@ class ClientLimitsBody(BaseModel):
 
 
 class ClientBody(ClientLimitsBody):
-    model_config = example(
+    model_config = strict_example(
         name="acme",
         scopes=["allocate"],
         track_prefix="acme-",
@@ -98,7 +98,7 @@ class ClientBody(ClientLimitsBody):
 
 
 class ClientTokenBody(BaseModel):
-    model_config = example(expires_at="2027-01-01T00:00:00Z")
+    model_config = strict_example(expires_at="2027-01-01T00:00:00Z")
 
     expires_at: _Expires = None
 

@@ -1,6 +1,7 @@
 """The headers that tracks send, read and validated in one place."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandyard.broker.errors import (
@@ -30,6 +31,14 @@ _track_id, _idempotency_key, _printable, _minutes = (
     re.compile(form.replace("$", r"\Z").encode())
     for form in (TRACK_ID, IDEMPOTENCY_KEY, PRINTABLE, MINUTES)
 )
+_OF_TRACKS = frozenset(
+    {
+        *(b"x-track-id", b"x-instruqt-sandbox-id", b"idempotency-key", b"x-sandbox-name-prefix"),
+        *(b"x-instruqt-track-id", b"x-lab-minutes", b"priority"),
+    }
+)
+Sent = Mapping[bytes, Sequence[bytes]]
+"""The values of each header that was sent."""
 _seconds = re.compile(rb"[0-9]{1,6}\Z")
 _urgency = re.compile(rb"u=([0-7])(?:, ?i)?\Z")
 
@@ -50,24 +59,19 @@ class TrackHeaders:
 
 def read_track_id(headers: RawHeaders) -> str:
     """`X-Track-ID`, or its alias `X-Instruqt-Sandbox-ID`, which wins when both come."""
-    alias = _one(headers, b"x-instruqt-sandbox-id", _track_id, InvalidTrackIdError)
-    if alias is not None:
-        return alias
-    track_id = _one(headers, b"x-track-id", _track_id, InvalidTrackIdError)
-    if track_id is None:
-        raise InvalidTrackIdError
-    return track_id
+    return _track_id_of(_by_name(headers))
 
 
 def read_track_headers(headers: RawHeaders) -> TrackHeaders:
-    minutes = _one(headers, b"x-lab-minutes", _minutes, InvalidLabMinutesError)
+    sent = _by_name(headers)
+    minutes = _one(sent, b"x-lab-minutes", _minutes, InvalidLabMinutesError)
     return TrackHeaders(
-        track_id=read_track_id(headers),
-        idempotency_key=read_idempotency_key(headers),
-        name_prefix=read_name_prefix(headers),
-        track_name=_one(headers, b"x-instruqt-track-id", _printable, InvalidTrackNameError),
+        track_id=_track_id_of(sent),
+        idempotency_key=_idempotency_key_of(sent),
+        name_prefix=_name_prefix_of(sent),
+        track_name=_one(sent, b"x-instruqt-track-id", _printable, InvalidTrackNameError),
         lab_minutes=None if minutes is None else int(minutes),
-        urgency=_read_urgency(headers),
+        urgency=_urgency_of(sent),
     )
 
 
@@ -82,9 +86,28 @@ def read_wait(headers: RawHeaders, *, longest_sec: float) -> float | None:
     return min(int(wait), longest_sec)
 
 
-def _read_urgency(headers: RawHeaders) -> int:
+def _by_name(headers: RawHeaders) -> Sent:
+    """Those that tracks send, found in one go."""
+    sent: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
+        if name in _OF_TRACKS:
+            sent.setdefault(name, []).append(value)
+    return sent
+
+
+def _track_id_of(sent: Sent) -> str:
+    alias = _one(sent, b"x-instruqt-sandbox-id", _track_id, InvalidTrackIdError)
+    if alias is not None:
+        return alias
+    track_id = _one(sent, b"x-track-id", _track_id, InvalidTrackIdError)
+    if track_id is None:
+        raise InvalidTrackIdError
+    return track_id
+
+
+def _urgency_of(sent: Sent) -> int:
     """The urgency of `Priority` (RFC 9218)."""
-    values = values_of(headers, b"priority")
+    values = sent.get(b"priority")
     if not values:
         return URGENCY
     matched = _urgency.match(values[0])
@@ -108,17 +131,23 @@ def _parameter(
 
 
 def read_name_prefix(headers: RawHeaders) -> str:
-    return _one(headers, b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError) or ""
+    return _name_prefix_of(_by_name(headers))
+
+
+def _name_prefix_of(sent: Sent) -> str:
+    return _one(sent, b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError) or ""
 
 
 def read_idempotency_key(headers: RawHeaders) -> str | None:
-    return _one(headers, b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError)
+    return _idempotency_key_of(_by_name(headers))
 
 
-def _one(
-    headers: RawHeaders, name: bytes, form: re.Pattern[bytes], error: type[InvalidError]
-) -> str | None:
-    values = values_of(headers, name)
+def _idempotency_key_of(sent: Sent) -> str | None:
+    return _one(sent, b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError)
+
+
+def _one(sent: Sent, name: bytes, form: re.Pattern[bytes], error: type[InvalidError]) -> str | None:
+    values = sent.get(name)
     if not values:
         return None
     if len(values) > 1 or not form.match(values[0]):

@@ -3,7 +3,7 @@
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, Field, StrictInt
 
 from sandyard.broker.http.access import AdminGuard
 from sandyard.broker.http.admin import ADMIN_TOKEN
@@ -24,6 +24,7 @@ from sandyard.broker.reservations import Reservations
 from sandyard.kit.clock import Clock
 from sandyard.kit.http import secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import NO_NUL
 from sandyard.kit.routes import GuardedRoutes
 from sandyard.kit.schemas import (
     AS_JSON_HAS_IT,
@@ -34,6 +35,7 @@ from sandyard.kit.schemas import (
     PageAnswer,
     example,
     inline,
+    strict_example,
 )
 
 _KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
@@ -63,9 +65,8 @@ _SAME = (
 
 
 class ReservationBody(BaseModel):
-    model_config = ConfigDict(
-        **example(**{name: value for name, value in _EXAMPLE.items() if value is not None}),
-        extra="forbid",
+    model_config = strict_example(
+        **{name: value for name, value in _EXAMPLE.items() if value is not None}
     )
 
     count: Annotated[StrictInt, Field(ge=1, le=MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
@@ -84,12 +85,13 @@ class ReservationBody(BaseModel):
         None, alias="from", description="Unix seconds; they are kept from then on. Default: now"
     )
     to: Moment = Field(description="Unix seconds; what nobody has leased then goes back")
-    note: str = Field("", max_length=500, description="For people")
+    note: str = Field("", max_length=500, pattern=NO_NUL, description="For people")
 
-    def booking(self, now: int) -> Booking:
+    @property
+    def booking(self) -> Booking:
         return Booking(
             count=self.count,
-            starts_at=now if self.from_ is None else self.from_,
+            starts_at=self.from_,
             ends_at=self.to,
             track_prefix=self.track_prefix,
             client=self.client,
@@ -172,7 +174,7 @@ def create_reservation_router(
         can lease them. What is missing then is kept as the pool grows, before anybody else gets
         it. 409 with `possible` if the pool is too small for it."""
         key = read_idempotency_key(request.scope["headers"])
-        found, is_new = await reservations.reserve(body.booking(now()), key=key)
+        found, is_new = await reservations.reserve(body.booking, key=key)
         request.state.log = {"action": "reserve", "reservation_id": found.reservation_id}
         if not is_new:
             response.status_code = 200

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, Field, StrictInt
 
 from sandyard.broker.model import Lease, Sandbox, StaleReason, Status
 from sandyard.broker.ports import PoolCounts
 from sandyard.broker.queue import QueuePosition
-from sandyard.kit.schemas import AS_JSON_HAS_IT, Moment, PageAnswer, example, inline
+from sandyard.kit.patterns import NO_NUL
+from sandyard.kit.schemas import AS_JSON_HAS_IT, Moment, PageAnswer, example, inline, strict_example
 
 PoolStatus = Annotated[Status, inline(Status)]
 _IDENTITY = {
@@ -33,7 +34,7 @@ class LeaseAnswer(BaseModel):
 
 
 class ExtensionBody(BaseModel):
-    model_config = ConfigDict(**example(minutes=30), extra="forbid")
+    model_config = strict_example(minutes=30)
 
     minutes: Annotated[StrictInt, Field(ge=1, le=999_999), AS_JSON_HAS_IT] = Field(
         description="Added to the end of the lease"
@@ -41,15 +42,13 @@ class ExtensionBody(BaseModel):
 
 
 class ReasonBody(BaseModel):
-    model_config = ConfigDict(**example(reason="no network"), extra="forbid")
+    model_config = strict_example(reason="no network")
 
-    reason: str = Field(min_length=1, max_length=500, description="Why, for people")
+    reason: str = Field(min_length=1, max_length=500, pattern=NO_NUL, description="Why, for people")
 
 
 class HoldBody(ReasonBody):
-    model_config = ConfigDict(
-        **example(reason="network drops, for Ana", until=1_793_437_200), extra="forbid"
-    )
+    model_config = strict_example(reason="network drops, for Ana", until=1_793_437_200)
 
     until: Moment | None = Field(
         None, description="Unix seconds; after it an event reminds. Default: in `HOLD_HOURS`"

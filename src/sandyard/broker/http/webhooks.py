@@ -13,12 +13,13 @@ from sandyard.broker.webhooks import Webhooks
 from sandyard.kit.direct import Check
 from sandyard.kit.http import secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.patterns import pattern
+from sandyard.kit.patterns import NO_NUL, pattern
 from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Limit, PageAnswer, example
+from sandyard.kit.schemas import Cursor, Limit, PageAnswer, example, strict_example
 
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _URL = pattern(
-    r"^https?://[A-Za-z0-9._~-]+(:[0-9]{1,5})?(/[!-~]*)?$",
+    rf"^https?://[A-Za-z0-9._~-]+(:{_PORT})?(/[!-~]*)?$",
     "must be a URL such as https://hooks.example.com/sandyard, without a user name",
 )
 _KIND = pattern(
@@ -32,11 +33,13 @@ _Kinds = Annotated[
     list[Annotated[str, Field(max_length=64, pattern=_KIND)]],
     Field(max_length=50, description="Kinds of events, such as `lease.*`; empty for all"),
 ]
-_Note = Annotated[str | None, Field(max_length=200, description="For people")]
+_Note = Annotated[str | None, Field(max_length=200, pattern=NO_NUL, description="For people")]
 
 
 class WebhookBody(BaseModel):
-    model_config = example(url="https://hooks.example.com/sandyard", kinds=["lease.*"], note=None)
+    model_config = strict_example(
+        url="https://hooks.example.com/sandyard", kinds=["lease.*"], note=None
+    )
 
     url: _Url
     kinds: _Kinds = []
@@ -46,7 +49,7 @@ class WebhookBody(BaseModel):
 class WebhookChanges(BaseModel):
     """What is left out stays as it is."""
 
-    model_config = example(is_enabled=True)
+    model_config = strict_example(is_enabled=True)
 
     url: _Url | None = None
     kinds: _Kinds | None = None
@@ -57,7 +60,7 @@ class WebhookChanges(BaseModel):
 
 
 class ReplayBody(BaseModel):
-    model_config = example(event_id="01a3185c50000000012f9a4c1b")
+    model_config = strict_example(event_id="01a3185c50000000012f9a4c1b")
 
     event_id: str = Field(pattern=_EVENT_ID, description="As a listing of events shows it")
 

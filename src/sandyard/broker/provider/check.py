@@ -147,11 +147,11 @@ class ProviderCheck:
         call = f"GET {path}"
         if isinstance(answer, str):
             return Finding(call, "does not fit", answer)
-        told = f"answers {answer.status_code} for one that is {'' if is_there else 'not '}there"
+        text = f"answers {answer.status_code} for one that is {'' if is_there else 'not '}there"
         is_known = answer.is_success or answer.status_code == httpx.codes.NOT_FOUND
         if is_known and answer.is_success is is_there:
-            return Finding(call, "fits", told)
-        return Finding(call, "note", f"{told}: do not set `PROBE=provider`")
+            return Finding(call, "fits", text)
+        return Finding(call, "note", f"{text}: do not set `PROBE=provider`")
 
     async def _delete_unknown(self) -> Finding:
         path = self._delete_path(UNKNOWN_ID)

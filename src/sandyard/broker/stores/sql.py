@@ -1,8 +1,8 @@
 """The pool on SQLite or PostgreSQL.
 
 The lease is the row itself: while it is `allocated`, a unique index over (track, key) holds it, so
-row and lease cannot come apart. Concurrent claims travel together: one transaction finds their
-leases, picks their sandboxes and commits once.
+row and lease cannot come apart. Concurrent claims travel together: one statement, or one
+transaction, for all that wait.
 """
 
 from collections import defaultdict
@@ -123,7 +123,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         for kind in sorted(alike, key=lambda kind: len(kind[0]), reverse=True):
             indexes = alike[kind]
             some = [claims[index] for index in indexes]
-            goes_ahead = self._database.concurrent_writers and not kind[0]
+            goes_ahead = not kind[0]
             claimed = await (
                 self._claim_ahead(some, kind[1]) if goes_ahead else self._claim_alike(some, *kind)
             )

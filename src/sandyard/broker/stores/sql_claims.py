@@ -28,6 +28,7 @@ from sandyard.broker.stores.sql_rows import (
     values_of,
 )
 from sandyard.broker.stores.tables import sandboxes
+from sandyard.kit.frozen import maker_of
 from sandyard.kit.sql_batches import BatchUpdate, Prepared, Together
 
 _column = sandboxes.c
@@ -143,12 +144,13 @@ def _end_expired(connection: sa.Connection, leased: Sandbox | None, claim: Claim
 _FIELDS = tuple(each.name for each in fields(Sandbox))
 _READ = [_column[name] for name in _FIELDS]
 _STATES = {status.value: status for status in Status}
+_make_sandbox = maker_of(Sandbox)
 
 
 def read_sandbox(row: Sequence[Any]) -> Sandbox:
     """The row has the fields in their order; what is free or leased has no stale reason."""
     sandbox_id, name, external_id, status, *others = row
-    return Sandbox(sandbox_id, name, external_id, _STATES[status], *others)
+    return _make_sandbox(sandbox_id, name, external_id, _STATES[status], *others)
 
 
 def _by_key(leased: Sequence[Sandbox]) -> dict[LeaseKey, Sandbox]:

@@ -1,31 +1,28 @@
-"""Claims on PostgreSQL by one statement each: of rows that were read before, those are leased that
+"""Batches of claims by one statement each: of rows that were read before, those are leased that
 nobody has changed since."""
 
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from sandyard.broker.model import Claim, Claimed, Lease, Sandbox, Status, decide_claim
+from sandyard.broker.model import Claim, Claimed, Lease, Sandbox, decide_claim
+from sandyard.broker.stores.sql_claim_statements import lease_decided
 from sandyard.broker.stores.sql_claims import (
-    CLAIM,
     LeaseKey,
     Source,
-    claimed_values,
     free_rows,
     lease_key,
     read_sandbox,
 )
-from sandyard.broker.stores.sql_rows import EVENTS
-from sandyard.broker.stores.tables import events, sandboxes, status_counts
 from sandyard.kit.sql import Database
-from sandyard.kit.sql_batches import Prepared, arrays_of, run_in_driver
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql_batches import Prepared
 
 _BATCHES_AHEAD = 8
+_MOST_AHEAD = 512
 _FRESH_SEC = 1.0
 _REST_SEC = 1.0
 
@@ -46,6 +43,7 @@ class PrefetchedClaims:
         self._source = source
         self._ready: deque[Sandbox] = deque()
         self._in_hands: set[str] = set()
+        self._ahead = 0
         self._read_at = self._rests_until = float("-inf")
         self._look = asyncio.Lock()
 
@@ -87,8 +85,8 @@ class PrefetchedClaims:
         # In the order of the keys, which is that of the locks for all.
         served = sorted(claims, key=lease_key)
         decided = [decide_claim(row, claim) for row, claim in zip(rows, served, strict=True)]
-        apply = partial(_apply, decided=decided, source=self._source)
-        applied = await self._database.run_statement(apply)
+        lease = partial(lease_decided, decided=decided, free=self._source.status)
+        applied = await self._database.run_statement(lease)
         return {
             claim.lease_key: each.result.lease
             for claim, each in zip(served, decided, strict=True)
@@ -99,8 +97,12 @@ class PrefetchedClaims:
         if _now() < self._rests_until:
             return []
         async with self._look:  # those who come meanwhile take of the same
-            if len(self._ready) < number or _now() - self._read_at > _FRESH_SEC:
-                await self._read_ahead(number * _BATCHES_AHEAD)
+            is_fresh = _now() - self._read_at <= _FRESH_SEC
+            if len(self._ready) < number or not is_fresh:
+                # What did not last for a second was too little.
+                least = 2 * self._ahead if is_fresh else 0
+                self._ahead = min(_MOST_AHEAD, max(number * _BATCHES_AHEAD, least))
+                await self._read_ahead(max(number, self._ahead))
         return [self._ready.popleft() for _ in range(min(number, len(self._ready)))]
 
     async def _read_ahead(self, number: int) -> None:
@@ -127,52 +129,3 @@ def _read_free(connection: sa.Connection, *, source: Source, limit: int) -> list
     statement = _FREE if source.reservation_id is None else _KEPT
     rows = statement.execute(connection, {"limit": limit, "holder": source.reservation_id})
     return [read_sandbox(row) for row in rows.fetchall()]
-
-
-def _apply(
-    connection: sa.Connection, *, decided: Sequence[Transition[Sandbox]], source: Source
-) -> set[str]:
-    """Which of the sandboxes were leased."""
-    rows = [claimed_values(each.result) for each in decided]
-    told = EVENTS.rows([event for each in decided for event in each.events])
-    values = (*arrays_of(rows), *arrays_of(told), source.status.value)
-    cursor = run_in_driver(connection, _statement(connection.dialect), values)
-    return {sandbox_id for (sandbox_id,) in cursor.fetchall()}
-
-
-@lru_cache(maxsize=1)
-def _statement(dialect: sa.Dialect) -> str:
-    """Rows, events and counts in one. A row is locked before it is changed, so that a lock which
-    another holds is passed over and not waited for. Its status is compared too: a server of 0.1.0
-    may have leased it and left its sequence (`older_releases`)."""
-    columns = CLAIM.columns
-    event_columns = ", ".join(EVENTS.insert.columns)
-    assignments = ", ".join(f"{name} = given.{name}" for name in columns[1:])
-    given = CLAIM.arrays(dialect)
-    told = EVENTS.insert.arrays(dialect, first=len(columns) + 1)
-    status = f"${len(columns) + len(EVENTS.insert.columns) + 1}::text"
-    return f"""
-        WITH given ({", ".join(columns)}) AS (SELECT * FROM {given}),
-        free AS (
-            SELECT sandboxes.sandbox_id
-            FROM given JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = given.sandbox_id
-            WHERE sandboxes.sequence = given.sequence - 1
-            AND coalesce(sandboxes.status, '') = {status}  -- not by its index
-            AND NOT EXISTS (
-                SELECT FROM {sandboxes.fullname} AS held
-                WHERE held.lease_track = given.lease_track AND held.lease_key = given.lease_key)
-            FOR UPDATE OF sandboxes SKIP LOCKED),
-        claimed AS (
-            UPDATE {sandboxes.fullname} SET {assignments} FROM given JOIN free USING (sandbox_id)
-            WHERE sandboxes.sandbox_id = given.sandbox_id RETURNING sandboxes.sandbox_id),
-        told AS (
-            INSERT INTO {events.fullname} ({event_columns})
-            SELECT told.* FROM {told} AS told ({event_columns})
-            JOIN claimed ON claimed.sandbox_id = told.subject),
-        counted AS (
-            INSERT INTO {status_counts.fullname} (status, change)
-            SELECT status, change * number FROM (SELECT count(*) AS number FROM claimed) AS claims,
-                (VALUES ({status}, -1), ('{Status.ALLOCATED}', 1)) AS of_one
-                (status, change)
-            WHERE number > 0)
-        SELECT sandbox_id FROM claimed"""  # noqa: S608 - our own names

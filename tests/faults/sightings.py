@@ -1,0 +1,58 @@
+"""When tickets were seen to wait, by an operator who looks at the queue again and again."""
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import httpx
+
+from tests.faults.cluster import ADMIN_TOKEN, Replica
+
+_PAUSE_SEC = 0.1
+
+
+@dataclass(slots=True)
+class Sightings:
+    """Looks at the queue that found a ticket waiting: when each began and had ended."""
+
+    looks: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, ticket_id: str, began_ms: int, ended_ms: int) -> None:
+        self.looks[ticket_id].append((began_ms, ended_ms))
+
+    def committed_ms(self, ticket_id: str, written_ms: int) -> float:
+        """When the write by which the ticket waits was committed, at the latest: whoever began to
+        look after it was made, and saw the ticket wait, saw this write."""
+        looks = self.looks.get(ticket_id, [])
+        first = bisect_left(looks, (written_ms + 1, 0))
+        return min((ended for _, ended in looks[first : first + 1]), default=inf)
+
+    async def watch(self, servers: Sequence[Replica]) -> None:
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+        async with httpx.AsyncClient(headers=headers, timeout=10) as http:
+            while True:
+                for server in servers:
+                    await self._look(http, server)
+                    await asyncio.sleep(_PAUSE_SEC)
+
+    async def _look(self, http: httpx.AsyncClient, server: Replica) -> None:
+        parameters = {"limit": "100"}
+        while True:
+            began_ms = int(time.time() * 1000)
+            try:
+                answer = await http.get(f"{server.url}/v1/admin/queue", params=parameters)
+            except httpx.TransportError:
+                return
+            if answer.status_code != httpx.codes.OK:
+                return
+            page, ended_ms = answer.json(), int(time.time() * 1000) + 1
+            for each in page["tickets"]:
+                if each["sandbox_id"] is None:
+                    self.add(each["ticket_id"], began_ms, ended_ms)
+            if page["next_cursor"] is None:
+                return
+            parameters["cursor"] = page["next_cursor"]
