@@ -1,9 +1,9 @@
 """Readings as devices send them, validated one by one: one bad reading never blocks the others."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from sandyard.kit.patterns import pattern
 from sandyard.telemetry.model import (
@@ -33,6 +33,8 @@ MAX_SENSORS = 100
 _SMALLEST, _LARGEST = 1e-130, 9.9e125
 """The magnitudes that every engine can keep."""
 _EXACT = 2**53
+_LONGEST = 64
+"""Of the forms that are remembered."""
 
 
 def _matcher(form: str) -> Any:
@@ -40,14 +42,16 @@ def _matcher(form: str) -> Any:
 
 
 def _remembering(form: str) -> Any:
-    """For texts that come again and again: to look one up costs a third of matching it."""
-    return lru_cache(maxsize=16_384)(_matcher(form))
+    """For texts that come again and again: to look one up costs a third of matching it. What is
+    too long is not remembered, so that nobody fills the memory with it."""
+    matches = lru_cache(maxsize=16_384)(_matcher(form))
+    return lambda text: len(text) <= _LONGEST and matches(text)
 
 
 is_hardware_id = _remembering(HARDWARE_ID)
 is_uuid4 = _remembering(UUID4)
 _is_batch_id = _matcher(BATCH_ID)
-_is_name = _remembering(NAME)
+_is_name = _matcher(NAME)
 _is_firmware_version = _remembering(FIRMWARE_VERSION)
 
 
@@ -102,13 +106,21 @@ def validate(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
     )
 
 
-def _numbers(raw: object) -> dict[str, Number] | None:
-    if not isinstance(raw, dict) or len(raw) > MAX_SENSORS:
+def _numbers(raw: object) -> Mapping[str, Number] | None:
+    if not _has_names(raw):
         return None
+    for value in raw.values():
+        if type(value) is not float or not (value % 1 and _SMALLEST <= value <= _LARGEST):
+            return _canonical_numbers(raw)
+    return raw
+
+
+def _canonical_numbers(raw: Mapping[str, object]) -> Mapping[str, Number] | None:
+    """The long way, for what is not a fraction above zero."""
     numbers: dict[str, Number] = {}
     for name, value in raw.items():
         number = canonical_number(value)
-        if number is None or not _is_name(name):
+        if number is None:
             return None
         numbers[name] = number
     return numbers
@@ -131,7 +143,28 @@ def canonical_number(value: object) -> Number | None:
     return value if _SMALLEST <= abs(value) <= _LARGEST else None
 
 
-def _statuses(raw: object) -> dict[str, str] | None:
-    if not isinstance(raw, dict) or len(raw) > MAX_SENSORS:
+def _statuses(raw: object) -> Mapping[str, str] | None:
+    if not _has_names(raw):
         return None
-    return raw if all(_is_name(n) and status in STATUSES for n, status in raw.items()) else None
+    for status in raw.values():
+        if status not in STATUSES:
+            return None
+    return raw
+
+
+def _has_names(raw: object) -> TypeGuard[dict[str, Any]]:
+    if not isinstance(raw, dict) or len(raw) > MAX_SENSORS:
+        return False
+    try:
+        _require_names(tuple(raw))
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _require_names(names: tuple[str, ...]) -> None:
+    """A device sends the same names in each reading. Raises ValueError for any other text, which
+    is not remembered."""
+    if not all(_is_name(name) for name in names):
+        raise ValueError

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import orjson
 
@@ -105,8 +105,7 @@ class Rejection:
         return REJECTIONS[self.code]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """What is stored under a batch id after an attempt to store a reading there."""
 
     content_hash: str
@@ -174,7 +173,7 @@ class Retention:
     def marker_expires_with_reading_at(self, timestamp_ms: int, *, now_ms: int) -> int:
         """The same where the marker alone tells a duplicate, as on SQL: it stays at least as long
         as its reading, although its end is kept to the second."""
-        return max(marker_expires_at(now_ms), self.expires_at(timestamp_ms) + 1000)
+        return max(now_ms + _MARKER_MS, timestamp_ms + self.duration_ms + 1000)
 
 
 @dataclass(frozen=True, slots=True)

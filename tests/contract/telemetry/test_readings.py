@@ -96,6 +96,30 @@ class TestKeep:
         }
         assert await stored(stores) == [reading(n) for n in range(100)]
 
+    async def test_requests_that_come_at_once_are_told_each_for_itself(
+        self, stores: Stores
+    ) -> None:
+        """Of six at once one is known, one in part, one has another's ids, and three are new."""
+        await register(stores, DEVICE, OTHER_DEVICE)
+        requests = [[reading(n * 40 + k) for k in range(40)] for n in range(6)]
+        await keep(stores, *requests[1], *requests[2][:7])
+        requests[4] = [replace(each, hardware_id=OTHER_DEVICE) for each in requests[1]]
+        devices = await stores.telemetry.find_devices([DEVICE, OTHER_DEVICE])
+        told = await asyncio.gather(
+            *(
+                stores.telemetry.insert_readings(each, devices=devices, now_ms=NOW_MS)
+                for each in requests
+            )
+        )
+        assert [sum(each.is_new for each in one.values()) for one in told] == [40, 0, 33, 40, 0, 40]
+        for sent, one in zip(requests, told, strict=True):
+            assert one.keys() == {each.batch_id for each in sent}
+        for each in requests[1]:
+            assert told[4][each.batch_id] == Stored(each.content_hash, is_new=False)
+        assert await stored(stores, OTHER_DEVICE) == []
+        assert len(await stored(stores)) == 5 * 40
+        assert await markers(stores) == {each.batch_id for each in await stored(stores)}
+
     async def test_many_readings_share_a_millisecond(self, stores: Stores) -> None:
         await register(stores)
         together = [reading(n, timestamp_ms=NOW_MS) for n in range(30)]

@@ -29,7 +29,8 @@ class Api:
         self.register().raise_for_status()
 
     def new_key(self) -> dict[str, Any]:
-        made: dict[str, Any] = self.client.post("/api-keys", headers=self.operator).json()
+        answer = self.client.post("/api-keys", headers=self.operator).raise_for_status()
+        made: dict[str, Any] = answer.json()
         return made
 
     def registration(self, **changes: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Readings as they come in: every bad field and its code."""
 
 import math
+import tracemalloc
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -272,6 +273,25 @@ def test_a_number_at_the_edges_of_what_is_kept(value: object, number: float | No
     assert (found, type(found)) == (number, type(number))
 
 
+def test_texts_that_are_refused_take_no_memory() -> None:
+    """Whoever has a key may send any."""
+    tracemalloc.start()
+    try:
+        for number in range(60):
+            text = f"{number}" * 100_000
+            for value, names in (
+                (text, ("hardware_id", "boot_id", "firmware_version")),
+                ({text: "ok"}, ("sensors", "sensor_status")),
+            ):
+                for name in names:
+                    raw = raw_reading(1) | {name: value}
+                    assert validate(raw, oldest_ms=OLDEST_MS) in REJECTIONS
+        del text, value, raw
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
 class TestAnything:
     @given(JSON | FIELDS.map(lambda fields: raw_reading(1) | fields) | FIELDS)
     def test_is_a_reading_or_has_a_code(self, raw: object) -> None:
@@ -297,6 +317,20 @@ class TestAnything:
         assert canonical_number(number) == number
         assert number == (value if abs(value) < 2**53 else float(value))
         assert repr(canonical_number(float(number))) == repr(number)
+
+    @given(
+        st.dictionaries(
+            NAMES, st.floats() | st.floats(0, 1) | st.integers() | st.booleans(), max_size=4
+        )
+    )
+    def test_sensors_are_numbers_in_their_one_form(self, sensors: dict[str, object]) -> None:
+        numbers = {name: canonical_number(value) for name, value in sensors.items()}
+        validated = validate(raw_reading(1, sensors=sensors), oldest_ms=OLDEST_MS)
+        if None in numbers.values():
+            assert validated is RejectionCode.INVALID_SENSORS
+        else:
+            assert isinstance(validated, Reading)
+            assert repr(validated.sensors) == repr(numbers)
 
     @given(st.floats(2.0**53, 9.9e125) | st.sampled_from([9.9e125, 1e125, 2.0**53]))
     def test_a_number_that_an_engine_writes_out_is_the_same(self, value: float) -> None:

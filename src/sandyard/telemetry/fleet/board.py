@@ -112,12 +112,12 @@ class Board:
         for batch_id in acknowledged:
             if batch_id in self.settled:
                 self.find(f"{batch_id} was acknowledged as new although it was there")
-        told = Counter([*acknowledged, *duplicates, *(each["batch_id"] for each in rejected)])
+        accounted = Counter([*acknowledged, *duplicates, *(each["batch_id"] for each in rejected)])
         asked = Counter(batch.batch_ids)
-        for batch_id in (asked - told) + (told - asked):
+        for batch_id in (asked - accounted) + (accounted - asked):
             self.find(
                 f"{batch_id} was sent {asked[batch_id]} times in a request, "
-                f"and accounted for {told[batch_id]} times"
+                f"and accounted for {accounted[batch_id]} times"
             )
         newly_settled = [each for each in batch.batch_ids if each not in self.settled]
         self.settled.update(newly_settled)

@@ -1,13 +1,8 @@
-"""Devices and readings on SQLite or PostgreSQL.
-
-The readings of a request travel in one transaction: the markers that are there are found by one
-statement, those that are not are inserted by a second, the readings that they stand for by a
-third. Of two callers that send an id at once one waits for the other, finds fewer markers inserted
-than it sent, and begins again; now it finds the other's.
-"""
+"""Devices and readings on SQLite or PostgreSQL."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +10,13 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.batching import Batcher
 from sandyard.kit.clock import Clock, ms_from_rfc3339, rfc3339_from_ms
-from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events_sql import EventWriter
 from sandyard.kit.migrations import Migrations
 from sandyard.kit.paging import Page
 from sandyard.kit.sql import Database
-from sandyard.kit.sql_batches import BatchInsert, KeyLookup, Prepared
+from sandyard.kit.sql_batches import KeyLookup
 from sandyard.kit.sql_entities import all_entities
 from sandyard.kit.sql_paging import page_of
 from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
@@ -34,8 +29,8 @@ from sandyard.telemetry.model import (
     Retention,
     Stored,
     TimeRange,
-    whole_second,
 )
+from sandyard.telemetry.stores.sql_intake import SqlIntake, mark_seen, reading_of
 from sandyard.telemetry.stores.tables import (
     SCHEMA,
     device_readings,
@@ -48,41 +43,15 @@ DEVICES = EntityTable(Device, devices)
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
 _PORTION = 1000
-_ATTEMPTS = 20
+_LOOKUPS = 2
+_LOOKUP_SIZE = 64
+"""Requests whose devices are found by one statement."""
 _reading = device_readings.c
 _marker = processed_batches.c
 
-_insert_markers = BatchInsert(
-    processed_batches,
-    ("batch_id", "hardware_id", "received_at", "content_hash", "expiration_time"),
-    ignore_existing=True,
-)
-_find_markers = KeyLookup(processed_batches, "batch_id", ("batch_id", "content_hash"))
-_insert_readings = BatchInsert(
-    device_readings,
-    (
-        "hardware_id",
-        "timestamp_ms",
-        "batch_id",
-        "boot_id",
-        "firmware_version",
-        "friendly_name",
-        "sensors",
-        "sensor_status",
-    ),
-    ignore_existing=True,
-)
 _find_devices = KeyLookup(devices, "hardware_id", devices.c.keys())
 _seen_text = sa.type_coerce(devices.c.last_seen_at, sa.String).label("seen_text")
 """What cursors hold."""
-_see = Prepared(
-    devices.update()
-    .where(
-        devices.c.hardware_id == sa.bindparam("device"),
-        devices.c.last_seen_at < sa.bindparam("seen"),
-    )
-    .values(last_seen_at=sa.bindparam("seen"))
-)
 
 
 class SqlTelemetryStore:
@@ -90,46 +59,32 @@ class SqlTelemetryStore:
         self, database: Database, *, retention: Retention, clock: Clock | None = None
     ) -> None:
         self._database = database
-        self._retention = retention
+        self._intake = SqlIntake(database, retention=retention)
         self._transitions = SqlTransitions(database, [DEVICES], EventWriter(events, clock))
         self._schema_checked = False
+        self._lookups: Batcher[Collection[str], Mapping[str, Device]] = Batcher(
+            self._find_together, key=id, parallel=_LOOKUPS, max_size=_LOOKUP_SIZE
+        )
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
-        def work(connection: sa.Connection) -> Mapping[str, Device]:
-            rows = _find_devices.rows(connection, list(hardware_ids))
-            return {row[0]: _device_from_driver(*row) for row in rows}
+        return await self._lookups.submit(hardware_ids)
 
-        return await self._database.read(work)
+    async def _find_together(
+        self, requests: Sequence[Collection[str]]
+    ) -> Sequence[Mapping[str, Device]]:
+        wanted = list(set(chain.from_iterable(requests)))
+
+        def work(connection: sa.Connection) -> Sequence[Any]:
+            return _find_devices.rows(connection, wanted)
+
+        rows = await self._database.read(work)
+        found = {row[0]: _device_from_driver(*row) for row in rows}
+        return [{each: found[each] for each in ids if each in found} for ids in requests]
 
     async def insert_readings(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
     ) -> Mapping[str, Stored]:
-        received, seen_at = rfc3339_from_ms(now_ms), whole_second(now_ms)
-        # In one order everywhere, so that two requests never wait for each other's ids.
-        in_order = sorted(readings, key=lambda reading: reading.batch_id)
-        markers = [self._marker(reading, received, now_ms) for reading in in_order]
-        rows = [_row(reading, devices[reading.hardware_id]) for reading in in_order]
-        seen = sorted(each for each, device in devices.items() if device.last_seen_at < seen_at)
-        work = partial(_insert, markers=markers, rows=rows, seen=seen, seen_text=received)
-        for _ in range(_ATTEMPTS):
-            try:
-                return await self._database.write(work)
-            except _OvertakenError:
-                continue
-            except _ReadingIsThereError:
-                work = partial(work, look_for_readings=True)
-        raise UnavailableError("Others send the same readings over and over. Try again shortly.")
-
-    def _marker(self, reading: Reading, received: str, now_ms: int) -> tuple[Any, ...]:
-        at_ms = reading.timestamp_ms
-        expires_at = self._retention.marker_expires_with_reading_at(at_ms, now_ms=now_ms)
-        return (
-            reading.batch_id,
-            reading.hardware_id,
-            received,
-            reading.content_hash,
-            expires_at // 1000,
-        )
+        return await self._intake.insert(readings, devices=devices, now_ms=now_ms)
 
     async def apply(self, transition: Transition[Device]) -> bool:
         try:
@@ -138,8 +93,8 @@ class SqlTelemetryStore:
             return False
 
     async def mark_seen(self, hardware_id: str, *, seen_at: int) -> None:
-        seen = {"device": hardware_id, "seen": rfc3339_from_ms(seen_at)}
-        await self._database.write(lambda connection: _see.execute(connection, seen))
+        text = rfc3339_from_ms(seen_at)
+        await self._database.write(partial(mark_seen, hardware_id=hardware_id, seen_text=text))
 
     def all_devices(self) -> AsyncIterator[Sequence[Device]]:
         return all_entities(self._database, DEVICES)
@@ -169,7 +124,7 @@ class SqlTelemetryStore:
             limit=limit,
             cursor=cursor,
         )
-        return Page([_reading_of(row) for row in rows], next_cursor)
+        return Page([reading_of(row) for row in rows], next_cursor)
 
     async def readings(
         self, hardware_id: str, within: TimeRange
@@ -262,6 +217,7 @@ class SqlTelemetryStore:
             self._schema_checked = True
 
     async def close(self) -> None:
+        await self._intake.drain()
         await self._database.close()
 
     async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
@@ -271,54 +227,8 @@ class SqlTelemetryStore:
         return await self._database.write(lambda connection: connection.execute(statement).rowcount)
 
 
-class _OvertakenError(Exception):
-    """Another caller inserted one of the ids meanwhile; nothing of this transaction is stored."""
-
-
-class _ReadingIsThereError(Exception):
-    """A reading has outlived its marker; nothing of this transaction is stored."""
-
-
-def _insert(
-    connection: sa.Connection,
-    *,
-    markers: Sequence[tuple[Any, ...]],
-    rows: Sequence[tuple[Any, ...]],
-    seen: Sequence[str],
-    seen_text: str,
-    look_for_readings: bool = False,
-) -> Mapping[str, Stored]:
-    found = _find_markers.rows(connection, [marker[0] for marker in markers])
-    stored = {batch_id: Stored(content_hash, is_new=False) for batch_id, content_hash in found}
-    if look_for_readings:
-        stored |= _readings_there(connection, [row for row in rows if row[2] not in stored])
-    new = [marker for marker in markers if marker[0] not in stored]
-    if new:
-        if _insert_markers.execute(connection, new).rowcount != len(new):
-            raise _OvertakenError
-        new_rows = [row for row in rows if row[2] not in stored]
-        if _insert_readings.execute(connection, new_rows).rowcount != len(new_rows):
-            raise _ReadingIsThereError
-        stored |= {marker[0]: Stored(marker[3], is_new=True) for marker in new}
-    for device in seen:
-        _see.execute(connection, {"device": device, "seen": seen_text})
-    return stored
-
-
-def _readings_there(
-    connection: sa.Connection, rows: Sequence[tuple[Any, ...]]
-) -> dict[str, Stored]:
-    """What stands under the very keys of these readings."""
-    keys = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
-    statement = sa.select(device_readings).where(keys.in_([row[:3] for row in rows]))
-    return {
-        row.batch_id: Stored(_reading_of(row).content_hash, is_new=False)
-        for row in connection.execute(statement)
-    }
-
-
 def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[Reading]:
-    return [_reading_of(row) for row in connection.execute(statement)]
+    return [reading_of(row) for row in connection.execute(statement)]
 
 
 def _of(hardware_id: str, within: TimeRange) -> tuple[sa.ColumnElement[bool], ...]:
@@ -340,32 +250,6 @@ def _metric(connection: sa.Connection, metric: str) -> sa.ColumnElement[float]:
     from sqlalchemy.dialects.postgresql import JSON
 
     return sa.cast(sa.cast(_reading.sensors, JSON).op("->>")(metric), sa.Double)
-
-
-def _row(reading: Reading, device: Device) -> tuple[Any, ...]:
-    return (
-        reading.hardware_id,
-        reading.timestamp_ms,
-        reading.batch_id,
-        reading.boot_id,
-        reading.firmware_version,
-        device.friendly_name,
-        orjson.dumps(reading.sensors).decode(),
-        orjson.dumps(reading.sensor_status).decode(),
-    )
-
-
-def _reading_of(row: Any) -> Reading:
-    return Reading(
-        hardware_id=row.hardware_id,
-        timestamp_ms=row.timestamp_ms,
-        batch_id=row.batch_id,
-        boot_id=row.boot_id,
-        firmware_version=row.firmware_version,
-        sensors=orjson.loads(row.sensors),
-        sensor_status=orjson.loads(row.sensor_status),
-        friendly_name=row.friendly_name,
-    )
 
 
 def _device_from_driver(

@@ -1,0 +1,219 @@
+"""Readings come in on SQLite or PostgreSQL, each with its marker or not at all.
+
+At first every reading is taken for new: one statement inserts the markers of a request, a second
+its readings, in one transaction. On SQLite, which has one writer, the requests that wait for it
+share both. When fewer rows were inserted than were sent, some are there already: all of it is
+rolled back, and each request begins again alone. Now it looks for the markers that are there, and
+inserts the others. Of two callers that send an id at once one waits for the other, finds fewer
+markers inserted than it sent, and begins again; then it finds the other's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from sandyard.kit.batching import Batcher
+from sandyard.kit.clock import rfc3339_from_ms
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.sql import Database
+from sandyard.kit.sql_batches import BatchInsert, KeyLookup, Prepared
+from sandyard.telemetry.model import Device, Reading, Retention, Stored, whole_second
+from sandyard.telemetry.stores.tables import device_readings, devices, processed_batches
+
+_ATTEMPTS = 20
+_TOGETHER = 16
+_reading = device_readings.c
+
+_insert_markers = BatchInsert(
+    processed_batches,
+    ("batch_id", "hardware_id", "received_at", "content_hash", "expiration_time"),
+    ignore_existing=True,
+)
+_find_markers = KeyLookup(processed_batches, "batch_id", ("batch_id", "content_hash"))
+_insert_readings = BatchInsert(
+    device_readings,
+    (
+        "hardware_id",
+        "timestamp_ms",
+        "batch_id",
+        "boot_id",
+        "firmware_version",
+        "friendly_name",
+        "sensors",
+        "sensor_status",
+    ),
+    ignore_existing=True,
+)
+_see = Prepared(
+    devices.update()
+    .where(
+        devices.c.hardware_id == sa.bindparam("device"),
+        devices.c.last_seen_at < sa.bindparam("seen"),
+    )
+    .values(last_seen_at=sa.bindparam("seen"))
+)
+
+_Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is written for one request, in the order of the ids."""
+
+    markers: Sequence[_Row]
+    rows: Sequence[_Row]
+    seen: Sequence[str]
+    seen_text: str
+
+    def all_new(self) -> dict[str, Stored]:
+        return {marker[0]: Stored(marker[3], is_new=True) for marker in self.markers}
+
+    def without(self, there: Mapping[str, Stored]) -> "_Request":
+        markers = [marker for marker in self.markers if marker[0] not in there]
+        rows = [row for row in self.rows if row[2] not in there]
+        return _Request(markers, rows, self.seen, self.seen_text)
+
+
+class SqlIntake:
+    def __init__(self, database: Database, *, retention: Retention) -> None:
+        self._database = database
+        self._retention = retention
+        self._waiting: Batcher[_Request, None] = Batcher(
+            self._insert_together, key=id, parallel=1, max_size=_TOGETHER
+        )
+
+    async def insert(
+        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
+    ) -> Mapping[str, Stored]:
+        """As the port promises it of `insert_readings`."""
+        request = self._request(readings, devices, now_ms)
+        try:
+            if self._database.concurrent_writers:
+                await self._insert_together([request])
+            else:
+                await self._waiting.submit(request)
+        except _SomeAreThereError:
+            return await self._insert_missing(request)
+        return request.all_new()
+
+    async def drain(self) -> None:
+        """Return when all that was submitted is done."""
+        await self._waiting.drain()
+
+    def _request(
+        self, readings: Sequence[Reading], devices: Mapping[str, Device], now_ms: int
+    ) -> _Request:
+        received, seen_at = rfc3339_from_ms(now_ms), whole_second(now_ms)
+        # In one order everywhere, so that two requests never wait for each other's ids.
+        in_order = sorted(readings, key=lambda reading: reading.batch_id)
+        return _Request(
+            [self._marker(reading, received, now_ms) for reading in in_order],
+            [_row(reading, devices[reading.hardware_id]) for reading in in_order],
+            sorted(each for each, device in devices.items() if device.last_seen_at < seen_at),
+            received,
+        )
+
+    def _marker(self, reading: Reading, received: str, now_ms: int) -> _Row:
+        at_ms = reading.timestamp_ms
+        expires_at = self._retention.marker_expires_with_reading_at(at_ms, now_ms=now_ms)
+        return (
+            reading.batch_id,
+            reading.hardware_id,
+            received,
+            reading.content_hash,
+            expires_at // 1000,
+        )
+
+    async def _insert_together(self, requests: Sequence[_Request]) -> Sequence[None]:
+        await self._database.write(partial(_insert_new, requests=requests))
+        return [None] * len(requests)
+
+    async def _insert_missing(self, request: _Request) -> Mapping[str, Stored]:
+        work = partial(_insert_missing, request=request)
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._database.write(work)
+            except _ReadingIsThereError:
+                work = partial(work, look_for_readings=True)
+            except _SomeAreThereError:
+                continue
+        raise UnavailableError("Others send the same readings over and over. Try again shortly.")
+
+
+class _SomeAreThereError(Exception):
+    """Markers or readings are there that were taken for new; nothing of this transaction is
+    stored."""
+
+
+class _ReadingIsThereError(_SomeAreThereError):
+    """A reading has outlived its marker; nothing of this transaction is stored."""
+
+
+def mark_seen(connection: sa.Connection, hardware_id: str, seen_text: str) -> None:
+    """`last_seen_at` never moves back."""
+    _see.execute(connection, {"device": hardware_id, "seen": seen_text})
+
+
+def _insert_new(connection: sa.Connection, *, requests: Sequence[_Request]) -> None:
+    markers = list(chain.from_iterable(request.markers for request in requests))
+    if _insert_markers.insert(connection, markers) != len(markers):
+        raise _SomeAreThereError
+    rows = list(chain.from_iterable(request.rows for request in requests))
+    if _insert_readings.insert(connection, rows) != len(rows):
+        raise _ReadingIsThereError
+    for request in requests:
+        for device in request.seen:
+            mark_seen(connection, device, request.seen_text)
+
+
+def _insert_missing(
+    connection: sa.Connection, *, request: _Request, look_for_readings: bool = False
+) -> Mapping[str, Stored]:
+    found = _find_markers.rows(connection, [marker[0] for marker in request.markers])
+    there = {batch_id: Stored(content_hash, is_new=False) for batch_id, content_hash in found}
+    if look_for_readings:
+        there |= _readings_there(connection, request.without(there).rows)
+    missing = request.without(there)
+    _insert_new(connection, requests=[missing])
+    return there | missing.all_new()
+
+
+def _readings_there(connection: sa.Connection, rows: Sequence[_Row]) -> dict[str, Stored]:
+    """What stands under the very keys of these readings."""
+    keys = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
+    statement = sa.select(device_readings).where(keys.in_([row[:3] for row in rows]))
+    return {
+        row.batch_id: Stored(reading_of(row).content_hash, is_new=False)
+        for row in connection.execute(statement)
+    }
+
+
+def _row(reading: Reading, device: Device) -> _Row:
+    return (
+        reading.hardware_id,
+        reading.timestamp_ms,
+        reading.batch_id,
+        reading.boot_id,
+        reading.firmware_version,
+        device.friendly_name,
+        orjson.dumps(reading.sensors).decode(),
+        orjson.dumps(reading.sensor_status).decode(),
+    )
+
+
+def reading_of(row: Any) -> Reading:
+    return Reading(
+        hardware_id=row.hardware_id,
+        timestamp_ms=row.timestamp_ms,
+        batch_id=row.batch_id,
+        boot_id=row.boot_id,
+        firmware_version=row.firmware_version,
+        sensors=orjson.loads(row.sensors),
+        sensor_status=orjson.loads(row.sensor_status),
+        friendly_name=row.friendly_name,
+    )
