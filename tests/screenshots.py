@@ -18,7 +18,7 @@ from sandyard.broker.model import Status
 from sandyard.broker.stores.sql_history import SqlHistoryStore
 from sandyard.kit.sql import SqliteDatabase
 from tests.e2e.console.conftest import ARGUMENTS, log_in
-from tests.e2e.console.people import ADMIN, open_accounts
+from tests.e2e.console.people import ADMIN, BOB, open_accounts
 from tests.e2e.console.readings import BOOT_ID, HARDWARE_ID
 from tests.servers import ServerProcess, sandyard_serve
 
@@ -42,14 +42,28 @@ SCREENS = {
     "events": "/console/admin/events",
     "integrations": "/console/admin/integrations",
     "account-events": "/console/account/events",
+    "not-found": "/console/sandboxes/sbx-none",
+    "sandbox": "/console/sandboxes/{sandbox}",
+    "files": "/console/sandboxes/{sandbox}/files",
+    "terminal": "/console/sandboxes/{sandbox}/terminal",
+    "deliveries": "/console/admin/integrations/webhooks/{webhook}",
+    "pool-sandbox": "/console/labs/sandboxes/{leased}",
+    "free-sandbox": "/console/labs/sandboxes/{free}",
+    "project": "/console/projects/{project}",
 }
+AT_FIRST = {
+    "first-overview": "/console",
+    "first-sandboxes": "/console/sandboxes",
+    "first-account": "/console/account",
+}
+"""Of somebody who has nothing yet."""
 
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as data,
-        sandyard_serve(Path(data) / "data") as server,
+        sandyard_serve(Path(data) / "data", environment=LOCAL_WEBHOOKS) as server,
     ):
         asyncio.run(remember_a_day(server))
         open_accounts(server)
@@ -126,23 +140,33 @@ def take(browser: Browser, server: ServerProcess, folder: Path) -> None:
     shoot(page, folder, "signup")
     log_in(page, server, ADMIN)
     page.get_by_role("heading", name="Overview").wait_for()
-    sandbox = start_one(page, server, "shop")
-    more = {
-        "sandbox": sandbox,
-        "files": f"{sandbox}/files",
-        "terminal": f"{sandbox}/terminal",
-        "pool-sandbox": leased_path(server),
-        "project": project_path(page, server),
+    made = {
+        "sandbox": start_one(page, server, "shop"),
+        "webhook": add_webhook(server),
+        "leased": find_sandbox(server, "allocated"),
+        "free": find_sandbox(server, "available"),
+        "project": make_project(page, server),
     }
-    for name, path in {**SCREENS, **more}.items():
-        page.goto(server.url + path)
-        page.locator("main h1").wait_for()
+    for name, path in SCREENS.items():
+        page.goto(server.url + path.format_map(made))
+        page.locator("main h1, main .alert").first.wait_for()
         if name == "terminal":
             type_something(page)
         if name == "project":
             page.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
         shoot(page, folder, name)
         shoot_for_docs(page, folder, name)
+    context.close()
+    take_first(browser, server, folder)
+
+
+def take_first(browser: Browser, server: ServerProcess, folder: Path) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    log_in(page, server, BOB)
+    for name, path in AT_FIRST.items():
+        page.goto(server.url + path)
+        shoot(page, folder, name)
     context.close()
 
 
@@ -167,24 +191,36 @@ def shoot_for_docs(page: Page, folder: Path, name: str) -> None:
     page.screenshot(path=folder / "docs" / f"{name}.png")
 
 
-def leased_path(server: ServerProcess) -> str:
+def find_sandbox(server: ServerProcess, status: str) -> str:
+    """The id of one of the pool that is in this state."""
     listed = httpx.get(
-        f"{server.url}/v1/admin/sandboxes?status=allocated&limit=1", headers=server.admin
+        f"{server.url}/v1/admin/sandboxes?status={status}&limit=1", headers=server.admin
     ).json()
-    return f"/console/labs/sandboxes/{listed['sandboxes'][0]['sandbox_id']}"
+    return str(listed["sandboxes"][0]["sandbox_id"])
 
 
-def project_path(page: Page, server: ServerProcess) -> str:
-    """Of one whose preview runs."""
+LOCAL_WEBHOOKS = {"WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8"}
+
+
+def add_webhook(server: ServerProcess) -> str:
+    """Of a webhook whose address answers nothing."""
+    about = {"url": "http://127.0.0.1:9/hook", "kinds": ["lease.created"]}
+    path = f"{server.url}/v1/admin/webhooks"
+    made = httpx.post(path, json=about, headers=server.admin).raise_for_status().json()
+    headers = server.track | {"X-Track-ID": "told-of-1"}
+    httpx.post(f"{server.url}/v1/allocate", headers=headers).raise_for_status()
+    return str(made["webhook_id"])
+
+
+def make_project(page: Page, server: ServerProcess) -> str:
+    """The id of one whose preview runs."""
     page.goto(f"{server.url}/console/projects")
     page.get_by_label("Name").fill("Shop window")
     page.get_by_role("button", name="Make a project").click()
     page.get_by_label("Text").fill("<!doctype html>\n<h1>Open from nine to five</h1>\n")
-    page.get_by_role("button", name="Save").click()
-    page.get_by_text("version 1").wait_for()
-    page.get_by_role("button", name="Show it").click()
+    page.get_by_role("button", name="Save and show").click()
     page.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
-    return page.url.removeprefix(server.url)
+    return page.url.rpartition("/")[2]
 
 
 def type_something(page: Page) -> None:
@@ -204,7 +240,7 @@ def start_one(page: Page, server: ServerProcess, name: str) -> str:
         page.get_by_role("button", name="Open its page").click()
     opened.value.wait_for_load_state("networkidle")
     opened.value.close()
-    return page.url.removeprefix(server.url)
+    return page.url.rpartition("/")[2]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -147,9 +147,9 @@ class Console:
         try:
             return await self._drawn(request, viewer, self._screen(request))
         except NotFoundError as error:
-            return self._pages.error(request, viewer, _told(request, 404, error))
+            return self._pages.error(request, viewer, _api_error(request, 404, error))
         except InvalidError as error:
-            return self._pages.error(request, viewer, _told(request, 400, error))
+            return self._pages.error(request, viewer, _api_error(request, 400, error))
         except ApiError as error:
             return self._pages.error(request, viewer, error)
 
@@ -180,10 +180,17 @@ class Console:
         raise NotFoundError("There is no such page.")
 
     def _to_login(self, request: Request) -> Response:
-        url = f"{self._pages.url(LOGIN)}?next={quote(request.url.path)}"
+        url = f"{self._pages.url(LOGIN)}?next={quote(self._wanted(request))}"
         if "hx-request" in request.headers:
             return Response(status_code=200, headers={"HX-Redirect": url})
         return RedirectResponse(url, 303)
+
+    def _wanted(self, request: Request) -> str:
+        """The page to go on with after the login: the one that is open, where htmx asks for a view
+        of it or does something there."""
+        shown = urlsplit(request.headers.get("hx-current-url", str(request.url)))
+        path = shown.path.removeprefix(self._pages.url(""))
+        return f"{path}?{shown.query}" if shown.query else path
 
     async def _follow(self, request: ConsoleRequest) -> Response:
         viewer, state = request.signed_in, request.http.scope["state"]
@@ -218,10 +225,10 @@ async def _never(_request: Request) -> Response:
     raise NotFoundError  # the route only matches paths
 
 
-def _told(request: Request, status: int, error: SandyardError) -> ApiError:
+def _api_error(request: Request, status: int, error: SandyardError) -> ApiError:
     request_id = request.scope["state"]["request_id"]
-    told = {"code": error.code, "message": error.message, "request_id": request_id}
-    return ApiError(status, told)
+    body = {"code": error.code, "message": error.message, "request_id": request_id}
+    return ApiError(status, body)
 
 
 _FOR_OPERATORS = {

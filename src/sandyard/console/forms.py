@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sandyard.kit.errors import InvalidError
 
@@ -26,9 +26,12 @@ def number(form: Form, name: str) -> float:
     return found
 
 
-def utc_seconds(form: Form, name: str) -> int:
-    """Of a field for date and time, which the page has in UTC."""
+def instant(form: Form, name: str) -> datetime:
+    """Of a field for a date or time, which the page sends with its viewer's zone."""
     try:
-        return int(datetime.fromisoformat(form.get(name, "")).replace(tzinfo=UTC).timestamp())
-    except (ValueError, OverflowError) as error:
+        found = datetime.fromisoformat(form.get(name, ""))
+    except ValueError as error:
         raise InvalidError(f"{name}: must be a date and a time.") from error
+    if found.tzinfo is None:
+        raise InvalidError(f"{name}: must be sent with its zone. Reload the page and try again.")
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -21,6 +22,14 @@ _POLICY = (
     "connect-src 'self'; font-src 'self'; frame-src 'self' {frames}; form-action 'self' {frames}; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
+_SUBJECTS = {
+    ("broker", "lease"): "/console/labs/sandboxes/",
+    ("broker", "sandbox"): "/console/labs/sandboxes/",
+    ("telemetry", "device"): "/console/devices/",
+    ("platform", "sandbox"): "/console/sandboxes/",
+    ("platform", "project"): "/console/projects/",
+}
+"""Where the subject of an event has a page, by its part and the first word of its kind."""
 _NOTHING = "\N{EN DASH}"
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -49,9 +58,12 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(when=when, size=size, money=money, lasting=lasting)
+        self._environment.filters.update(
+            when=when, ago=ago, size=size, money=money, lasting=lasting
+        )
         self._environment.globals.update(
             url=self.url,
+            subject_url=self.subject_url,
             asset=lambda name: self.url(assets.path(name)),
             parts=parts,
             identity_provider=identity_provider,
@@ -59,6 +71,11 @@ class Pages:
 
     def url(self, path: str) -> str:
         return self._base_path + path
+
+    def subject_url(self, event: Mapping[str, Any]) -> str | None:
+        """The page of what an event is about, if it has one."""
+        path = _SUBJECTS.get((event["part"], event["kind"].partition(".")[0]))
+        return None if path is None else self.url(path + quote(event["subject"], safe=""))
 
     def page(
         self, request: Request, template: str, viewer: Viewer | None, **values: Any
@@ -116,6 +133,11 @@ def when(value: str | float | None) -> Markup:
     )
     iso = at.astimezone(UTC).isoformat(timespec="seconds")
     return Markup('<time datetime="{}">{} UTC</time>').format(iso, iso[:16].replace("T", " "))
+
+
+def ago(value: str | float | None) -> Markup:
+    """The same, which the page shows as how long it is since then."""
+    return Markup(str(when(value)).replace("<time ", "<time data-ago ", 1))  # noqa: S704
 
 
 def lasting(seconds: float | None) -> str:

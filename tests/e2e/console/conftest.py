@@ -53,6 +53,7 @@ def console(
         "OIDC_ISSUER": issuer.url,
         "OIDC_CLIENT_ID": CLIENT_ID,
         "OIDC_CLIENT_SECRET": f"file:{secret}",
+        "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
     }
     with sandyard_serve(folder / "data", environment=environment) as server:
         open_accounts(server)

@@ -1,8 +1,11 @@
-"""A proxy that serves a server below a path, and nothing else, as people put before theirs."""
+"""A proxy that serves servers below a path, and nothing else, as people put before theirs; each
+request goes to the next of them."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
 from threading import Thread
 
 import httpx
@@ -12,18 +15,21 @@ _HOP = {"connection", "transfer-encoding", "keep-alive", "content-length", "date
 
 class _Proxy(BaseHTTPRequestHandler):
     prefix: str
-    target: str
+    targets: Iterator[str]
+    asked: Counter[str]
 
     def do_GET(self) -> None:
         path = self.path.removeprefix(self.prefix)
         if path == self.path:
             self.send_error(404, "outside of the prefix")
             return
+        target = next(self.targets)
+        self.asked[target] += 1
         length = int(self.headers.get("content-length", "0"))
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
         with httpx.stream(
             self.command,
-            self.target + (path or "/"),
+            target + (path or "/"),
             headers=headers,
             content=self.rfile.read(length),
             timeout=120,
@@ -49,11 +55,14 @@ class _Proxy(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def prefix_proxy(port: int, prefix: str, target: str) -> Iterator[None]:
-    handler = type("Proxy", (_Proxy,), {"prefix": prefix, "target": target})
+def prefix_proxy(port: int, prefix: str, *targets: str) -> Iterator[Counter[str]]:
+    """Gives how many requests each of them was sent."""
+    asked: Counter[str] = Counter()
+    fields = {"prefix": prefix, "targets": cycle(targets), "asked": asked}
+    handler = type("Proxy", (_Proxy,), fields)
     with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         server.daemon_threads = True
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield
+        yield asked
         server.shutdown()

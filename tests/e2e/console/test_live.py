@@ -90,3 +90,29 @@ def test_a_page_that_is_open_elsewhere_ends_with_the_login(
         assert [*told] == ["event: ended", "data: changed"]
     expect(page.get_by_role("heading", name="Log in", exact=True)).to_be_visible()
     context.close()
+
+
+def test_the_stream_of_an_admin_ends_with_the_role(
+    browser: Browser, console: ServerProcess, admins_session: ConsoleSession
+) -> None:
+    """Whoever is a user again hears nothing more of the pool, and sees nothing of it."""
+    open_account(console, "max")
+    max_id = session_of(console, "max").call("GET", "/api/v1/me").json()["account_id"]
+    set_role(admins_session, max_id, "admin")
+    demoted = session_of(console, "max")
+    context = browser.new_context()
+    page = logged_in(context.new_page(), demoted)
+    page.goto(f"{console.url}/console/labs")
+    expect(page.locator("#live.on")).to_be_visible()
+    with demoted.live() as told:
+        set_role(admins_session, max_id, "user")
+        lines = [*told]
+        assert lines[-2:] == ["event: ended", "data: changed"]
+    expect(page.locator("#pool")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Log in", exact=True)).to_be_visible()
+    assert demoted.get("/console/labs").status_code == 303
+    context.close()
+
+
+def set_role(admin: ConsoleSession, account_id: str, role: str) -> None:
+    admin.call("PUT", f"/api/v1/admin/users/{account_id}/role", {"role": role})

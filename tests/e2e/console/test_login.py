@@ -33,6 +33,21 @@ def test_a_wrong_password_is_told_with_its_code(page: Page, console: ServerProce
     expect(page.get_by_text("req_")).to_be_visible()
 
 
+def test_guesses_of_a_password_are_soon_refused(console: ServerProcess) -> None:
+    """Through the console as by the API, for this name alone."""
+    form = {"login": "guessed", "password": "one of many"}
+    for _ in range(30):
+        answer = httpx.post(
+            f"{console.url}/console/login", data=form, headers={"Sec-Fetch-Site": "same-origin"}
+        )
+        if "RATE_LIMIT_EXCEEDED" in answer.text:
+            break
+        assert "INVALID_CREDENTIALS" in answer.text
+    else:
+        raise AssertionError("thirty guesses were answered")
+    assert "set-cookie" not in answer.headers
+
+
 def test_the_cookie_is_for_this_host_alone_and_out_of_reach_of_scripts(
     page: Page, console: ServerProcess
 ) -> None:
@@ -97,3 +112,23 @@ def test_the_login_goes_on_to_pages_of_ours_alone(page: Page, console: ServerPro
     for target in ("//evil.example/console/", "https://evil.example/console/x", "/docs"):
         page.goto(f"{console.url}/console/login?next={target}")
         assert page.locator("input[name=next]").first.get_attribute("value") == "/console"
+
+
+def test_the_login_goes_on_where_one_was_with_its_filter(
+    page: Page, console: ServerProcess
+) -> None:
+    page.goto(f"{console.url}/console/labs?status=allocated&hours=6")
+    page.get_by_label("Operator token").fill(console.admin_token)
+    page.get_by_role("button", name="Log in as operator").click()
+    expect(page.get_by_role("heading", name="The last 6 hours")).to_be_visible()
+    expect(page.get_by_label("State").first).to_have_value("allocated")
+    page.context.clear_cookies()
+    page.get_by_role("link", name="Jobs and provider").click()
+    page.get_by_label("Operator token").fill(console.admin_token)
+    page.get_by_role("button", name="Log in as operator").click()
+    expect(page.get_by_role("button", name="Run now: sync")).to_be_visible()
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Run now: sync").click()  # leads to the login, and back here
+    page.get_by_label("Operator token").fill(console.admin_token)
+    page.get_by_role("button", name="Log in as operator").click()
+    expect(page.get_by_role("button", name="Run now: sync")).to_be_visible()

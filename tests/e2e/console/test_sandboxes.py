@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.console.conftest import log_in
+from tests.e2e.console.conftest import confirm, log_in
 from tests.e2e.console.people import BOB
 from tests.e2e.console.sessions import ConsoleSession
 from tests.servers import ServerProcess
@@ -41,12 +41,15 @@ def test_its_page_opens_and_its_log_is_shown_live(ann: Page, box: str) -> None:
     expect(opened.value.locator("h1")).to_be_visible()
     assert ".localhost:" in opened.value.url
     expect(ann.locator("[data-log]")).to_contain_text("GET /")
+    expect(ann.locator(".u-legend")).to_contain_text("memory")  # drawn once there is a sample
+    for cost in ("cost up to now", "cost this month"):
+        expect(ann.locator(f"dt:text-is('{cost}') + dd")).to_have_text(re.compile(r"^0\.\d{4}$"))
 
 
 def test_what_listens_in_it_is_told_and_opened(ann: Page, box: str) -> None:
     ports = ann.locator("#ports li")
     expect(ports).to_have_count(1)
-    expect(ports.get_by_role("link")).to_have_attribute("href", re.compile(r"^http://8080-sbx-"))
+    expect(ports).to_contain_text(re.compile(r"http://8080-sbx-"))
     with ann.expect_popup() as opened:
         ports.get_by_role("button", name="Open port 8080").click()
     expect(opened.value.locator("h1")).to_be_visible()
@@ -78,12 +81,19 @@ def test_files_are_uploaded_edited_and_removed(
     ann.get_by_label("Text").fill("second")
     ann.get_by_role("button", name="Save").click()
     expect(ann.get_by_text("Saved /workspace/")).to_be_visible()
+    row = ann.get_by_role("row").filter(has_text="<b>notes.txt")
+    with ann.expect_download() as download:
+        row.get_by_role("link", name="Download").click()
+    assert Path(download.value.path()).read_text() == "second"
+    with ann.expect_download() as download:
+        ann.get_by_role("link", name="Download all").click()
+    assert b"picture.bin" in Path(download.value.path()).read_bytes()
     tree = ann.get_by_role("navigation", name="Tree of files")
     tree.get_by_text("deep/").click()
     expect(tree.get_by_text("er/")).to_be_visible()
     expect(tree.get_by_role("button", name="Edit /workspace/<b>notes.txt")).to_be_visible()
-    ann.on("dialog", lambda dialog: dialog.accept())
     ann.get_by_role("button", name="Remove <b>notes.txt").click()
+    confirm(ann)
     expect(ann.get_by_role("button", name="<b>notes.txt", exact=True)).to_have_count(0)
 
 
@@ -94,6 +104,17 @@ def test_a_secret_is_set_and_not_shown(ann: Page, box: str) -> None:
     ann.get_by_role("button", name="Set", exact=True).click()
     expect(ann.get_by_role("cell", name="API_TOKEN", exact=True)).to_be_visible()
     assert "hunter2" not in ann.content()
+
+
+def test_it_is_stopped_and_started_in_the_list(ann: Page, console: ServerProcess, box: str) -> None:
+    """Its state changes there without a reload."""
+    ann.goto(f"{console.url}/console/sandboxes?status=")
+    row = ann.locator("#list tbody tr", has=ann.locator(f"a[href='{box}']"))
+    expect(ann.locator("#live.on")).to_be_visible()
+    row.get_by_role("button", name="Stop").click()
+    expect(row.locator(".state.stopped")).to_be_visible(timeout=60_000)
+    row.get_by_role("button", name="Start").click()
+    expect(row.locator(".state.running")).to_be_visible(timeout=60_000)
 
 
 def test_it_is_stopped_and_recycled(ann: Page, console: ServerProcess, box: str) -> None:

@@ -9,7 +9,9 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.e2e.console.markup import FILE, NAME, QUOTES, URL, Marked
+from tests.e2e.console.routes import forgotten_pages
 from tests.e2e.console.watching import assert_nothing_ran, everything_shown
+from tests.screenshots import SCREENS as PICTURED
 from tests.servers import ServerProcess
 
 AXE = Path(__file__).parents[3] / ".tools/axe/node_modules/axe-core/axe.min.js"
@@ -47,7 +49,12 @@ SCREENS = {
     },
 }
 """Of each part: the path, and what must be seen there."""
+FIRST_PAGES = ("/console/login", "/console/signup")
 Theme = Literal["light", "dark"]
+HIDDEN = """() => [...document.querySelectorAll("main button, main .button, main td a")]
+    .filter((each) => each.checkVisibility() && each.getBoundingClientRect().right > innerWidth + 1)
+    .map((each) => each.outerHTML.slice(0, 120))"""
+"""Actions and links that can only be reached by scrolling to the side."""
 VIEWS: list[tuple[int, Theme]] = [(1280, "light"), (375, "dark")]
 
 
@@ -65,7 +72,15 @@ def test_a_screen_shows_names_as_they_are_and_can_be_used_by_everybody(
     assert found == []
 
 
-@pytest.mark.parametrize("path", ["/console/login", "/console/signup"])
+def test_no_page_is_forgotten() -> None:
+    """Neither here nor by `make screenshots`."""
+    listed = [path for part in SCREENS.values() for path in part]
+    assert forgotten_pages([*listed, *FIRST_PAGES]) == set()
+    assert forgotten_pages([*PICTURED.values(), *FIRST_PAGES]) == set()
+    assert forgotten_pages([]) > {"/console/labs/jobs", "/console/signup"}
+
+
+@pytest.mark.parametrize("path", FIRST_PAGES)
 def test_whoever_is_not_logged_in_can_use_the_first_pages(
     page: Page, console: ServerProcess, path: str
 ) -> None:
@@ -83,6 +98,9 @@ def troubles(page: Page) -> list[str]:
         found += [f"{width} px, {theme}: {each}" for each in _findings(page)]
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
             found.append(f"{page.url} is wider than {width} px")
+        found += [
+            f"{page.url} at {width} px: out of sight: {each}" for each in page.evaluate(HIDDEN)
+        ]
     return found
 
 

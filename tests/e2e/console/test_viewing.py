@@ -1,13 +1,15 @@
 """How the console is looked at: below a path, by keyboard, dark, and in the viewer's zone."""
 
 import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from sandyard.entrypoints.server import free_port
-from tests.e2e.console.conftest import logged_in
+from tests.e2e.console.conftest import confirm, logged_in
 from tests.e2e.console.prefix_proxy import prefix_proxy
 from tests.e2e.console.sessions import ConsoleSession
 from tests.servers import sandyard_serve
@@ -96,3 +98,54 @@ def test_times_are_in_the_viewers_zone(browser: Browser, anns_session: ConsoleSe
     assert tokyo[0] == york[0]
     assert tokyo[1] != york[1]
     assert str(tokyo[1]).endswith(("GMT+9", "JST"))
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"), [("Pacific/Kiritimati", 14), ("Pacific/Pago_Pago", -11)]
+)
+def test_a_calendar_has_the_days_of_the_viewers_zone(
+    browser: Browser, operators_session: ConsoleSession, zone: str, hours: int
+) -> None:
+    """What is entered too: nine to five of tomorrow, wherever that is."""
+    here = timezone(timedelta(hours=hours))
+    nine = datetime.now(here).replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    five, track = nine.replace(hour=17), f"zone{hours}-"
+    context = browser.new_context(timezone_id=zone, locale="en-GB")
+    page = logged_in(context.new_page(), operators_session)
+    page.goto(f"{operators_session.url}/console/labs/reservations")
+    expect(page.locator("[data-zone]")).to_have_text(zone)
+    page.get_by_label("How many").fill("1")
+    page.get_by_label("Tracks begin with").fill(track)
+    page.get_by_label("From", exact=True).fill(f"{nine:%Y-%m-%dT%H:%M}")
+    page.get_by_label("To", exact=True).fill(f"{five:%Y-%m-%dT%H:%M}")
+    page.get_by_role("button", name="Reserve").click()
+    row = page.locator("#calendar tbody tr", has_text=track)
+    expect(row.locator("td.day").nth(1)).to_have_class(re.compile("busy"))
+    expect(row.locator("td.busy")).to_have_count(1)
+    expect(row.locator("time").first).to_have_text(re.compile("09:00"))
+    tomorrow = page.locator("#calendar th.day").nth(1)
+    expect(tomorrow).to_have_text(re.compile(rf"\b{nine.day}\b"))
+    page.get_by_role("button", name=f"Cancel {track}").click()
+    confirm(page)
+    expect(row).to_have_count(0)
+    context.close()
+    listed = operators_session.call("GET", "/v1/admin/reservations").json()["reservations"]
+    [made] = [each for each in listed if each["track_prefix"] == track]
+    assert (made["from"], made["to"]) == (int(nine.timestamp()), int(five.timestamp()))
+
+
+def test_a_key_expires_when_its_day_begins_where_one_is(
+    browser: Browser, anns_session: ConsoleSession
+) -> None:
+    day = datetime.now(timezone(timedelta(hours=14))).date() + timedelta(days=9)
+    context = browser.new_context(timezone_id="Pacific/Kiritimati")
+    page = logged_in(context.new_page(), anns_session)
+    page.goto(f"{anns_session.url}/console/account")
+    page.get_by_label("Name", exact=True).fill("for nine days")
+    page.get_by_label("Expires on").fill(day.isoformat())
+    page.get_by_role("button", name="Make a key").click()
+    expect(page.get_by_role("cell", name="for nine days", exact=True)).to_be_visible()
+    context.close()
+    listed = anns_session.call("GET", "/api/v1/api-keys").json()["api_keys"]
+    [expires] = [each["expires_at"] for each in listed if each["name"] == "for nine days"]
+    assert datetime.fromisoformat(expires) == datetime.fromisoformat(f"{day}T00:00:00+14:00")

@@ -2,21 +2,28 @@
 
 import pytest
 
-from sandyard.console.forms import number, utc_seconds, whole_number
+from sandyard.console.forms import instant, number, whole_number
 from sandyard.kit.errors import InvalidError
 
 
 def test_numbers_and_times_are_read() -> None:
-    form = {"count": "3", "cores": "1.5", "from": "2026-11-17T09:30"}
+    form = {"count": "3", "cores": "1.5", "from": "2026-11-17T09:30+01:00"}
     assert whole_number(form, "count") == 3
     assert number(form, "cores") == 1.5
-    assert utc_seconds(form, "from") == 1_794_907_800
+    assert instant(form, "from").timestamp() == 1_794_904_200
 
 
-@pytest.mark.parametrize("sent", ["", "x", "1.5.2", "nan", "inf", "1e999", "9999999-01-01"])
+@pytest.mark.parametrize(
+    "sent", ["", "x", "1.5.2", "nan", "inf", "1e999", "9999999-01-01", "09:30"]
+)
 def test_what_is_none_is_refused_by_its_name(sent: str) -> None:
-    for read in (whole_number, number, utc_seconds):
+    for read in (whole_number, number, instant):
         with pytest.raises(InvalidError, match=r"^field: must be"):
             read({"field": sent}, "field")
     with pytest.raises(InvalidError):
         whole_number({}, "field")
+
+
+def test_a_time_whose_zone_nobody_knows_is_refused() -> None:
+    with pytest.raises(InvalidError, match=r"^field: must be sent with its zone"):
+        instant({"field": "2026-11-17T09:30"}, "field")

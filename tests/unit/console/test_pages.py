@@ -4,7 +4,10 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from sandyard.console.pages import money, size, when
+from markupsafe import Markup
+
+from sandyard.console.assets import Assets
+from sandyard.console.pages import Pages, ago, money, size, when
 
 
 def test_times_are_for_the_page_to_show_in_its_viewers_zone() -> None:
@@ -12,6 +15,13 @@ def test_times_are_for_the_page_to_show_in_its_viewers_zone() -> None:
     assert when("2026-11-17T04:00:00+01:00") == shown
     assert when(1794884400) == shown
     assert when(None) == when(0) == "&ndash;"
+
+
+def test_a_time_may_be_shown_as_how_long_ago_it_was() -> None:
+    shown = '<time data-ago datetime="2026-11-17T03:00:00+00:00">2026-11-17 03:00 UTC</time>'
+    assert ago(1794884400) == shown
+    assert f"{Markup('<p>{}</p>').format(ago(1794884400))}" == f"<p>{shown}</p>"
+    assert ago(None) == "&ndash;"
 
 
 def test_a_time_can_carry_no_markup() -> None:
@@ -32,6 +42,18 @@ def test_sizes_have_the_largest_fitting_unit() -> None:
 def test_money_has_four_places() -> None:
     assert money("1234.56789") == "1,234.5679"
     assert money(None) == "\N{EN DASH}"
+
+
+def test_what_an_event_is_about_leads_to_its_page() -> None:
+    pages = Pages(Assets(), base_path="/lab", frames="", parts=frozenset())
+    leads = {
+        ("broker", "lease.created", "0b5e"): "/lab/console/labs/sandboxes/0b5e",
+        ("telemetry", "device.registered", "AA:01"): "/lab/console/devices/AA%3A01",
+        ("platform", "project.created", "../a"): "/lab/console/projects/..%2Fa",
+        ("broker", "ticket.created", "01a1"): None,
+    }
+    for (part, kind, subject), path in leads.items():
+        assert pages.subject_url({"part": part, "kind": kind, "subject": subject}) == path
 
 
 def test_no_form_puts_what_was_typed_into_an_address() -> None:

@@ -1,16 +1,29 @@
 """An account: its profile, quotas, API keys, usage and bills, notifications and events."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import LOGIN, ConsoleRequest, Screen
+from sandyard.console.forms import instant
 from sandyard.kit.errors import NotFoundError
 
 ACCOUNT = "/console/account"
+QUOTA_NAMES = {
+    "sandboxes": "Sandboxes that run",
+    "cpu": "CPU cores in use",
+    "memory_gb": "Memory in use (GB)",
+    "previews": "Previews that run",
+    "snapshot_bytes": "Snapshots",
+    "file_bytes": "Files of projects",
+    "projects_total": "Projects",
+    "templates_total": "Templates",
+    "variables_total": "Variables",
+    "sandboxes_total": "Sandboxes, running or not",
+}
 SCOPES = ("read", "run", "admin")
 _SHOWN_COSTS = 10
 """Sandboxes whose costs of the month are shown, the dearest first; `bills.csv` has all."""
@@ -38,6 +51,7 @@ async def _page(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Resp
     return request.page(
         "account.html",
         quotas=quota["quotas"],
+        quota_names=QUOTA_NAMES,
         keys=keys["api_keys"],
         month=month,
         names=names,
@@ -52,7 +66,7 @@ async def _make_key(request: ConsoleRequest) -> Response:
     form = await request.form()
     body = {name: form[name] for name in ("name", "scope", "expires_at") if name in form}
     if "expires_at" in body:
-        body["expires_at"] = f"{body['expires_at']}T00:00:00Z"
+        body["expires_at"] = instant(form, "expires_at").isoformat()
     made = await request.signed_in.api.post(_platform(request, "/api-keys"), body)
     return await _page(request, made=made)
 
@@ -103,18 +117,21 @@ async def _read_all(request: ConsoleRequest) -> Response:
 
 
 async def _chart(request: ConsoleRequest) -> Response:
-    """What each day of the month came to."""
+    """What each day of the month came to; a bill's days are those of UTC."""
     answer = await request.signed_in.api.get(_platform(request, "/billing/month-to-date"), by="day")
-    sums = sorted(answer["sums"], key=lambda each: str(each["key"]))
-    days = [datetime.fromisoformat(each["key"]).replace(tzinfo=UTC) for each in sums]
-    amounts = [float(each["amount"]) for each in sums]
+    sums = {date.fromisoformat(each["key"][:10]): float(each["amount"]) for each in answer["sums"]}
+    days = _month_up_to(max(sums)) if sums else []
     return JSONResponse(
         {
-            "times": [day.timestamp() for day in days],
-            "series": [{"label": "cost", "values": amounts}],
-            "step": 86_400,
+            "times": [datetime(*day.timetuple()[:3], tzinfo=UTC).timestamp() for day in days],
+            "series": [{"label": "cost", "values": [sums.get(day, 0) for day in days]}],
+            "daily": True,
         }
     )
+
+
+def _month_up_to(last: date) -> list[date]:
+    return [last.replace(day=number) for number in range(1, last.day + 1)]
 
 
 async def _events(request: ConsoleRequest) -> Response:

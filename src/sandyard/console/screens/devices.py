@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
@@ -30,6 +31,9 @@ def _path(request: ConsoleRequest, tail: str = "") -> str:
 
 
 async def _list(request: ConsoleRequest) -> Response:
+    wanted = request.http.query_params.get("id", "").strip()
+    if wanted:
+        return request.redirect(f"{DEVICES}/{quote(wanted.upper(), safe='')}")
     return await _fleet(request, made=None)
 
 

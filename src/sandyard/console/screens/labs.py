@@ -1,13 +1,15 @@
 """Labs: the pool by state, now and over a day, and its sandboxes with what operators do to them."""
 
 import asyncio
+import re
 import time
 from collections.abc import Collection, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, Response
 
+from sandyard.console.api import ApiError
 from sandyard.console.app import ConsoleRequest, Screen
 from sandyard.kit.errors import NotFoundError
 
@@ -46,6 +48,14 @@ HOURS = (1, 6, 24)
 _POINTS = 288
 """A chart has so many points at the most: every fifth minute of a day."""
 _SHOWN_WAITING = 10
+_SHOWN_SOON = 5
+_TO_COME = ("scheduled", "pending", "filled")
+_SOON_SEC = 24 * 3600
+"""Reservations of the next day are told beside the pool."""
+_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SERVER_ERROR = 500
+_COLOURS = {"allocated": 0, "reserved": 1, "available": 2, "held": 3, "stale": 4}
+"""Of the lines, as the bar above them has them."""
 BULK = {
     "delete": ("status", "track", "name", "older_than_hours"),
     "quarantine": ("status", "name"),
@@ -58,8 +68,8 @@ FILTERS = ("status", "track", "name", "cursor")
 
 async def _show(request: ConsoleRequest) -> Response:
     asked = request.http.query_params
-    if asked.get("id"):
-        return request.redirect(f"{LABS}/sandboxes/{quote(asked['id'].strip(), safe='')}")
+    if asked.get("q"):
+        return request.redirect(LABS + await _found(request, asked["q"].strip()))
     filters = {name: asked.get(name) for name in FILTERS}
     pool, listed = await asyncio.gather(_pool(request), _listed(request, filters))
     return request.page(
@@ -73,25 +83,58 @@ async def _show(request: ConsoleRequest) -> Response:
     )
 
 
+async def _found(request: ConsoleRequest, sought: str) -> str:
+    """Where what is sought is: a sandbox by its id, those of a track, or those whose names begin
+    so."""
+    if _ID.fullmatch(sought):
+        return f"/sandboxes/{sought.lower()}"
+    state = {"status": request.http.query_params.get("status") or None}
+    is_track = await _has_leases(request, sought)
+    found = state | {"track" if is_track else "name": sought}
+    return f"?{urlencode({name: value for name, value in found.items() if value})}#search"
+
+
+async def _has_leases(request: ConsoleRequest, track: str) -> bool:
+    api = request.signed_in.api
+    try:
+        page = await api.get(f"{api.paths.broker}/admin/sandboxes", limit=1, track=track)
+    except ApiError as error:
+        if error.status < _SERVER_ERROR:  # no track has such a name
+            return False
+        raise
+    return bool(page["sandboxes"])
+
+
 async def _pool(request: ConsoleRequest) -> dict[str, Any]:
     """How the pool is; nothing where only the list is asked for again."""
     if not request.wants("pool"):
         return {"stats": None}
     api = request.signed_in.api
     admin = api.paths.broker + "/admin"
-    stats, history, queue, provider = await asyncio.gather(
+    stats, history, queue, provider, reserved = await asyncio.gather(
         api.get(f"{admin}/stats"),
         api.get(f"{admin}/history", hours=1, step_minutes=60),
         api.get(f"{admin}/queue", limit=_SHOWN_WAITING),
         api.get(f"{admin}/provider"),
+        _reserved_soon(request),
     )
     return {
+        "reserved": reserved,
         "stats": stats,
         "outlook": history,
         "waiting": queue["tickets"],
         "more_wait": queue["next_cursor"] is not None,
         "provider": provider,
     }
+
+
+async def _reserved_soon(request: ConsoleRequest) -> list[dict[str, Any]]:
+    """The first reservations of the next day that are or will be filled."""
+    api, now = request.signed_in.api, int(time.time())
+    within = {"from": now, "to": now + _SOON_SEC}
+    page = await api.call("GET", f"{api.paths.broker}/admin/reservations", query=within)
+    to_come = [each for each in page["reservations"] if each["status"] in _TO_COME]
+    return to_come[:_SHOWN_SOON]
 
 
 async def _listed(request: ConsoleRequest, filters: dict[str, str | None]) -> dict[str, Any]:
@@ -134,7 +177,8 @@ def _used_states(samples: Collection[dict[str, Any]]) -> list[str]:
 
 def _series(state: str, samples: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
     values = [None if each is None else each[state] for each in samples]
-    return {"label": state.replace("_", " "), "values": values}
+    colour = _COLOURS.get(state, 5)
+    return {"label": state.replace("_", " "), "values": values, "colour": colour}
 
 
 async def _show_sandbox(request: ConsoleRequest) -> Response:

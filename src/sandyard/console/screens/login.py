@@ -75,7 +75,7 @@ def next_page(path: str | None) -> str:
     except ValueError:
         return HOME
     is_ours = not parts.netloc and not parts.scheme and parts.path.startswith("/console/")
-    return parts.path if is_ours else HOME
+    return parts._replace(fragment="").geturl() if is_ours else HOME
 
 
 _WRONG_TOKEN = ApiError(

@@ -11,6 +11,8 @@ from sandyard.console.screens.labs import STATES
 from sandyard.console.screens.login import HOME
 from sandyard.console.viewer import Viewer
 
+_SHOWN_EVENTS = 8
+
 
 async def _go_home(request: ConsoleRequest) -> Response:
     return request.redirect(HOME)
@@ -27,6 +29,10 @@ async def _show(request: ConsoleRequest) -> Response:
         asked["spent"] = _or_error(viewer, paths.platform + "/billing/month-to-date")
     if viewer.is_operator and "telemetry" in parts:
         asked["devices"] = _or_error(viewer, paths.telemetry + "/devices", limit=5)
+    if viewer.account is not None:
+        asked["events"] = _or_error(viewer, paths.platform + "/events", limit=_SHOWN_EVENTS)
+    elif "broker" in parts:
+        asked["events"] = _or_error(viewer, paths.broker + "/admin/events", limit=_SHOWN_EVENTS)
     answers = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
     return request.page("overview.html", shown=answers, states=STATES)
 

@@ -73,6 +73,8 @@ async def _save(request: ConsoleRequest) -> Response:
     change = {"path": path, "content": form.get("content", ""), "encoding": "utf-8"}
     body = {"files": [change], "expected_version": whole_number(form, "version")}
     await request.signed_in.api.call("PUT", _path(request, "/files"), body=body)
+    if "show" in form:
+        await request.signed_in.api.post(_path(request, "/sync"))
     return await _show(request)
 
 

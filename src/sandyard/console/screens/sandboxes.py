@@ -68,8 +68,10 @@ async def _create(request: ConsoleRequest) -> Response:
     body: dict[str, Any] = {
         name: form[name] for name in ("name", "template_id", "project_id") if name in form
     }
-    numbers = ("cpu_spec", "memory_spec", "max_running_seconds")
+    numbers = ("cpu_spec", "memory_spec")
     body |= {name: number(form, name) for name in numbers if name in form}
+    if "max_running_hours" in form:
+        body["max_running_seconds"] = round(number(form, "max_running_hours") * 3600)
     made = await api.post(f"{api.paths.platform}/sandboxes", body)
     if "start" in form:
         await api.post(f"{api.paths.platform}/sandboxes/{made['sandbox_id']}/start")

@@ -1,4 +1,4 @@
-// What pages need beyond htmx: times in the viewer's zone, charts, confirmations, the theme.
+// What pages need beyond htmx: times and calendars in the viewer's zone, confirmations, the theme.
 "use strict";
 
 // On a phone the link to the page that one is on may be out of sight.
@@ -16,66 +16,65 @@ function showTimes(root) {
   for (const each of root.querySelectorAll("time[datetime]")) {
     const at = new Date(each.getAttribute("datetime"));
     each.title = full.format(at);
-    each.textContent = (at.toDateString() === today ? ofToday : other).format(at);
+    if ("ago" in each.dataset) each.textContent = ago(at);
+    else each.textContent = (at.toDateString() === today ? ofToday : other).format(at);
+  }
+  for (const each of root.querySelectorAll("[data-zone]")) {
+    each.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
   }
 }
 
-// <div data-chart="URL">: the URL answers {"times": [seconds], "series": [{"label", "values"}], "unit"?}.
-const COLOURS = {
-  light: ["#c2410c", "#2563eb", "#15803d", "#a21caf", "#b45309", "#0e7490"],
-  dark: ["#fb923c", "#60a5fa", "#4ade80", "#e879f9", "#fbbf24", "#22d3ee"],
-};
-const charts = new WeakMap();
-const HEIGHT = 220;
+// <time data-ago>: how long it is since then.
+const UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
 
-async function drawChart(element) {
-  element.drawnAt = Date.now();
-  const answer = await fetch(element.dataset.chart, { headers: { Accept: "application/json" } });
-  if (!answer.ok) return void (element.textContent = "The chart's data could not be read. Reload the page.");
-  const { times, series, unit = "", step = 1800 } = await answer.json();
-  if (!times.length) return void (element.textContent = element.dataset.empty || "Nothing to show yet.");
-  const style = getComputedStyle(element);
-  const colours = COLOURS[style.colorScheme === "dark" ? "dark" : "light"];
-  const line = { stroke: style.getPropertyValue("--line"), width: 1 };
-  const axis = { stroke: style.color, grid: line, ticks: line };
-  const around = (first, last) => (times.length === 1 ? [times[0] - step, times[0] + step] : [first, last]);
-  const options = {
-    width: element.clientWidth,
-    height: HEIGHT,
-    scales: { x: { range: (_plot, first, last) => around(first, last) } },
-    series: [{}, ...series.map((each, index) => ({
-      label: each.label, stroke: colours[index % colours.length], width: 2, spanGaps: false,
-      fill: series.length === 1 ? `${colours[0]}22` : undefined,
-      value: (_plot, value) => value === null ? "–" : `${+value.toFixed(3)}${unit}`,
-    }))],
-    hooks: { setScale: [(plot, key) => { if (key === "x") element.dataset.from = plot.scales.x.min; }] },
-    axes: [axis, { ...axis, size: 60, values: (_plot, ticks) => ticks.map((tick) => `${tick}${unit}`) }],
-  };
-  charts.get(element)?.destroy();
-  element.textContent = "";
-  charts.set(element, new uPlot(options, [times, ...series.map((each) => each.values)], element));
+function ago(at) {
+  const seconds = Math.min(0, (at - Date.now()) / 1000);
+  const [unit, length] = UNITS.find(([, length]) => -seconds >= length) || ["second", 1];
+  return new Intl.RelativeTimeFormat(undefined, { numeric: "auto" }).format(Math.round(seconds / length), unit);
+}
+setInterval(() => document.querySelector("time[data-ago]") && showTimes(document), 30_000);
+
+// <table data-calendar>: its days are those of the viewer's zone, and a row is busy between data-from and data-to.
+function showCalendar(table) {
+  const now = new Date();
+  const begins = (index) => new Date(now.getFullYear(), now.getMonth(), now.getDate() + index);
+  const share = (seconds, index) => (seconds * 1000 - begins(index)) / (begins(index + 1) - begins(index));
+  const percent = (value) => `${Math.round(100 * Math.min(1, Math.max(0, value)))}%`;
+  const name = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric" });
+  table.querySelectorAll("th.day").forEach((each, index) => { each.textContent = name.format(begins(index)); });
+  for (const row of table.querySelectorAll("[data-from]")) {
+    row.querySelectorAll("td.day").forEach((cell, index) => {
+      const [from, to] = [share(row.dataset.from, index), share(row.dataset.to, index)];
+      cell.classList.toggle("busy", from < 1 && to > 0);
+      cell.firstElementChild.hidden = !cell.matches(".busy");
+      cell.style.setProperty("--from", percent(from));
+      cell.style.setProperty("--to", percent(to));
+    });
+  }
 }
 
-// Charts are as wide as the window lets them be, and have the colours of its theme.
-window.addEventListener("resize", () => requestAnimationFrame(() => {
-  showWhereOneIs();
-  for (const each of document.querySelectorAll("[data-chart]")) {
-    charts.get(each)?.setSize({ width: each.clientWidth, height: HEIGHT });
+// A date or time that was entered is one of the viewer's zone; it is sent as an instant.
+document.addEventListener("htmx:configRequest", (event) => {
+  for (const each of event.detail.elt.querySelectorAll("input[type=date], input[type=datetime-local]")) {
+    if (!each.value) continue;
+    const local = each.type === "date" ? `${each.value}T00:00` : each.value;
+    event.detail.parameters[each.name] = new Date(local).toISOString();
   }
-}));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => prepare(document));
+});
 
-// data-every="SECONDS": drawn again so often while somebody looks.
-setInterval(() => {
-  for (const each of document.querySelectorAll("[data-every]")) {
-    const isDue = Date.now() - (each.drawnAt || 0) >= 1000 * each.dataset.every;
-    if (isDue && !document.hidden) drawChart(each);
+// On a phone a row is a list of its cells, each with the name of its column.
+function nameCells(table) {
+  const names = [...table.querySelectorAll("thead th")].map((each) => each.textContent);
+  for (const row of table.tBodies[0].rows) {
+    [...row.cells].forEach((cell, index) => { cell.dataset.column = names[index]; });
   }
-}, 10_000);
+}
 
 function prepare(root) {
   showTimes(root);
-  for (const each of root.querySelectorAll("[data-chart]")) drawChart(each);
+  root.querySelectorAll("[data-calendar]").forEach(showCalendar);
+  root.querySelectorAll("table:has(thead)").forEach(nameCells);
+  root.querySelectorAll("[data-chart]").forEach(drawChart);
 }
 
 // A live refresh waits while nobody looks, while a field is being filled in (it would be empty again), and
@@ -113,18 +112,26 @@ function showMissed() {
 document.addEventListener("visibilitychange", showMissed);
 document.addEventListener("focusout", () => setTimeout(showMissed));
 
-// hx-confirm asks in the page's own dialog, which can be styled and reached by keyboard.
+// Questions are asked in the page's own dialog, which can be styled and reached by keyboard.
+function ask(question, whenYes, whenNo = () => {}) {
+  const dialog = document.getElementById("confirm");
+  document.getElementById("confirm-text").textContent = question;
+  dialog.returnValue = "no";
+  dialog.addEventListener("close", () => (dialog.returnValue === "yes" ? whenYes : whenNo)(), { once: true });
+  dialog.showModal();
+}
 document.addEventListener("htmx:confirm", (event) => {
   if (!event.detail.question) return;
   event.preventDefault();
-  const dialog = document.getElementById("confirm");
-  document.getElementById("confirm-text").textContent = event.detail.question;
-  dialog.returnValue = "no";
-  dialog.addEventListener("close", () => {
-    if (dialog.returnValue === "yes") event.detail.issueRequest(true);
-    else showMissed();
-  }, { once: true });
-  dialog.showModal();
+  ask(event.detail.question, () => event.detail.issueRequest(true), showMissed);
+});
+
+// "/" goes to the page's search field.
+document.addEventListener("keydown", (event) => {
+  const field = document.querySelector("[data-search]");
+  if (event.key !== "/" || !field || event.target.closest("input, textarea, select, [data-terminal]")) return;
+  event.preventDefault();
+  field.focus();
 });
 
 document.addEventListener("click", (event) => {
@@ -137,6 +144,7 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("htmx:load", (event) => prepare(event.target));
 document.addEventListener("DOMContentLoaded", showWhereOneIs);
+window.addEventListener("resize", () => requestAnimationFrame(showWhereOneIs));
 document.addEventListener("htmx:sseOpen", () => document.getElementById("live")?.classList.add("on"));
 document.addEventListener("htmx:sseError", () => document.getElementById("live")?.classList.remove("on"));
 // An alert stays until somebody does something; a live refresh does not take it away.

@@ -39,10 +39,7 @@ document.addEventListener("htmx:load", () => {
     const { edit: edited, remove } = event.target.dataset;
     if (edited) open(edited, await (await call("GET", edited)).arrayBuffer());
     if (event.target.matches("[data-new-file]")) edit(below("new.txt"), "");
-    if (remove && window.confirm(`Remove ${remove}?`)) {
-      await call("DELETE", remove);
-      location.reload();
-    }
+    if (remove) ask(`Remove ${remove}?`, () => call("DELETE", remove).then(() => location.reload()));
   });
   browser.querySelector("[data-upload]").addEventListener("change", async (event) => {
     for (const file of event.target.files) {
