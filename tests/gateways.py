@@ -5,16 +5,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import h11
-from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from sandyard.bootstrap.gateway import GatewayWired
 from sandyard.entrypoints.answers import AnswerErrors, BodyLimits
-from sandyard.entrypoints.gateway import GatewayErrors
+from sandyard.entrypoints.gateway import GatewayErrors, names_host_below
 from sandyard.entrypoints.middleware import (
     GATEWAY,
     Applications,
@@ -33,7 +32,6 @@ from sandyard.kit import ids
 from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import utc_time
 from sandyard.kit.direct import DirectRoutes
-from sandyard.kit.on_demand_app import OnDemandApp
 from tests.clocks import RunningClock
 from tests.fakes.reached import Boxes, Owner, Owners
 
@@ -75,7 +73,7 @@ class GatewayServer:
 
 @asynccontextmanager
 async def gateway_server(
-    *, timeout_sec: float = 20, connections: int = 100
+    *, timeout_sec: float = 20, connections: int = 100, held_bytes: int = 64 << 20
 ) -> AsyncIterator[GatewayServer]:
     port, clock = free_port(), RunningClock()
     domain = SandboxDomain("http", "localhost", port)
@@ -85,7 +83,7 @@ async def gateway_server(
         {"sbx": boxes, "prj": boxes},
         GatewayAccess(tokens, owners, domain, clock=clock),
         domain,
-        GatewayPolicy(timeout_sec, connections),
+        GatewayPolicy(timeout_sec, connections, held_bytes),
         client_address=ClientAddress().of,
     )
     listener = Listener(_entry(gateway, domain), host="127.0.0.1", port=port)
@@ -97,14 +95,14 @@ async def gateway_server(
 
 
 def _entry(gateway: Gateway, domain: SandboxDomain) -> RequestMiddleware:
-    wired = GatewayWired(OnDemandApp(lambda: gateway), APIRouter(), domain)
     api = AnswerErrors(Starlette(), limits=BodyLimits(1000, 5, 1000, 5))
     apps = Applications(
+        None,
         api,
         DirectRoutes([], with_origin=True),
         api,
         WebSocketErrors(api),
-        hosted=[HostedApp(wired.takes, GatewayErrors(wired.app), GATEWAY)],
+        hosted=[HostedApp(partial(names_host_below, domain), GatewayErrors(gateway), GATEWAY)],
     )
     return RequestMiddleware(
         apps,

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,9 @@ from sandyard.gateway.proxy.headers import (
 )
 from sandyard.gateway.proxy.http1 import ClientGoneError, Exchange, ProgramRequest
 from sandyard.gateway.proxy.websocket import (
+    MESSAGE_BYTES,
     HandshakeRefusedError,
+    HeldBytes,
     ProgramSocket,
     pass_messages,
 )
@@ -49,6 +50,16 @@ class GatewayPolicy:
     timeout_sec: float
     """How long a program may take to begin its answer."""
     connections_per_target: int
+    held_bytes_per_target: int = 8 * MESSAGE_BYTES
+    """Of messages on the WebSockets of one sandbox; one that goes beyond is closed."""
+
+
+@dataclass(slots=True)
+class _Load:
+    """What one sandbox takes of the gateway at this moment."""
+
+    held: HeldBytes
+    connections: int = 0
 
 
 class Gateway:
@@ -69,7 +80,12 @@ class Gateway:
         self._domain = domain
         self._policy = policy
         self._client_address = client_address
-        self._connections: Counter[str] = Counter()
+        self._loads: dict[str, _Load] = {}
+
+    def connections(self, target_id: str) -> int:
+        """How many it has at this moment."""
+        load = self._loads.get(target_id)
+        return 0 if load is None else load.connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = self._host(scope)
@@ -82,10 +98,11 @@ class Gateway:
         if scope["type"] == "http" and _has_link(scope):
             await self._redirect(scope, host, passed, send)
             return
-        with self._counted(host.target_id):
+        with self._counted(host.target_id) as load:
             connection = await self._connect(targets, target, host)
             if scope["type"] == "websocket":
-                await self._pass_socket(connection, scope, receive, send)
+                socket = ProgramSocket(connection, load.held, timeout_sec=self._policy.timeout_sec)
+                await self._pass_socket(socket, connection.host, scope, receive, send)
             else:
                 await self._pass_request(connection, scope, receive, send)
 
@@ -117,23 +134,26 @@ class Gateway:
         await send({"type": "http.response.body", "body": b""})
 
     @contextmanager
-    def _counted(self, target_id: str) -> Iterator[None]:
+    def _counted(self, target_id: str) -> Iterator["_Load"]:
         """A sandbox that is asked for by crowds takes nothing from the others."""
-        if self._connections[target_id] >= self._policy.connections_per_target:
+        load = self._loads.get(target_id)
+        if load is None:
+            load = self._loads[target_id] = _Load(HeldBytes(self._policy.held_bytes_per_target))
+        if load.connections >= self._policy.connections_per_target:
             raise TooManyConnectionsError(retry_after=1)
-        self._connections[target_id] += 1
+        load.connections += 1
         try:
-            yield
+            yield load
         finally:
-            self._connections[target_id] -= 1
-            if not self._connections[target_id]:
-                del self._connections[target_id]
+            load.connections -= 1
+            if not load.connections:
+                del self._loads[target_id]
 
     async def _connect(self, targets: Targets, target: Target, host: TargetHost) -> PortConnection:
         if not target.is_running and target.wakes:
             target = await targets.wake(host.target_id)
         if not target.is_running:
-            raise TargetNotRunningError(target.told)
+            raise TargetNotRunningError(target.not_running_reason)
         try:
             async with asyncio.timeout(_CONNECT_SEC):
                 ports = await targets.ports(host.target_id)
@@ -165,19 +185,11 @@ class Gateway:
         return ProgramRequest(scope["method"], _target(scope), headers)
 
     async def _pass_socket(
-        self, connection: PortConnection, scope: Scope, receive: Receive, send: Send
+        self, socket: ProgramSocket, host: str | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        socket = ProgramSocket(connection)
         try:
-            headers = handshake_headers(
-                scope["headers"], self._forwarded(scope), host=connection.host
-            )
-            await socket.open(
-                _target(scope).decode("latin-1"),
-                headers,
-                scope["subprotocols"],
-                timeout_sec=self._policy.timeout_sec,
-            )
+            headers = handshake_headers(scope["headers"], self._forwarded(scope), host=host)
+            await socket.open(_target(scope).decode("latin-1"), headers, scope["subprotocols"])
             await receive()  # the client's request to connect
             await send({"type": "websocket.accept", "subprotocol": socket.subprotocol})
             await pass_messages(socket, receive, send)
@@ -187,7 +199,7 @@ class Gateway:
             await send({"type": "websocket.http.response.start", **start})
             await send({"type": "websocket.http.response.body", "body": b""})
         finally:
-            connection.writer.transport.abort()
+            socket.abort()
 
     def _forwarded(self, scope: Scope) -> Forwarded:
         return Forwarded(

@@ -6,10 +6,10 @@ from ipaddress import ip_address
 def registrable_domain(host: str) -> str | None:
     """What somebody registered, such as `example.co.uk`; None for an address and for a name that
     is itself a public suffix, such as `localhost`: no cookie can be set for those."""
-    from publicsuffixlist import PublicSuffixList
-
     if _is_address(host):
         return None
+    from publicsuffixlist import PublicSuffixList
+
     found = PublicSuffixList().privatesuffix(host.lower().rstrip("."))
     return None if found is None else str(found)
 

@@ -131,7 +131,7 @@ class Target(Protocol):
         ...
 
     @property
-    def told(self) -> str:
+    def not_running_reason(self) -> str:
         """How it stands if it does not run, for a person who may see it."""
         ...
 

@@ -98,6 +98,13 @@ class InputClosedError(ConflictError):
     code = "INPUT_CLOSED"
 
 
+class InputNotTakenError(ConflictError):
+    """The process does not read its input. Some of what was sent may wait for it; send the rest
+    when it reads again."""
+
+    code = "INPUT_NOT_TAKEN"
+
+
 class NotATerminalError(ConflictError):
     """The process has no terminal. Start it with one."""
 

@@ -35,9 +35,9 @@ class EgressRules:
     """Addresses and networks; `0.0.0.0/0` is everything."""
 
     @classmethod
-    def of(cls, told: Mapping[str, Sequence[str]]) -> "EgressRules":
-        """As they are told elsewhere."""
-        return cls(tuple(told.get("allow", ())), tuple(told.get("deny", ())))
+    def of(cls, rules: Mapping[str, Sequence[str]]) -> "EgressRules":
+        """From their JSON form."""
+        return cls(tuple(rules.get("allow", ())), tuple(rules.get("deny", ())))
 
     @property
     def denies_all(self) -> bool:
@@ -161,9 +161,9 @@ class EgressCounter:
 def read_report(found: object, network: Network) -> EgressReport:
     """What somebody tells who may lie: ValueError if it has not the form of a report."""
     try:
-        told_of = dict(found)  # type: ignore[call-overload]
-        refusals = [Refusal(**each) for each in told_of.pop("refusals")]
-        report = EgressReport(**(told_of | {"network": network}), refusals=refusals)
+        fields = dict(found)  # type: ignore[call-overload]
+        refusals = [Refusal(**each) for each in fields.pop("refusals")]
+        report = EgressReport(**(fields | {"network": network}), refusals=refusals)
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError("no report") from error
     counts = (report.connections, report.refused, report.bytes_sent, report.bytes_received)
@@ -188,8 +188,8 @@ def _is_refusal(found: Refusal) -> bool:
     )
 
 
-def told(host: str, reason: str) -> str:
-    """The line by which a refusal is told."""
+def refusal_line(host: str, reason: str) -> str:
+    """The line that the log and the owner see."""
     return f"blocked: {host} ({reason})"
 
 

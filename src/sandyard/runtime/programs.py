@@ -169,9 +169,8 @@ class ProgramRunner:
         return await self._machines.egress_report(run_id)
 
     async def session(self, run_id: RunId) -> Session:
-        record = self._records.of(run_id)
         # Whether its machine is up is looked at when it is entered: once is enough.
-        if record.running() is None or record.failure() is not None:
+        if not self._records.of(run_id).says_running():
             require_running(await self.find(run_id))
         return await self._machines.session(run_id)
 

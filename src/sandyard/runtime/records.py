@@ -102,6 +102,10 @@ class RunFolder:
             return None
         return record
 
+    def has(self, *names: str) -> list[bool]:
+        """Which of these records are there. One that can't be looked for counts as missing."""
+        return [os.access(f"{self.path}/{name}.json", os.F_OK) for name in names]
+
     def begin(self, limits: Limits) -> None:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.write("begun", {"at": time.time(), "limits": asdict(limits)})
@@ -138,6 +142,9 @@ class RunFolder:
         if (url := found.pop("url", None)) is not None:  # as 0.1.0 wrote it
             found["port"] = urlsplit(url).port
         return Running(**from_record(found))
+
+    def says_running(self) -> bool:
+        return self.has("running", "failure") == [True, False]
 
     def write_ended(self, ended: Ended, *, final: bool = True) -> None:
         """The end; not final while its snapshot is still being taken."""

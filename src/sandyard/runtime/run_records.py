@@ -29,6 +29,10 @@ class RunRecord(Protocol):
 
     def running(self) -> Running | None: ...
 
+    def says_running(self) -> bool:
+        """Whether `running` is noted and no failure; asked for each session."""
+        ...
+
     def write_failure(self, code: str, message: str, at: float) -> None:
         """Note why it did not start."""
         ...

@@ -121,7 +121,8 @@ class Processes(Protocol):
         ...
 
     async def write_input(self, process_id: str, data: bytes) -> None:
-        """Return when the process's input has taken it. Raises InputClosedError."""
+        """Return when the process's input has taken it. Raises InputClosedError; InputNotTakenError
+        if the process does not read for long."""
         ...
 
     async def close_input(self, process_id: str) -> None: ...

@@ -215,6 +215,16 @@ async def test_a_supervisor_that_is_killed_while_it_packs_leaves_the_true_end(
     assert len(await runtime.list_snapshots()) == 1
 
 
+async def test_what_a_killed_supervisor_was_starting_is_ended(runtime: LocalRuntime) -> None:
+    """As bubblewrap, which holds the files of the machine as long as it is there."""
+    run_id = new_run_id()
+    await runtime.start(run_id, STATIC, LIMITS)
+    with subprocess.Popen(["sleep", "600"], cwd=runtime.folder_of(run_id).path) as starting:
+        os.kill(supervisor_of(runtime, run_id), signal.SIGKILL)
+        await until_ended(runtime, run_id)
+        assert starting.wait(10) == -signal.SIGKILL
+
+
 async def test_another_process_with_the_same_pid_is_not_taken_for_the_supervisor(
     runtime: LocalRuntime,
 ) -> None:

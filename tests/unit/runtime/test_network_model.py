@@ -13,7 +13,7 @@ from sandyard.runtime.network_model import (
     EgressRules,
     Refusal,
     read_report,
-    told,
+    refusal_line,
 )
 
 _LISTED = EgressPolicy("packages", ["pypi.org", "*.example.org", "index.local:8443", "[::1]:81"])
@@ -81,7 +81,8 @@ def test_of_many_refused_hosts_the_last_are_kept() -> None:
 
 
 def test_a_refusal_in_words() -> None:
-    assert told("example.org", NOT_LISTED) == "blocked: example.org (not in the package allow-list)"
+    line = "blocked: example.org (not in the package allow-list)"
+    assert refusal_line("example.org", NOT_LISTED) == line
 
 
 def a_report() -> dict[str, object]:

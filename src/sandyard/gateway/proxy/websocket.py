@@ -35,12 +35,33 @@ class HandshakeRefusedError(Exception):
         super().__init__(f"the program answered {status}")
 
 
-class ProgramSocket:
-    """The program's end of a WebSocket."""
+class HeldBytes:
+    """What the gateway holds of one sandbox's messages: those that are not whole yet, and those
+    that their clients have not taken."""
 
-    def __init__(self, connection: PortConnection) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+
+    def add(self, count: int) -> bool:
+        """Whether there is room for so many more."""
+        self._held += count
+        return self._held <= self._most
+
+    def release(self, count: int) -> None:
+        self._held -= count
+
+
+class ProgramSocket:
+    """The program's end of a WebSocket. One that takes nothing for `timeout_sec` is given up: as
+    long as it is waited for, nobody would see that its client has left."""
+
+    def __init__(self, connection: PortConnection, held: HeldBytes, *, timeout_sec: float) -> None:
         self._reader = connection.reader
         self._writer = connection.writer
+        self._held = held
+        self._own_bytes = 0
+        self._timeout_sec = timeout_sec
         self._wire: ClientProtocol
         self._message: list[bytes] = []
         self._is_text = False
@@ -51,8 +72,6 @@ class ProgramSocket:
         target: str,
         headers: Sequence[tuple[bytes, bytes]],
         subprotocols: Sequence[Any],
-        *,
-        timeout_sec: float,
     ) -> None:
         """Raises HandshakeRefusedError, ProgramAnswerError, ProgramBrokeOffError,
         ProgramTimeoutError."""
@@ -64,7 +83,7 @@ class ProgramSocket:
             request.headers[raw_name.decode("latin-1")] = value.decode("latin-1")
         self._wire.send_request(request)
         try:
-            async with asyncio.timeout(timeout_sec):
+            async with asyncio.timeout(self._timeout_sec):
                 await self._shake_hands()
         except TimeoutError as error:
             raise ProgramTimeoutError from error
@@ -99,7 +118,9 @@ class ProgramSocket:
                 await self._flush()
 
     async def receive(self) -> dict[str, Any] | None:
-        """The program's next message, as the client's server takes it; None when it has closed."""
+        """The program's next message, as the client's server takes it; None when it has closed.
+        The one before is taken by now."""
+        self._release()
         while True:
             for index, frame in enumerate(self._early):
                 if (message := self._assemble(frame)) is not None:
@@ -141,9 +162,16 @@ class ProgramSocket:
             data = await self._reader.read(_PIECE_BYTES)
         if data:
             self._wire.receive_data(data)
+            self._own_bytes += len(data)
+            if not self._held.add(len(data)):
+                self._wire.fail(CloseCode.MESSAGE_TOO_BIG)
         else:
             self._wire.receive_eof()
         await self._flush()
+
+    def _release(self) -> None:
+        self._held.release(self._own_bytes)
+        self._own_bytes = 0
 
     async def _flush(self) -> None:
         for piece in self._wire.data_to_send():
@@ -151,10 +179,12 @@ class ProgramSocket:
                 self._writer.write(piece)
             elif self._writer.can_write_eof():
                 self._writer.write_eof()
-        with suppress(OSError):
-            await self._writer.drain()
+        with suppress(ConnectionError):
+            async with asyncio.timeout(self._timeout_sec):
+                await self._writer.drain()
 
     def abort(self) -> None:
+        self._release()
         self._writer.transport.abort()
 
 
@@ -164,7 +194,7 @@ async def pass_messages(socket: ProgramSocket, receive: Receive, send: Send) -> 
     from_program = asyncio.create_task(_from_program(socket, send))
     try:
         await asyncio.wait({from_client, from_program}, return_when=asyncio.FIRST_COMPLETED)
-        has_left = from_client.done()
+        has_left = from_client.done() and from_client.exception() is None
     finally:
         for task in (from_client, from_program):
             task.cancel()

@@ -75,20 +75,20 @@ class Channel:
         await self._install()
         async with (
             self.reaching(),
-            aclosing(self._messages(operation, arguments, stays=True, stdin=has_input)) as told,
+            aclosing(self._messages(operation, arguments, stays=True, stdin=has_input)) as messages,
         ):
-            async for message in told:
+            async for message in messages:
                 return item_of(message)
         raise E2bUnavailableError(reason=f"{operation} told nothing")
 
     async def stream(self, operation: str, **arguments: Any) -> AsyncGenerator[Any]:
         """All that it tells, until it has ended; that may take as long as it likes."""
         await self._install()
-        async with aclosing(self._messages(operation, arguments)) as told:
+        async with aclosing(self._messages(operation, arguments)) as messages:
             is_first = True
             while True:
                 async with self.reaching(None, sends=is_first):
-                    message = await anext(told, None)
+                    message = await anext(messages, None)
                 is_first = False
                 if message is None:
                     raise E2bUnavailableError(reason=f"{operation} broke off")
@@ -147,8 +147,8 @@ class Channel:
             self._is_installed = True
 
     async def _answer(self, operation: str, arguments: Message) -> Any:
-        async with aclosing(self._messages(operation, arguments)) as told:
-            async for message in told:
+        async with aclosing(self._messages(operation, arguments)) as messages:
+            async for message in messages:
                 return result_of(message)
         raise E2bUnavailableError(reason=f"{operation} gave no answer")
 
@@ -266,12 +266,12 @@ def item_of(message: Message) -> Any:
 
 def raise_refusal(message: Message) -> None:
     """What the machine refused, as our error; nothing if it did not."""
-    told = str(message.get("message", ""))[:300]
+    text = str(message.get("message", ""))[:300]
     code, number = str(message.get("refused")), message.get("errno")
     if code == errors.UnsafePathError.code:
-        raise errors.UnsafePathError(told)
+        raise errors.UnsafePathError(text)
     if (kind := _REFUSALS.get(code)) is not None:
-        raise kind(f"{kind.__doc__} ({told})" if told else None)
+        raise kind(f"{kind.__doc__} ({text})" if text else None)
     if number == errno.ENOENT:
         raise errors.FileMissingError
     if number in _FULL:

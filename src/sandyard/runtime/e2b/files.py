@@ -167,15 +167,15 @@ def _in_machine(path: str) -> str:
     return f"{HOME}{path}" if is_workspace else path
 
 
-def _info(told: Any) -> FileInfo:
+def _info(answer: Any) -> FileInfo:
     with reading_answer():
-        target = told["target"]
+        target = answer["target"]
         return FileInfo(
-            path=str(told["path"]),
-            kind=told["kind"],
-            size_bytes=int(told["size_bytes"]),
-            mode=int(told["mode"]),
-            modified_at=float(told["modified_at"]),
+            path=str(answer["path"]),
+            kind=answer["kind"],
+            size_bytes=int(answer["size_bytes"]),
+            mode=int(answer["mode"]),
+            modified_at=float(answer["modified_at"]),
             target=None if target is None else str(target),
-            attributes=dict(told["attributes"]),
+            attributes=dict(answer["attributes"]),
         )

@@ -47,25 +47,25 @@ class E2bMachine:
         backoff = self._channel.backoff
         async with kit.translated(self._timeout_sec, translation, backoff=backoff):
             try:
-                told = await self._channel.sandbox.files.read(f"{HOME}/{STATE}/exit")
+                answer = await self._channel.sandbox.files.read(f"{HOME}/{STATE}/exit")
             except FileNotFoundException:
                 return None
         with reading_answer():
-            return int(told)
+            return int(answer)
 
     async def end_processes(self) -> None:
         """All of them, also those that left their parents."""
         await self._channel.ask("end", more_sec=_END_SEC)
 
     async def read_log(self, begin: int | None = None) -> Log:
-        told = await self._channel.ask("read_log", process_id=PROGRAM, begin=begin)
+        answer = await self._channel.ask("read_log", process_id=PROGRAM, begin=begin)
         with reading_answer():
-            return Log(int(told["begins_at"]), base64.b64decode(told["data"]))
+            return Log(int(answer["begins_at"]), base64.b64decode(answer["data"]))
 
     async def usage(self) -> Usage:
-        told = await self._channel.ask("usage")
+        answer = await self._channel.ask("usage")
         with reading_answer():
-            return Usage(int(told["workspace_bytes"]), int(told["processes"]))
+            return Usage(int(answer["workspace_bytes"]), int(answer["processes"]))
 
 
 class Connections:

@@ -22,9 +22,9 @@ class E2bPorts:
         self._sandbox_url = sandbox_url
 
     async def listening(self) -> Sequence[int]:
-        told = await self._channel.ask("listening")
+        answer = await self._channel.ask("listening")
         with reading_answer():
-            return sorted({int(port) for port in told})
+            return sorted({int(port) for port in answer})
 
     async def connect(self, port: int) -> PortConnection:
         if port not in await self.listening():

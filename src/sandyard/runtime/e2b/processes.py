@@ -81,8 +81,8 @@ class E2bProcesses:
         self, process_id: str, *, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[Output]:
         arguments = {"process_id": _checked(process_id), "offset": offset, "wait": follow}
-        async with aclosing(self._channel.stream("follow", **arguments)) as told:
-            async for each in told:
+        async with aclosing(self._channel.stream("follow", **arguments)) as outputs:
+            async for each in outputs:
                 yield _output(each)
 
     async def write_input(self, process_id: str, data: bytes) -> None:
@@ -93,12 +93,12 @@ class E2bProcesses:
     async def close_input(self, process_id: str) -> None:
         from e2b import SandboxException
 
-        told = await self._get(process_id)
-        if not told["has_input"] or not _process(told).is_running:
+        answer = await self._get(process_id)
+        if not answer["has_input"] or not _process(answer).is_running:
             return
         async with self._channel.reaching():
             try:
-                await self._channel.sandbox.commands.close_stdin(int(told["shim"]))
+                await self._channel.sandbox.commands.close_stdin(int(answer["shim"]))
             except SandboxException as error:
                 if kit.trouble_of(error) not in _CLOSED:
                     raise
@@ -116,11 +116,11 @@ class E2bProcesses:
 
     async def _shim(self, process_id: str) -> int:
         """Who takes its input. Raises InputClosedError."""
-        told = await self._get(process_id)
+        answer = await self._get(process_id)
         with reading_answer():
-            takes_input = told["has_input"] or told["is_terminal"]
-            shim = int(told["shim"])
-        if not takes_input or not _process(told).is_running:
+            takes_input = answer["has_input"] or answer["is_terminal"]
+            shim = int(answer["shim"])
+        if not takes_input or not _process(answer).is_running:
             raise InputClosedError
         return shim
 
@@ -159,23 +159,23 @@ def _checked(process_id: str) -> str:
     return process_id
 
 
-def _process(told: Any) -> Process:
+def _process(answer: Any) -> Process:
     with reading_answer():
-        code, ended_at, tag = told.get("exit_code"), told.get("ended_at"), told["tag"]
+        code, ended_at, tag = answer.get("exit_code"), answer.get("ended_at"), answer["tag"]
         return Process(
-            id=str(told["id"]),
-            pid=int(told["pid"]),
-            arguments=tuple(map(str, told["arguments"])),
-            folder=str(told["folder"]),
-            started_at=float(told["started_at"]),
+            id=str(answer["id"]),
+            pid=int(answer["pid"]),
+            arguments=tuple(map(str, answer["arguments"])),
+            folder=str(answer["folder"]),
+            started_at=float(answer["started_at"]),
             tag=None if tag is None else str(tag),
-            is_terminal=bool(told["is_terminal"]),
+            is_terminal=bool(answer["is_terminal"]),
             exit_code=None if code is None else int(code),
             ended_at=None if ended_at is None else float(ended_at),
         )
 
 
-def _output(told: Any) -> Output:
+def _output(answer: Any) -> Output:
     with reading_answer():
-        data = base64.b64decode(told["data"])
-        return Output(told["stream"], data, int(told["offset"]), int(told["skipped"]))
+        data = base64.b64decode(answer["data"])
+        return Output(answer["stream"], data, int(answer["offset"]), int(answer["skipped"]))

@@ -16,6 +16,7 @@ import tarfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from sandyard.runtime.local import agent_files, agent_processes, namespaces
@@ -169,6 +170,7 @@ def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int
 
 def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int, ...]) -> None:
     channel.settimeout(None)
+    _raise_oom_score()
     close_all_but(channel.fileno(), 0, 1, 2, *kept)
     if setup.get("enter") is not None:
         filter_ = bytes.fromhex(setup["seccomp"]) if setup.get("seccomp") else None
@@ -196,6 +198,13 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
         agent.run()
     finally:
         agent.kill_children()  # without isolation nobody else does
+
+
+def _raise_oom_score() -> None:
+    """If memory runs out, let the kernel take what this process starts, which inherits it, and not
+    the server. Later it could not: inside, the file is not its own."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _look_up_no_users() -> None:

@@ -63,8 +63,8 @@ class AgentClient:
             raise
         if packet is None or "ready" not in packet.message:
             ours.close()
-            told = "nothing" if packet is None else packet.message.get("failed")
-            raise AgentLostError(f"the agent could not begin: {told}")
+            reason = "no answer" if packet is None else packet.message.get("failed")
+            raise AgentLostError(f"the agent could not begin: {reason}")
         pin([self.pid], self._cpu)
         self._channel = ours
         self._reading = asyncio.ensure_future(self._read(ours))

@@ -226,7 +226,7 @@ def _info(paths: Paths, path: str) -> dict[str, Any]:
     found = os.lstat(path)
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
     return {
-        "path": _as_text(paths.told(os.path.normpath(path))),
+        "path": _as_text(paths.as_seen(os.path.normpath(path))),
         "kind": kind,
         "size_bytes": found.st_size,
         "mode": stat.S_IMODE(found.st_mode),

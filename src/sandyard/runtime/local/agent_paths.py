@@ -23,7 +23,7 @@ class Paths:
                 return self.workspace + path[len(name) :]
         return path
 
-    def told(self, path: str) -> str:
+    def as_seen(self, path: str) -> str:
         """The path as a caller knows it."""
         if path == self.workspace or path.startswith(f"{self.workspace}/"):
             return _WORKSPACE + path[len(self.workspace) :]

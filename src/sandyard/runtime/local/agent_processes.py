@@ -104,9 +104,9 @@ class Starter:
             raise _refused(launch.arguments[0], error.errno or 0) from error
         finally:
             os.close(writer)
-        told = _read_failure(reader, pid, self._launch_ms)
-        if told:
-            failure = parse_failure(told)
+        report = _read_failure(reader, pid, self._launch_ms)
+        if report:
+            failure = parse_failure(report)
             what = launch.folder if failure.step == "folder" else launch.arguments[0]
             raise _refused(what, failure.errno)
         return pid
@@ -153,7 +153,6 @@ def _exec(launch: _Launch, rlimits: dict[str, int], failed: int) -> NoReturn:
         if launch.channels.is_terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.nice(NICE)
-        _raise_oom_score()
         for limit, value in hard_limits(rlimits).items():
             resource.setrlimit(limit, (value, value))
         step = "folder"
@@ -237,12 +236,3 @@ def _find_program(name: str, path: str) -> str:
         if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
             return candidate
     raise RefusedError("COMMAND_REFUSED", f"{name}: there is no such program")
-
-
-def _raise_oom_score() -> None:
-    """If the machine runs out of memory, let the kernel take this program and not the server."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")
-    except OSError:
-        return

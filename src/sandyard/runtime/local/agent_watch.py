@@ -85,7 +85,7 @@ class _Watcher:
                 if self._recursive and mask & _IS_FOLDER and mask & (_CREATE | _MOVED_TO):
                     self._add_if_there(path)
                 for kind in self._kinds(folder, entry, mask, cookie):
-                    yield {"path": self._paths.told(path), "kind": kind}
+                    yield {"path": self._paths.as_seen(path), "kind": kind}
 
     def _kinds(self, folder: str, entry: str, mask: int, cookie: int) -> Sequence[str]:
         """A file that was written as a draft is told as if it had been written in its place."""

@@ -48,7 +48,7 @@ async def has_ended(pid: int) -> bool:
         os.close(process)
 
 
-async def until_told(pipe: int) -> None:
+async def until_written(pipe: int) -> None:
     """Return when the other end of the pipe is closed, or after a while; ours is closed then."""
     try:
         await _is_readable(pipe, _TOLD_SEC)

@@ -37,15 +37,15 @@ class RunningCommand:
 
     def __init__(
         self,
-        told: dict[str, Any],
+        state: dict[str, Any],
         group: ProcessGroup,
         channels: Mapping[str, int],
         ring: OutputRing,
         pace: Pace,
         sink: Sink | None = None,
     ) -> None:
-        self.told = told
-        self.pid: int = told["pid"]
+        self.state = state
+        self.pid: int = state["pid"]
         self._group = group
         self.ring = ring
         self.ended = asyncio.Event()
@@ -100,10 +100,10 @@ class RunningCommand:
     async def finish(self, code: int) -> None:
         """Its end, after what it had written; what its children still hold open is not waited
         for any longer than a moment. A code below 0 is the signal that ended it."""
-        if self.told["exit_code"] is not None:
+        if self.state["exit_code"] is not None:
             return
-        told = {"exit_code": code} if code >= 0 else {"exit_code": 128 - code, "signal": -code}
-        self.told |= {**told, "ended_at": time.time()}
+        end = {"exit_code": code} if code >= 0 else {"exit_code": 128 - code, "signal": -code}
+        self.state |= {**end, "ended_at": time.time()}
         self._group.close()
         await self.drain()
         if self.is_terminal:  # its one descriptor is closed below
@@ -119,15 +119,16 @@ class RunningCommand:
         await asyncio.wait(self._readers, timeout=_DRAIN_SEC)
         self._is_draining.clear()
 
-    async def write(self, data: bytes) -> bool:
-        """Whether it took all of it."""
+    async def write(self, data: bytes, *, timeout_sec: float) -> bool:
+        """Whether it took all of it. TimeoutError if it takes nothing of it for so long."""
         while data:
             if self._input < 0 or self.ended.is_set():
                 return False
             try:
                 data = data[os.write(self._input, data) :]
             except BlockingIOError:
-                await self._writable()
+                async with asyncio.timeout(timeout_sec):
+                    await self._writable()
             except OSError:
                 return False
         return True
@@ -148,7 +149,7 @@ class RunningCommand:
         """A terminal has no end of its own: the key that means it is typed."""
         if self._input < 0:
             return
-        if self.is_terminal and not self.ended.is_set() and self.told["exit_code"] is None:
+        if self.is_terminal and not self.ended.is_set() and self.state["exit_code"] is None:
             with suppress(OSError):
                 os.write(self._input, b"\x04")
             return
@@ -161,7 +162,7 @@ class RunningCommand:
 
     def signal(self, number: int) -> None:
         """Send it to the whole group that it leads."""
-        if self.told["exit_code"] is None:
+        if self.state["exit_code"] is None:
             self._group.signal(number)
 
     def drop(self) -> None:
@@ -194,7 +195,7 @@ class CommandTable:
         group = ProcessGroup(result["pid"], parents=(agent.pid, os.getpid()))
         channels = dict(zip(result["channels"], packet.descriptors, strict=True))
         process_id = os.urandom(8).hex()
-        told = {
+        state = {
             "id": process_id,
             "pid": result["pid"],
             "arguments": command["arguments"],
@@ -206,7 +207,7 @@ class CommandTable:
             "ended_at": None,
         }
         ring = OutputRing(self._folder, size=_RETAINED_BYTES)
-        running = RunningCommand(told, group, channels, ring, self._pace, sink)
+        running = RunningCommand(state, group, channels, ring, self._pace, sink)
         self._commands[process_id] = self._by_pid[running.pid] = running
         if (code := self._early.pop(running.pid, None)) is not None:
             self.tell_exit(running.pid, code)
@@ -217,7 +218,7 @@ class CommandTable:
         return self._commands.get(process_id)
 
     def list(self) -> list[dict[str, Any]]:
-        return [each.told for each in self._commands.values()]
+        return [each.state for each in self._commands.values()]
 
     def tell_exit(self, pid: int, code: int) -> None:
         running = self._by_pid.pop(pid, None)
@@ -246,13 +247,13 @@ class CommandTable:
 
     def _forget_old(self) -> None:
         ended = [each for each in self._commands.values() if each.ended.is_set()]
-        retained = sum(each.ring.end - each.ring.begin for each in ended)
+        retained = sum(each.ring.retained for each in ended)
         for each in ended:
             if len(ended) <= _RETAINED_PROCESSES and retained <= _RETAINED_TOTAL_BYTES:
                 return
             ended = ended[1:]
-            retained -= each.ring.end - each.ring.begin
-            del self._commands[each.told["id"]]
+            retained -= each.ring.retained
+            del self._commands[each.state["id"]]
             each.drop()
 
 

@@ -4,7 +4,6 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
 
 from sandyard.runtime.local.agent_client import AgentClient
 from sandyard.runtime.local.egress_process import EgressProcess
@@ -88,13 +87,13 @@ class EgressListener:
         policy = EgressPolicy("internet", (), spec.allowed_networks)
         self._process = EgressProcess(listener, policy, uid=spec.uid, own=own)
 
-    def told(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, str]:
         proxy = f"http://127.0.0.1:{self._port}"
         environment = {"https_proxy": proxy, "no_proxy": "", "NO_PROXY": ""}
         if self._spec.ca_file is not None:
             is_isolated = self._spec.isolation != "none"
             environment["GIT_SSL_CAINFO"] = CA_BUNDLE if is_isolated else self._spec.ca_file
-        return {"environment": environment}
+        return environment
 
     async def refused(self) -> str | None:
         await self._process.settle()

@@ -27,7 +27,7 @@ from sandyard.runtime.network_model import (
     PRIVATE,
     EgressCounter,
     EgressPolicy,
-    told,
+    refusal_line,
 )
 
 MOST_CONNECTIONS = 256
@@ -163,8 +163,8 @@ class EgressProxy:
     def _refused(self, request: ProxyRequest, reason: str) -> BadRequestError:
         host, port = request.host, request.port
         is_new = self.counter.refuse(host, port, reason, at=time.time())
-        self._on_change(told(host, reason) if is_new else None)
-        return BadRequestError(told(host, reason), 403)
+        self._on_change(refusal_line(host, reason) if is_new else None)
+        return BadRequestError(refusal_line(host, reason), 403)
 
     def _sent(self, length: int) -> None:
         self.counter.bytes_sent += length

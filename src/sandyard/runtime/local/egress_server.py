@@ -36,8 +36,8 @@ class _Reporter:
         self, channel: socket.socket, policy: EgressPolicy, counter: EgressCounter
     ) -> None:
         self._channel = channel
-        self._told_at = 0.0
-        self._telling: asyncio.TimerHandle | None = None
+        self._reported_at = 0.0
+        self._next_report: asyncio.TimerHandle | None = None
         self.proxy = EgressProxy(policy, counter=counter, on_change=self._changed)
 
     def obey(self, gone: asyncio.Event) -> None:
@@ -52,25 +52,25 @@ class _Reporter:
         asked = packet.message
         rules = EgressRules.of(asked["rules"])
         self.proxy.change(replace(self.proxy.policy, network=asked["network"], rules=rules))
-        self._tell(answered=asked["number"])
+        self._report(answered=asked["number"])
 
     def _changed(self, line: str | None) -> None:
         if line is not None:
-            self._tell(line=line)
-        elif self._telling is None:
-            wait_sec = max(0.0, self._told_at + _REPORT_SEC - time.monotonic())
-            self._telling = asyncio.get_running_loop().call_later(wait_sec, self._tell)
+            self._report(line=line)
+        elif self._next_report is None:
+            wait_sec = max(0.0, self._reported_at + _REPORT_SEC - time.monotonic())
+            self._next_report = asyncio.get_running_loop().call_later(wait_sec, self._report)
 
-    def _tell(self, **more: Any) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-        self._telling = None
-        self._told_at = time.monotonic()
+    def _report(self, **more: Any) -> None:
+        if self._next_report is not None:
+            self._next_report.cancel()
+        self._next_report = None
+        self._reported_at = time.monotonic()
         proxy = self.proxy
         report = asdict(proxy.counter.report(proxy.policy.network))
         with suppress(OSError):  # it has gone: the next look at the channel ends this process
-            told = {"report": report, "private_host": proxy.private_host, **more}
-            send_now(self._channel, told)
+            message = {"report": report, "private_host": proxy.private_host, **more}
+            send_now(self._channel, message)
 
 
 class EgressServer:

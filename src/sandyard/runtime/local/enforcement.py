@@ -34,7 +34,7 @@ class Enforcement:
     """Why sandboxes have no root, and can't change what is outside their workspace."""
     has_root: bool = False
 
-    def told(self) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """What holds which limit, and what would be stronger."""
         stored = {
             "image": "held by a file system of its own for each sandbox",
@@ -128,7 +128,7 @@ def _why_not(what: str, folder: Path, attempt: Callable[[Path], None]) -> str | 
     """What keeps an attempt from success, in an empty folder. Tried in a thread of its own, whose
     mounts are gone when it ends."""
     tried = (what, folder.stat().st_dev)
-    told: list[str] = []
+    problems: list[str] = []
     if tried in _WORKING:
         return None
 
@@ -139,12 +139,12 @@ def _why_not(what: str, folder: Path, attempt: Callable[[Path], None]) -> str | 
             try:
                 attempt(top)
             except OSError as error:
-                told.append(str(error))
+                problems.append(str(error))
 
     thread = threading.Thread(target=probe)
     thread.start()
     thread.join()
-    if told:
-        return told[0]
+    if problems:
+        return problems[0]
     _WORKING.add(tried)
     return None

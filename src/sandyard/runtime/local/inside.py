@@ -66,7 +66,7 @@ def machine_files(
     """Settings of package managers, by path; their users' own go before them."""
     return {
         "/etc/pip.conf": _pip_settings(sources, has_ca=has_ca),
-        "/etc/npmrc": _npm_settings(sources, has_ca=has_ca),
+        "/etc/npmrc": _npm_settings(sources, root, has_ca=has_ca),
         "/etc/apt/apt.conf": _apt_settings(
             _NO_PACKAGES if root == HOST_ROOT and not has_root else _PACKAGES, has_ca=has_ca
         ),
@@ -123,12 +123,13 @@ def _pip_settings(sources: PackageSources, *, has_ca: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _npm_settings(sources: PackageSources, *, has_ca: bool) -> str:
+def _npm_settings(sources: PackageSources, root: Path, *, has_ca: bool) -> str:
+    """Node.js brings certificates of its own; npm takes the system's, as pip, git and curl do."""
     lines = [f"prefix={_HOME}/.local", "update-notifier=false", "fund=false", "audit=false"]
     if sources.npm_registry is not None:
         lines.append(f"registry={sources.npm_registry}")
-    if has_ca:
-        lines.append(f"cafile={CA_BUNDLE}")
+    if has_ca or (root / _SYSTEM_BUNDLE).is_file():
+        lines.append(f"cafile={CA_BUNDLE if has_ca else f'/{_SYSTEM_BUNDLE}'}")
     return "\n".join([*lines, ""])
 
 

@@ -28,17 +28,16 @@ _STEPS: tuple[Step, ...] = ("limits", "folder", "program")
 _HIGHEST_ERRNO = 4095
 
 _X86_64 = 62
-_READ, _WRITE, _OPEN, _IOCTL, _EXECVE, _EXIT, _FCNTL, _CHDIR = 0, 1, 2, 16, 59, 60, 72, 80
+_READ, _WRITE, _IOCTL, _EXECVE, _EXIT, _FCNTL, _CHDIR = 0, 1, 16, 59, 60, 72, 80
 _SETSID, _SETPRIORITY, _PRLIMIT = 112, 141, 302
 _SETGROUPS, _SETRESUID, _SETRESGID, _UNSHARE, _CLOSE_RANGE = 116, 117, 119, 272, 436
 _PRCTL, _GETPPID, _PDEATHSIG, _SIGKILL = 157, 110, 1, 9
 _NO_DESCRIPTOR = 0xFFFFFFFF
-_F_SETFD, _FD_CLOEXEC, _TIOCSCTTY, _O_WRONLY_CLOEXEC = 2, 1, 0x540E, 0o2000001
+_F_SETFD, _FD_CLOEXEC, _TIOCSCTTY = 2, 1, 0x540E
 _MOV_EDI, _MOV_ESI, _MOV_EDX, _MOV_R10D, _MOV_EAX = b"\xbf", b"\xbe", b"\xba", b"\x41\xba", b"\xb8"
 _MOV_R12D = b"\x41\xbc"
 _SYSCALL = b"\x0f\x05"
 _STACK_TO_RBX = b"\x48\x89\xe3"
-_RAX_TO_RDI = b"\x48\x89\xc7"
 _FOLDER_TO_RDI = b"\x48\x8b\x7b\x10"  # mov rdi, [rbx + 16]: the first argument
 _PROGRAM_TO_RDI = b"\x48\x8b\x7b\x18"  # mov rdi, [rbx + 24]: the second
 _FIRST_TO_RSI = b"\x48\x8d\x73\x10"  # lea rsi, [rbx + 16]: from the first on
@@ -110,11 +109,11 @@ def unsharing(namespaces: int, *, telling: int, heard: int) -> bytes | None:
     return elf_file(_X86_64, _joined(code + _call(_EXIT, 1), ways_out, len(code)))
 
 
-def parse_failure(told: bytes) -> Failure:
+def parse_failure(report: bytes) -> Failure:
     """Whoever wrote it may be anybody in the machine."""
-    if len(told) != FAILURE_BYTES:
+    if len(report) != FAILURE_BYTES:
         return Failure("program", errno.EPERM)
-    code, step = struct.unpack("<qq", told)
+    code, step = struct.unpack("<qq", report)
     known: Step = _STEPS[step] if 0 <= step < len(_STEPS) else "program"
     return Failure(known, max(0, min(-code, _HIGHEST_ERRNO)))
 
@@ -139,18 +138,14 @@ def _content(rlimits: Mapping[str, int]) -> bytes:
     limits = hard_limits(rlimits)
     behind = len(_instructions(limits, 0))
     data = b"".join(struct.pack("<QQ", value, value) for value in limits.values())
-    return _instructions(limits, behind) + data + b"/proc/self/oom_score_adj\0" + b"1000"
+    return _instructions(limits, behind) + data
 
 
 def _instructions(limits: Mapping[int, int], data_at: int) -> bytes:
     data = BASE + HEADER_BYTES + data_at
-    score = data + 16 * len(limits)
     code = _STACK_TO_RBX + _call(_FCNTL, FAILURE_AT, _F_SETFD, _FD_CLOEXEC) + _call(_SETSID)
     code += _call(_IOCTL, 0, _TIOCSCTTY, 0)  # refused unless its input is a terminal
     code += _call(_SETPRIORITY, 0, 0, NICE)
-    # If memory runs out, let the kernel take this process and not the server.
-    code += _call(_OPEN, score, _O_WRONLY_CLOEXEC) + _RAX_TO_RDI
-    code += _call(_WRITE, None, score + len("/proc/self/oom_score_adj\0"), len("1000"))
     ways_out: list[int] = []
     for place, number in enumerate(limits):
         code += _set(_MOV_R12D, 0) + _call(_PRLIMIT, 0, number, data + 16 * place, 0)

@@ -21,7 +21,7 @@ from sandyard.runtime.errors import (
 )
 from sandyard.runtime.lifecycle import wait_until
 from sandyard.runtime.local import logs, processes
-from sandyard.runtime.local.changes import changes_by, has_ended, until_told
+from sandyard.runtime.local.changes import changes_by, has_ended, until_written
 from sandyard.runtime.local.enforcement import Enforcement, find_enforcement
 from sandyard.runtime.local.isolation_check import check_isolation
 from sandyard.runtime.local.orphans import kill_orphans
@@ -83,9 +83,9 @@ class LocalMachines:
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         await self.check()
-        told = await _in_thread(self._begin, run_id, spec)
-        if told is not None:
-            await until_told(told)
+        reader = await _in_thread(self._begin, run_id, spec)
+        if reader is not None:
+            await until_written(reader)
         timeout_sec = self._policy.prepare_timeout_sec + 30
         machine = await self._wait(
             run_id, lambda machine: not isinstance(machine, Starting), timeout_sec
@@ -107,8 +107,12 @@ class LocalMachines:
 
     async def session(self, run_id: RunId) -> Session:
         await self.check()
-        await self._require_up(run_id)
-        return LocalSession(self._channel(run_id), has_root=self._enforcement.has_root)
+        # Who is gone without a word is noticed by the first request, which can't reach it.
+        folder = self._folder_of(run_id)
+        if not folder.says_up():
+            await self._require_up(run_id)
+        channel = self._channel(run_id, folder)
+        return LocalSession(channel, has_root=self._enforcement.has_root)
 
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
         await self._require_up(run_id)
@@ -173,7 +177,7 @@ class LocalMachines:
     def _folder_of(self, run_id: RunId) -> LocalRunFolder:
         return LocalRunFolder(self.records.path_of(run_id))
 
-    def _channel(self, run_id: RunId) -> Channel:
+    def _channel(self, run_id: RunId, folder: LocalRunFolder | None = None) -> Channel:
         async def explain(error: OSError) -> NoReturn:
             """Who can't be reached has ended, or is about to say so."""
             with suppress(TimeoutError):
@@ -182,7 +186,7 @@ class LocalMachines:
                         await asyncio.sleep(_POLL_SEC)
             raise RuntimeUnavailableError(reason=str(error)) from error
 
-        return Channel(self._folder_of(run_id).path, explain)
+        return Channel((folder or self._folder_of(run_id)).path, explain)
 
     async def _require_up(self, run_id: RunId) -> Up:
         machine = await self.find(run_id)
@@ -231,16 +235,16 @@ class LocalMachines:
         return None
 
     def _start_supervisor(self, folder: LocalRunFolder, lock: int) -> int:
-        told, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if not FORKS.start(folder.path, lock, telling):
-                self._supervise(folder, lock, telling)
+            if not FORKS.start(folder.path, lock, writer):
+                self._supervise(folder, lock, writer)
         except BaseException:
-            os.close(told)
+            os.close(reader)
             raise
         finally:
-            os.close(telling)
-        return told
+            os.close(writer)
+        return reader
 
     def _prepare(self, folder: LocalRunFolder, spec: Spec) -> None:
         if os.geteuid() == 0 and spec.isolation == "bubblewrap":
@@ -255,9 +259,9 @@ class LocalMachines:
             os.chown(folder.workspace, spec.uid, spec.uid)
         folder.write_spec(spec)
 
-    def _supervise(self, folder: LocalRunFolder, lock: int, telling: int | None = None) -> int:
+    def _supervise(self, folder: LocalRunFolder, lock: int, writer: int | None = None) -> int:
         """Without `telling`, one that records an end."""
-        pid = spawn_supervisor(folder.path, lock, telling)
+        pid = spawn_supervisor(folder.path, lock, writer)
         self._children.add(pid)
         return pid
 
@@ -302,7 +306,7 @@ class LocalMachines:
                 return _told_by_supervisor(run_id, folder)
             if (ended := folder.ended()) is not None:
                 return ended
-            kill_orphans(folder.workspace)
+            kill_orphans(folder.path)
             self._wait_for(self._supervise(folder, lock))
         ended = folder.ended()
         if ended is None:

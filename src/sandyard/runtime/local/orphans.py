@@ -1,6 +1,8 @@
 """Ends what a killed supervisor left running.
 
-In a jail the kernel has done that; without one the relay has, unless it was killed too.
+In a jail the kernel has done that; without one the relay has, unless it was killed too. What was
+just being started may be left in either: bubblewrap, killed with its parent, leaves a child that
+waits for it for good, and with it the mounts of the supervisor.
 """
 
 from collections.abc import Iterator
@@ -9,14 +11,14 @@ from pathlib import Path
 from sandyard.runtime.local import processes
 
 
-def kill_orphans(workspace: Path) -> None:
-    """Kill the processes that work in this workspace, and those below them."""
-    for pid in _working_in(workspace):
+def kill_orphans(folder: Path) -> None:
+    """Kill the processes that work in this folder of a run, and those below them."""
+    for pid in _working_in(folder):
         processes.kill_descendants(pid)
         processes.kill([pid])
 
 
-def _working_in(workspace: Path) -> Iterator[int]:
+def _working_in(folder: Path) -> Iterator[int]:
     if not processes.HAS_PROC:
         return
     for process in Path("/proc").iterdir():
@@ -25,5 +27,5 @@ def _working_in(workspace: Path) -> Iterator[int]:
                 here = (process / "cwd").readlink()
             except OSError:
                 continue
-            if here.is_relative_to(workspace):
+            if here.is_relative_to(folder):
                 yield int(process.name)

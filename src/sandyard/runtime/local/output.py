@@ -35,9 +35,14 @@ class OutputRing:
         self.end = 0
 
     @property
+    def retained(self) -> int:
+        """How many bytes are still kept."""
+        return min(self.end, self._size)
+
+    @property
     def begin(self) -> int:
         """The first byte that is still kept."""
-        return max(0, self.end - self._size)
+        return self.end - self.retained
 
     def write(self, stream: str, data: bytes) -> None:
         if len(data) > self._size:  # what is written over at once is not kept at all

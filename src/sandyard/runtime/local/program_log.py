@@ -42,7 +42,7 @@ class ProgramLog:
     async def _wait(self) -> None:
         if self._program is not None:
             await self._program.ended.wait()
-            self.exited.set_result(self._program.told["exit_code"])
+            self.exited.set_result(self._program.state["exit_code"])
 
     async def end_program(self, *, grace_sec: float) -> None:
         """Ask it to end, and wait for as long as is allowed."""

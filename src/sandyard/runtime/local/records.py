@@ -98,6 +98,11 @@ class LocalRunFolder(RunFolder):
         deadline_at = moved.get("deadline_at", running.deadline_at)
         return Up(running.run_id, running.port, running.started_at, deadline_at)
 
+    def says_up(self) -> bool:
+        """Whether its last word is that it can be entered; asked for each session. One of 0.1.0
+        never says so."""
+        return self.has("up", "ending", "ended") == [True, False, False]
+
     def up_version(self) -> tuple[object, ...]:
         """Another one whenever `up` may tell something else. Raises OSError, but not for what is
         missing."""

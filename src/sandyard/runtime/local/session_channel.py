@@ -20,6 +20,7 @@ _REFUSALS: dict[str, type[SandyardError]] = {
     for kind in (
         errors.CommandRefusedError,
         errors.InputClosedError,
+        errors.InputNotTakenError,
         errors.InvalidArchiveError,
         errors.InvalidSignalError,
         errors.NotATerminalError,
@@ -99,11 +100,11 @@ def raise_refusal(packet: Packet) -> None:
     if "result" in message:
         return
     packet.close()
-    told = str(message.get("message", ""))[:300]
+    text = str(message.get("message", ""))[:300]
     if message.get("refused") == errors.UnsafePathError.code:
-        raise errors.UnsafePathError(told)
+        raise errors.UnsafePathError(text)
     if (kind := _REFUSALS.get(str(message.get("refused")))) is not None:
-        raise kind(f"{kind.__doc__} ({told})" if told else None)
+        raise kind(f"{kind.__doc__} ({text})" if text else None)
     number = message.get("errno")
     if number == errno.ENOENT:
         raise errors.FileMissingError
@@ -113,4 +114,4 @@ def raise_refusal(packet: Packet) -> None:
         raise errors.PortClosedError
     if isinstance(number, int):
         raise errors.FileRefusedError(f"The sandbox refused this: {os.strerror(number)}.")
-    raise errors.RuntimeUnavailableError(reason=told or str(message.get("refused")))
+    raise errors.RuntimeUnavailableError(reason=text or str(message.get("refused")))

@@ -28,18 +28,18 @@ class LocalProcesses:
     async def run(self, command: Command) -> AsyncGenerator[Process | Output]:
         async with self._channel.open() as request:
             packet = await request("run", _start_arguments(command))
-            told = packet.message["result"]
-            process_id = told["process"]["id"]
-            yield _process(told["process"])
+            result = packet.message["result"]
+            process_id = result["process"]["id"]
+            yield _process(result["process"])
             while True:
-                for output in _outputs(told, packet.data):
+                for output in _outputs(result, packet.data):
                     yield output
-                if told["is_over"]:
+                if result["is_over"]:
                     break
-                arguments = {"id": process_id, "offset": told["offset"], "wait": True}
+                arguments = {"id": process_id, "offset": result["offset"], "wait": True}
                 packet = await request("output", arguments)
-                told = packet.message["result"]
-            yield _process(told["process"])
+                result = packet.message["result"]
+            yield _process(result["process"])
 
     async def list(self) -> Sequence[Process]:
         packet = await self._channel.ask("processes", {})
@@ -59,11 +59,11 @@ class LocalProcesses:
         while not is_over:
             arguments = {"id": process_id, "offset": offset, "wait": follow}
             packet = await self._channel.ask("output", arguments)
-            told = packet.message["result"]
-            is_over = told["is_over"] or (not follow and not packet.data)
-            for output in _outputs(told, packet.data):
+            result = packet.message["result"]
+            is_over = result["is_over"] or (not follow and not packet.data)
+            for output in _outputs(result, packet.data):
                 yield output
-            offset = told["offset"]
+            offset = result["offset"]
 
     async def write_input(self, process_id: str, data: bytes) -> None:
         for begin in range(0, len(data), _INPUT_BYTES):
@@ -97,15 +97,15 @@ def _start_arguments(command: Command) -> dict[str, Any]:
     }
 
 
-def _outputs(told: dict[str, Any], data: bytes) -> list[Output]:
+def _outputs(result: dict[str, Any], data: bytes) -> list[Output]:
     outputs: list[Output] = []
-    at, skipped = told["offset"] - len(data), told["skipped"]
-    for stream, length in told["chunks"]:
+    at, skipped = result["offset"] - len(data), result["skipped"]
+    for stream, length in result["chunks"]:
         at += length
         outputs.append(Output(stream, data[:length], at, skipped))
         data, skipped = data[length:], 0
     return outputs
 
 
-def _process(told: dict[str, Any]) -> Process:
-    return Process(**{**told, "arguments": tuple(told["arguments"])})
+def _process(result: dict[str, Any]) -> Process:
+    return Process(**{**result, "arguments": tuple(result["arguments"])})

@@ -25,6 +25,8 @@ from sandyard.runtime.network_model import EgressRules, Network
 SOCKET = "session"
 _BACKLOG = 128
 _MOMENT_SEC = 0.02
+_INPUT_SEC = 30
+"""For a process to take some of its input: who waits for that does not see its client leave."""
 _FILE_OPERATIONS = frozenset(
     {
         *("stat_file", "open_file", "create_file", "commit_file", "discard_file", "make_folder"),
@@ -178,22 +180,22 @@ class SessionServer:
         if isinstance(opened, Packet):
             return opened
         held.egress = opened
-        return _result(opened.told())
+        return _result({"environment": opened.environment()})
 
     async def _start(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
         start = self._start_program if arguments["is_program"] else self._commands.start
         started = await start(agent, arguments)
         if isinstance(started, Packet):
             return started
-        return _result(self._command({"id": started}).told)
+        return _result(self._command({"id": started}).state)
 
     async def _run(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
-        """Start it, and tell what it wrote: all of it and its end, if a moment is enough."""
+        """Start it, and give what it wrote: all of it and its end, if a moment is enough."""
         started = await self._start(agent, arguments)
-        told = started.message.get("result")
-        if told is None:
+        result = started.message.get("result")
+        if result is None:
             return started
-        command = self._command(told)
+        command = self._command(result)
         with suppress(TimeoutError):
             async with asyncio.timeout(_MOMENT_SEC):
                 await command.ended.wait()
@@ -203,7 +205,7 @@ class SessionServer:
         return _result(self._commands.list())
 
     async def _get(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        return self._with(arguments, lambda command: command.told)
+        return self._with(arguments, lambda command: command.state)
 
     async def _wait(self, arguments: dict[str, Any], _data: bytes) -> Packet:
         command = self._commands.get(arguments["id"])
@@ -227,7 +229,11 @@ class SessionServer:
         command = self._commands.get(arguments["id"])
         if command is None:
             return _refused("PROCESS_NOT_FOUND")
-        return _result(None) if await command.write(data) else _refused("INPUT_CLOSED")
+        try:
+            is_taken = await command.write(data, timeout_sec=_INPUT_SEC)
+        except TimeoutError:
+            return _refused("INPUT_NOT_TAKEN")
+        return _result(None) if is_taken else _refused("INPUT_CLOSED")
 
     async def _close_input(self, arguments: dict[str, Any], _data: bytes) -> Packet:
         return self._with(arguments, RunningCommand.close_input)
@@ -312,14 +318,14 @@ async def _unless_closed(
 def _output_of(command: RunningCommand, offset: int) -> Packet:
     is_over = command.ended.is_set()
     output_slice = command.ring.read(offset, most=MOST_BYTES)
-    told = {
-        "process": command.told,
+    result = {
+        "process": command.state,
         "chunks": output_slice.chunks,
         "offset": output_slice.offset,
         "skipped": output_slice.skipped,
         "is_over": is_over and output_slice.offset == command.ring.end,
     }
-    return Packet({"result": told}, output_slice.data)
+    return Packet({"result": result}, output_slice.data)
 
 
 def _result(result: Any) -> Packet:

@@ -30,8 +30,9 @@ def make_skeleton(
     of_this_machine = root is None
     places = [path for path in folders if not path.startswith(_IN_MEMORY)]
     copied = [Path(each) for each in SYSTEM_FILES if os.path.lexists(each)]
-    told = [content, places, of_this_machine, [[str(each), _changed_at(each)] for each in copied]]
-    made = folder / sha256(json.dumps(told).encode()).hexdigest()[:16]
+    changes = [[str(each), _changed_at(each)] for each in copied]
+    identity = [content, places, of_this_machine, changes]
+    made = folder / sha256(json.dumps(identity).encode()).hexdigest()[:16]
     if not made.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = folder / f".{secrets.token_hex(8)}"

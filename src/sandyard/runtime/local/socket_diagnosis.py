@@ -46,23 +46,23 @@ class SocketDiagnosis:
 
     def listening_ports(self) -> list[int]:
         """The TCP ports that are listened on, in order."""
-        told = [each for family in _FAMILIES for each in self._inet(family, _TCP, _LISTENING)]
-        return sorted({int.from_bytes(each[_PORT_AT : _PORT_AT + 2], "big") for each in told})
+        answers = [each for family in _FAMILIES for each in self._inet(family, _TCP, _LISTENING)]
+        return sorted({int.from_bytes(each[_PORT_AT : _PORT_AT + 2], "big") for each in answers})
 
     def unix_bytes(self) -> list[int]:
         """What each local socket holds."""
         request = struct.pack(
             "=BBHIIIII", socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOW_UNIX_MEMORY, 0, 0
         )
-        return [_held(told[_UNIX_FIELDS_BYTES:], _UNIX_MEMORY) for told in self._dump(request)]
+        return [_held(each[_UNIX_FIELDS_BYTES:], _UNIX_MEMORY) for each in self._dump(request)]
 
     def inet_bytes(self) -> list[int]:
         """What each connection holds. This goes through all of the host."""
         return [
-            _held(told[_INET_FIELDS_BYTES:], _INET_MEMORY)
+            _held(each[_INET_FIELDS_BYTES:], _INET_MEMORY)
             for family in _FAMILIES
             for protocol in (_TCP, _UDP)
-            for told in self._inet(family, protocol, _ALL_STATES)
+            for each in self._inet(family, protocol, _ALL_STATES)
         ]
 
     def _inet(self, family: int, protocol: int, states: int) -> list[bytes]:
@@ -70,12 +70,12 @@ class SocketDiagnosis:
         return self._dump(struct.pack("=BBBBI48x", family, protocol, shown, 0, states))
 
     def _dump(self, request: bytes) -> list[bytes]:
-        """What is told of each socket; nothing by a kernel that knows nothing of that kind."""
+        """The kernel's record of each socket; none if it does not know that kind."""
         with self._lock:
             self._number += 1
             head = _HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _DUMP, self._number, 0)
             self._channel.send(head + request)
-            told: list[bytes] = []
+            answers: list[bytes] = []
             while True:
                 for kind, number, content in _messages(self._channel.recv(_ANSWER_BYTES)):
                     if number != self._number:  # of a request that was given up
@@ -83,8 +83,8 @@ class SocketDiagnosis:
                     if kind == _ERROR and -_errno(content) != errno.ENOENT:
                         raise OSError(-_errno(content), os.strerror(-_errno(content)))
                     if kind in (_DONE, _ERROR):
-                        return told
-                    told.append(content)
+                        return answers
+                    answers.append(content)
 
 
 def _messages(content: bytes) -> Iterator[tuple[int, int, bytes]]:

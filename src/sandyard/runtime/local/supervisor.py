@@ -191,8 +191,8 @@ class Supervisor:
             raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
         if "result" not in answer.message:
             await machine.kill()
-            told = answer.message.get("message")
-            raise RestoreFailedError(f"The snapshot could not be restored: {told}")
+            message = answer.message.get("message")
+            raise RestoreFailedError(f"The snapshot could not be restored: {message}")
 
     @cached_property
     def _isolation(self) -> Isolation:

@@ -58,26 +58,26 @@ def make_user_namespaces(uid: int, *, processes: int) -> UserNamespaces:
 
 
 def _make(uid: int, processes: int) -> UserNamespaces:
-    told, telling = os.pipe2(os.O_CLOEXEC)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
     heard, answering = os.pipe2(os.O_CLOEXEC)
-    pid = _fork(lambda: _own(uid, processes, telling, heard), without=(told, answering))
-    os.close(telling)
+    pid = _fork(lambda: _own(uid, processes, writer, heard), without=(reader, answering))
+    os.close(writer)
     os.close(heard)
     try:
-        _require(os.read(told, 1))
+        _require(os.read(reader, 1))
         owner = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         _map(pid, _extents(root_of(uid), uid))
         os.write(answering, b"1")
-        below = int(_require(os.read(told, 16)))
+        below = int(_require(os.read(reader, 16)))
         inside = os.open(f"/proc/{below}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(answering)
-        os.close(told)
+        os.close(reader)
         os.waitpid(pid, 0)
     return UserNamespaces(owner, inside)
 
 
-def _own(uid: int, processes: int, telling: int, heard: int) -> None:
+def _own(uid: int, processes: int, writer: int, heard: int) -> None:
     """The owner of both. It goes when its pipe is closed."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -86,18 +86,18 @@ def _own(uid: int, processes: int, telling: int, heard: int) -> None:
     most = processes + _PROCESSES_OF_OURS
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     call("unshare", _NEW_USER)
-    os.write(telling, b"1")
+    os.write(writer, b"1")
     os.read(heard, 1)
     _write(Path("/proc/sys/user/max_user_namespaces"), _DEEPEST)
     ready, readying = os.pipe2(os.O_CLOEXEC)
     waiting, ending = os.pipe2(os.O_CLOEXEC)
     pid = _spawn_below(readying, waiting) or _fork(
-        lambda: _stay_below(readying, waiting), without=(telling, heard, ready, ending)
+        lambda: _stay_below(readying, waiting), without=(writer, heard, ready, ending)
     )
     os.close(readying)
     _require(os.read(ready, 1))
     _map(pid, _extents(0, USER))
-    os.write(telling, str(pid).encode())
+    os.write(writer, str(pid).encode())
     os.read(heard, 1)
     os.close(ending)
     os.waitpid(pid, 0)
@@ -142,10 +142,10 @@ def _write(path: Path, content: str) -> None:
         os.close(descriptor)
 
 
-def _require(told: bytes) -> bytes:
-    if not told:
+def _require(answer: bytes) -> bytes:
+    if not answer:
         raise ChildProcessError("a user namespace could not be made")
-    return told
+    return answer
 
 
 def _fork(work: Callable[[], None], *, without: Iterable[int]) -> int:

@@ -44,6 +44,7 @@ from tests.integration.runtime.attacks.resources import (
     memory_of_nobody_is_not_given,
     memory_that_is_shared_and_hidden_is_found,
     one_process_takes_no_more_memory_than_its_share,
+    the_kernel_takes_it_before_the_server,
 )
 from tests.integration.runtime.attacks.storage import (
     a_deleted_file_of_a_thread_whose_process_seems_gone_counts,
@@ -74,6 +75,7 @@ ATTACKS: dict[str, Attack] = {
         it_reaches_no_network,
         it_makes_no_namespace_and_gains_no_right,
         it_keeps_to_its_processors,
+        the_kernel_takes_it_before_the_server,
         it_finds_no_socket_to_swap,
         it_takes_no_command_over_before_its_limits_hold,
         threads_without_a_leader_are_counted,

@@ -16,6 +16,7 @@ from tests.integration.runtime.programs import (
     until_ended,
 )
 
+_CAP_SYS_RESOURCE = 24
 _CALL = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -140,3 +141,27 @@ except PermissionError:
     print("refused", len(os.sched_getaffinity(0)))
 """
         assert await inside(runtime, running, code) == "refused 1"
+
+
+async def the_kernel_takes_it_before_the_server(runtime: LocalRuntime, _: Path) -> None:
+    """When the host runs out of memory. What the server may say for good, it can't take back."""
+    async with started(runtime) as running:
+        code = """
+path = "/proc/self/oom_score_adj"
+print(open(path).read().strip())
+try:
+    with open(path, "w") as score:
+        score.write("0")
+except OSError:
+    pass
+print(open(path).read().strip())
+"""
+        first, last = (await inside(runtime, running, code)).split()
+        assert first == "1000"
+        assert last == "1000" or not _has_capability(_CAP_SYS_RESOURCE)
+
+
+def _has_capability(number: int) -> bool:
+    status = Path("/proc/self/status").read_text()
+    [effective] = [line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")]
+    return bool(int(effective, 16) >> number & 1)

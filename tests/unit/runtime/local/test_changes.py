@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 
-from sandyard.runtime.local.changes import changes_by, has_ended, until_told
+from sandyard.runtime.local.changes import changes_by, has_ended, until_written
 
 
 async def test_an_end_is_seen_at_once() -> None:
@@ -41,5 +41,5 @@ async def test_a_pipe_tells_by_its_end() -> None:
     told, telling = os.pipe()
     asyncio.get_running_loop().call_later(0.01, os.close, telling)
     begun = time.monotonic()
-    await until_told(told)
+    await until_written(told)
     assert time.monotonic() - begun < 0.2

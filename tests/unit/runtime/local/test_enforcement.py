@@ -34,10 +34,10 @@ def test_a_root_of_control_groups_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_weaker_is_said() -> None:
-    told = Enforcement("folder", no_image="the server is not root").told()
-    assert "SANDBOX_CGROUP_ROOT" in told["memory"]
-    assert "the server is not root" in told["storage"]
-    assert "watchdog" not in " ".join(Enforcement("image", has_cgroups=True).told().values())
+    weaker = Enforcement("folder", no_image="the server is not root").describe()
+    assert "SANDBOX_CGROUP_ROOT" in weaker["memory"]
+    assert "the server is not root" in weaker["storage"]
+    assert "watchdog" not in " ".join(Enforcement("image", has_cgroups=True).describe().values())
 
 
 @pytest.mark.parametrize("size", [1 << 20, 40 << 20, 2 << 30, 1000 << 30])

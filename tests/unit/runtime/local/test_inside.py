@@ -54,6 +54,13 @@ def test_settings_name_the_operators_sources(tmp_path: Path) -> None:
     assert "cafile" not in plain["/etc/npmrc"]
 
 
+def test_npm_trusts_what_the_system_trusts(tmp_path: Path) -> None:
+    with_programs(tmp_path, "etc/ssl/certs/ca-certificates.crt")
+    for has_ca, bundle in ((False, "/etc/ssl/certs/ca-certificates.crt"), (True, CA_BUNDLE)):
+        files = machine_files(PackageSources(), root=tmp_path, has_ca=has_ca)
+        assert f"cafile={bundle}\n" in files["/etc/npmrc"]
+
+
 def test_a_mirror_is_named_for_the_release_of_the_root(tmp_path: Path) -> None:
     with_programs(tmp_path, "usr/share/keyrings/debian-archive-keyring.gpg", "usr/lib/os-release")
     (tmp_path / "usr/lib/os-release").write_text('NAME="Debian"\nVERSION_CODENAME=trixie\n')

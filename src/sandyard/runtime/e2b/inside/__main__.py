@@ -35,16 +35,16 @@ def main() -> None:
         result: Any = find(name)(**arguments)
         if isinstance(result, Iterator):
             for item in result:
-                tell({"item": item})
+                write_line({"item": item})
             result = None
-        tell({"result": result})
+        write_line({"result": result})
     except RefusedError as refused:
-        tell({"refused": refused.code, "message": str(refused)})
+        write_line({"refused": refused.code, "message": str(refused)})
     except OSError as error:
-        tell({"errno": error.errno or 0, "message": str(error)})
+        write_line({"errno": error.errno or 0, "message": str(error)})
 
 
-def tell(line: dict[str, Any]) -> None:
+def write_line(line: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

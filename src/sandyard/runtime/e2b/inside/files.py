@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .errors import RefusedError
-from .paths import WORKSPACE, inside, text, told
+from .paths import WORKSPACE, inside, outside, text
 
 _MOST_ENTRIES = 10_000
 _NEW_FILE_MODE = 0o644
@@ -104,7 +104,7 @@ def _info(path: str) -> dict[str, Any]:
     found = os.lstat(path)
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
     return {
-        "path": told(path),
+        "path": outside(path),
         "kind": kind,
         "size_bytes": found.st_size,
         "mode": stat.S_IMODE(found.st_mode),

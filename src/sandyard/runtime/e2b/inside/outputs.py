@@ -122,7 +122,7 @@ def follow(process_id: str, offset: int, wait: bool) -> Iterator[dict[str, Any]]
             is_over = not wait or processes.has_ended(folder)
             for frame in reader.frames():
                 if frame.ends_at > offset:
-                    yield _told(frame, offset)
+                    yield _to_json(frame, offset)
                     offset = frame.ends_at
             if not is_over:
                 time.sleep(_POLL_SEC)
@@ -144,7 +144,7 @@ def read_log(process_id: str, begin: int | None) -> dict[str, Any]:
     return {"begins_at": begins_at, "data": _encoded(log)}
 
 
-def _told(frame: Frame, offset: int) -> dict[str, Any]:
+def _to_json(frame: Frame, offset: int) -> dict[str, Any]:
     begins_at = max(offset, frame.begins_at)
     return {
         "stream": frame.stream,

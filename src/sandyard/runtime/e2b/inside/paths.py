@@ -18,8 +18,8 @@ def inside(path: str) -> str:
     return path
 
 
-def told(path: str) -> str:
-    """As the caller knows it. A name that is no text is told with replacements."""
+def outside(path: str) -> str:
+    """As the caller knows it. A name that is no text is given with replacements."""
     whole = os.path.normpath(path)
     if whole == WORKSPACE or whole.startswith(WORKSPACE + "/"):
         whole = _NAME + whole[len(WORKSPACE) :]

@@ -16,7 +16,7 @@ from typing import Any
 from . import processes
 from .errors import RefusedError
 from .outputs import Writer
-from .paths import EXIT, PROCESSES, inside, told
+from .paths import EXIT, PROCESSES, inside, outside
 
 _PIECE_BYTES = 65536
 
@@ -64,7 +64,7 @@ class _Shim:
             "pid": self._child.pid,
             "shim": os.getpid(),
             "arguments": command["arguments"],
-            "folder": told(inside(command["folder"])),
+            "folder": outside(inside(command["folder"])),
             "started_at": time.time(),
             "tag": command["tag"],
             "has_input": command["has_input"],
