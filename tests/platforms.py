@@ -32,7 +32,7 @@ from sandyard.platform.entities import platform_transitions
 from sandyard.platform.principal import Role
 from sandyard.platform.projects.model import create_default_project
 from sandyard.platform.schema import MIGRATIONS as PLATFORM_MIGRATIONS
-from sandyard.previews.stores.sql import MIGRATIONS as PREVIEWS_MIGRATIONS
+from sandyard.previews.stores.schema import MIGRATIONS as PREVIEWS_MIGRATIONS
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings, load_settings
 from tests.clocks import ManualClock

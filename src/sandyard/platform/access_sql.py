@@ -28,11 +28,13 @@ _key = (
 
 
 class SqlCredentialLookup:
-    """Many callers often have the same key, and those who come at once share a lookup."""
+    """Many callers often have the same key. Those who come at once share a lookup, and the write
+    that tells of its use."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._keys: SingleFlight[KeyCredential | None] = SingleFlight()
+        self._touches: SingleFlight[None] = SingleFlight()
 
     async def find_account(self, account_id: str) -> AccountCredential | None:
         row = await self._first(_account, account_id=account_id)
@@ -55,6 +57,9 @@ class SqlCredentialLookup:
         )
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
+        await self._touches.run(key_id, lambda: self._touch(key_id, now, unless_after))
+
+    async def _touch(self, key_id: str, now: datetime, unless_after: datetime) -> None:
         last = api_keys.c.last_used_at
         statement = (
             api_keys.update()

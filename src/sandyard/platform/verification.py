@@ -3,12 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
+from sandyard.kit.events import Event
 from sandyard.kit.sql import Database
 from sandyard.kit.sql_entities import all_entities, find_entity
 from sandyard.kit.sql_transitions import EntityTable
-from sandyard.kit.transitions import Entity
-from sandyard.kit.verification import Find, HistoryReport, verify_gone, verify_history
-from sandyard.platform.entities import ENTITY_TABLES, platform_events
+from sandyard.kit.transitions import Cause, Entity
+from sandyard.kit.verification import (
+    Find,
+    HistoryReport,
+    adopt_changes,
+    adopt_removals,
+    verify_gone,
+    verify_history,
+)
+from sandyard.platform.entities import ENTITY_TABLES, platform_events, platform_transitions
 
 
 async def verify_platform(
@@ -16,22 +24,40 @@ async def verify_platform(
 ) -> HistoryReport:
     """Compare every entity of the Platform with its events."""
     log, report = platform_events(database), HistoryReport()
-    finds = [_finder(database, kept) for kept in ENTITY_TABLES]
-    for kept, find in zip(ENTITY_TABLES, finds, strict=True):
-        report.add(await verify_history(all_entities(database, kept), find, log))
+    for mapping in ENTITY_TABLES:
+        find = _finder(database, mapping)
+        report.add(await verify_history(all_entities(database, mapping), find, log))
         progress(report.subjects)
 
-    async def find_any(subject: str) -> Entity | None:
-        found = [await find(subject) for find in finds]
-        return next(filter(None, found), None)
-
-    report.add(await verify_gone(find_any, log))
+    report.add(await verify_gone(_find_any(database), log))
     return report
 
 
-def _finder(database: Database, kept: EntityTable[Any]) -> Find:
+async def adopt_platform_changes(database: Database, cause: Cause) -> int:
+    """Write a baseline for what a server of 0.1.0 has changed or removed beside this release."""
+    log, transitions = platform_events(database), platform_transitions(database)
+    adopted = 0
+    for mapping in ENTITY_TABLES:
+        entities = all_entities(database, mapping)
+        adopted += await adopt_changes(entities, log, transitions.apply, cause)
+
+    async def write(event: Event) -> None:
+        await transitions.apply(extra_events=[event])
+
+    return adopted + await adopt_removals(_find_any(database), log, write, cause)
+
+
+def _find_any(database: Database) -> Find:
     async def find(subject: str) -> Entity | None:
-        found: Entity | None = await find_entity(database, kept, kept.subject == subject)
+        found = [await _finder(database, mapping)(subject) for mapping in ENTITY_TABLES]
+        return next(filter(None, found), None)
+
+    return find
+
+
+def _finder(database: Database, mapping: EntityTable[Any]) -> Find:
+    async def find(subject: str) -> Entity | None:
+        found: Entity | None = await find_entity(database, mapping, mapping.subject == subject)
         return found
 
     return find

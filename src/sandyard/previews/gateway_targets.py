@@ -17,7 +17,7 @@ class ReachablePreview:
     is_public: bool = False
     tells_of_token: bool = False
     wakes: bool = False
-    told: str = "The preview has ended. Sync the project to see it again."
+    not_running_reason: str = "The preview has ended. Sync the project to see it again."
 
 
 class PreviewTargets:

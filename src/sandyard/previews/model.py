@@ -270,8 +270,8 @@ def remove(preview: Preview, *, cause: Cause) -> Transition[Preview]:
 
 def stored_anew(preview: Preview, kind: str, *, cause: Cause) -> Transition[Preview]:
     """The same preview in other columns; the event tells all of it."""
-    told = created(preview, kind, cause, first=preview.sequence + 1)
-    return replace(told, before=preview)
+    baseline = created(preview, kind, cause, first=preview.sequence + 1)
+    return replace(baseline, before=preview)
 
 
 def _changed(

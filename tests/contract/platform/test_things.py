@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sandyard.kit.clock import utc_time
 from sandyard.platform.tables import projects, sandboxes, templates
 from sandyard.platform.templates.model import BARE, BUILTIN
-from tests.platforms import PASSWORD, Caller, PlatformApi, code_of
+from tests.platforms import PASSWORD, Caller, PlatformApi, code_of, counted_statements
 
 TEMPLATE = {
     "name": "mine",
@@ -95,6 +95,17 @@ async def test_last_used_is_written_at_most_every_five_minutes(api: PlatformApi)
         await api.get("/me", by_key)
         seen.append((await api.get(f"/api-keys/{key['key_id']}", ann))["last_used_at"])
     assert seen == ["2027-01-15T08:00:00Z", "2027-01-15T08:00:00Z", "2027-01-15T08:05:00Z"]
+
+
+async def test_a_crowd_with_one_key_writes_of_its_use_together(api: PlatformApi) -> None:
+    ann = await api.account()
+    key = await made(api, "/api-keys", ann, name="ci")
+    by_key = Caller(ann.account_id, "", "", {"X-API-Key": key["api_key"]})
+    await api.get("/me", by_key)
+    api.clock.advance(300)
+    with counted_statements() as statements:
+        await asyncio.gather(*(api.get("/me", by_key) for _ in range(40)))
+    assert 1 <= len([each for each in statements if each.startswith("UPDATE")]) <= 4
 
 
 async def test_key_names_are_unique_among_those_that_are_there(api: PlatformApi) -> None:

@@ -18,7 +18,7 @@ from sandyard.platform.entities import platform_transitions
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.schema import MIGRATIONS as PLATFORM
 from sandyard.previews.model import Attempt, Preview, SandboxInfo, abandon_attempt, iso
-from sandyard.previews.stores.sql import MIGRATIONS as PREVIEWS
+from sandyard.previews.stores.schema import MIGRATIONS as PREVIEWS
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.stores.tables import metadata
 from sandyard.previews.verification import verify

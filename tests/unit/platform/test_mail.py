@@ -71,3 +71,9 @@ async def test_an_address_cannot_add_a_header(tmp_path: Path) -> None:
 def test_a_line_to_paste_quotes_what_a_shell_would_run() -> None:
     mail = TEMPLATES.email_taken(email="a'$(reboot)'@b.cd")
     assert """-d '{"email": "a'"'"'$(reboot)'"'"'@b.cd"}'""" in mail.text
+
+
+def test_an_invitation_leads_to_the_page_where_one_signs_up() -> None:
+    mail = TEMPLATES.invitation(email="a@b.cd", token=TOKEN)
+    assert "https://sandyard.example/console/signup\n" in mail.text
+    assert f"\nToken: {TOKEN}\n" in mail.text

@@ -104,10 +104,10 @@ class SqlAccountDataStore:
         return [row.sandbox_id for row in await self._rows(statement)]
 
     async def entities_left(self, account_id: str, *, limit: int) -> Sequence[Entity]:
-        for kept, owner, deleted_at in _OWNERS:
+        for mapping, owner, deleted_at in _OWNERS:
             is_there = [] if deleted_at is None else [deleted_at.is_(None)]
             conditions = (owner == account_id, *is_there)
-            found = await find_entities(self._database, kept, *conditions, limit=limit)
+            found = await find_entities(self._database, mapping, *conditions, limit=limit)
             if found:
                 return found
         return []

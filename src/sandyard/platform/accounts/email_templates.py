@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from sandyard.platform.mail import Mail
 
 VERIFY_PAGE, RESET_PAGE, FORGOT_PAGE = "/account/verify", "/account/reset", "/account/forgot"
+SIGNUP_PAGE = "/console/signup"
 """Where the links lead, on this server."""
 
 _GREETING = "Hello {username},\n\n"
@@ -45,7 +46,10 @@ class EmailTemplates:
         return Mail(
             email,
             "You are invited to Sandyard",
-            "Hello,\n\nto sign up, send this within seven days:\n\n"
+            "Hello,\n\nto sign up within seven days, open this page and paste the token below "
+            "as your\ninvitation:\n\n"
+            + self._link(SIGNUP_PAGE)
+            + "\nor send it by hand:\n\n"
             + self._line("auth/signup", **body)
             + f"\nToken: {token}\n"
             + _UNASKED,

@@ -26,7 +26,7 @@ class Statements:
         found = await self._store.usages_between(
             account_id, midnight(since), now, by=by, sandbox_id=sandbox_id
         )
-        others = [*found.others, *await self._kept(account_id, now, sandbox_id)]
+        others = [*found.others, *await self._stored(account_id, now, sandbox_id)]
         sums = {each.key: each.consumed for each in found.sums}
         for key, consumed in sum_usages(others, since=since, until=now, by=by).items():
             sums[key] = sums.get(key, Consumption()) + consumed
@@ -39,7 +39,7 @@ class Statements:
             billed=sum((each.consumed.amount for each in billed), Decimal(0)),
         )
 
-    async def _kept(self, account_id: str, now: datetime, sandbox_id: str | None) -> list[Usage]:
+    async def _stored(self, account_id: str, now: datetime, sandbox_id: str | None) -> list[Usage]:
         """What keeping files came to that is no usage yet."""
         found = [
             uncounted_storage(each, until=now, usage_id="", prices=self._prices)

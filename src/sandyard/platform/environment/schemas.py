@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, StrictBool, StrictStr
 
-from sandyard.kit.patterns import pattern
+from sandyard.kit.patterns import NO_NUL, pattern
 from sandyard.kit.schemas import example
 from sandyard.platform.environment.model import Variable
 from sandyard.platform.fields import RequestBody
@@ -13,9 +13,7 @@ from sandyard.platform.fields import RequestBody
 NAME = pattern(
     r"^[A-Za-z_][A-Za-z0-9_]*$", "must be letters, digits and _, and begin with no digit"
 )
-Value = Annotated[
-    StrictStr, Field(max_length=32 * 1024, pattern=pattern(r"^[^\x00]*$", "must have no NUL"))
-]
+Value = Annotated[StrictStr, Field(max_length=32 * 1024, pattern=NO_NUL)]
 
 
 class VariableBody(RequestBody):

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import exc
 
 from sandyard.kit.events import Event
 from sandyard.kit.sql import Database
-from sandyard.kit.sql_entities import find_entities, find_entity
+from sandyard.kit.sql_entities import find_entity
 from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
 from sandyard.kit.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
@@ -16,7 +17,12 @@ from sandyard.platform.tables import variables
 
 VARIABLES = EntityTable(Variable, variables)
 _variable = variables.c
-_MOST = 100_000
+_OF_HOLDERS = (
+    sa.select(*VARIABLES.columns)
+    .where(_variable.holder_id.in_(sa.bindparam("holder_ids", expanding=True)))
+    .order_by(_variable.name)
+)
+"""Made once: every command runs it, and to make it takes longer."""
 
 
 class SqlVariableStore:
@@ -25,10 +31,9 @@ class SqlVariableStore:
         self._transitions = transitions
 
     async def of_holders(self, holder_ids: Sequence[str]) -> Sequence[Variable]:
-        held = _variable.holder_id.in_(holder_ids)
-        return await find_entities(
-            self._database, VARIABLES, held, limit=_MOST, order=_variable.name
-        )
+        values = {"holder_ids": list(holder_ids)}
+        rows = await self._database.read(lambda c: c.execute(_OF_HOLDERS, values).all())
+        return [VARIABLES.entity_of(row) for row in rows]
 
     async def find_variable(self, holder_id: str, name: str) -> Variable | None:
         this = (_variable.holder_id == holder_id, _variable.name == name)

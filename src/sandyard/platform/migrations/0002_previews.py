@@ -1,8 +1,8 @@
 """What Previews know of a project's sandbox, beside what it replaces, and the project's files.
 
-Unused since Previews have a schema of their own, which copies what is here when it is made. It
-stays for now: dropped here, it would be lost wherever this schema is upgraded before that one. A
-later version, which only upgrades from one that has copied it, may drop it.
+Since Previews have a schema of their own, which copies what is here when it is made, only 0.1.0
+uses it. It stays for now: dropped here, it would be lost wherever this schema is upgraded before
+that one. A later version, which only upgrades from one that has copied it, may drop it.
 """
 
 import sqlalchemy as sa
@@ -57,8 +57,12 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     schema = op.get_context().version_table_schema
-    op.drop_table("project_files", schema=schema)
-    there = {c["name"] for c in sa.inspect(op.get_bind()).get_columns("projects", schema=schema)}
+    inspector = sa.inspect(op.get_bind())
+    if "project_files" in inspector.get_view_names(schema=schema):  # as Previews left it
+        op.execute(f"DROP VIEW {schema}.project_files")
+    else:
+        op.drop_table("project_files", schema=schema)
+    there = {c["name"] for c in inspector.get_columns("projects", schema=schema)}
     for column in (
         "files_version",
         "preview_attempt_until",

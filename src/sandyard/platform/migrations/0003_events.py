@@ -12,10 +12,12 @@ from sandyard.kit.events_schema import (
     index_events_by_account,
     write_baseline,
 )
+from sandyard.kit.schema_locks import lock_tables
 from sandyard.kit.sql_types import Money, UtcDay, UtcTime
 
 revision = "0003"
 down_revision = "0002"
+oldest_code = "0002"
 
 JSON = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
@@ -34,6 +36,8 @@ ENTITIES = (
 
 def upgrade() -> None:
     schema = op.get_context().version_table_schema
+    if op.get_bind().dialect.name == "postgresql":
+        lock_tables(op.get_bind(), *(f"{schema}.{name}" for name in ENTITIES))
     create_event_table(op, schema=schema)
     index_events_by_account(op, schema=schema)
     for name in ENTITIES:

@@ -1,4 +1,4 @@
-"""Bills that correct others, the hours of each bill, and no more columns that nothing used."""
+"""Bills that correct others, and the hours of each bill."""
 
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
@@ -10,13 +10,11 @@ from sandyard.kit.sql_types import Money, UtcTime
 
 revision = "0004"
 down_revision = "0003"
+oldest_code = "0002"
 
-TIME = sa.DateTime(timezone=True).with_variant(sa.String(27), "sqlite")
 MONEY = sa.Numeric(18, 6).with_variant(sa.BigInteger, "sqlite")
 HOURS = ("cpu_hours", "memory_hours", "storage_hours")
 _ONE_BILL = "one_bill_per_usage_and_day"
-_UNUSED: dict[str, Any] = {"verification_token": sa.String(255), "spend_notified_at": TIME}
-"""Of users: sign-ups hold the tokens, and notifications tell who was warned."""
 _BY_END = "usage_of_account_by_end"
 _BATCH = 500
 _MILLIONTH = Decimal("0.000001")
@@ -44,14 +42,10 @@ def upgrade() -> None:
     _one_bill_where("corrects IS NULL", schema)
     by_end = ["user_account_id", "end_time", "id"]
     op.create_index(_BY_END, "sandbox_usage", by_end, schema=schema)
-    for name in _UNUSED:
-        op.drop_column("users", name, schema=schema)
 
 
 def downgrade() -> None:
     schema = op.get_context().version_table_schema
-    for name, kind in _UNUSED.items():
-        op.add_column("users", sa.Column(name, kind), schema=schema)
     op.drop_index(_BY_END, "sandbox_usage", schema=schema)
     # Corrections stay: a day that was corrected has lost seconds, and its usage is billed for good.
     _one_bill_where("usage_seconds >= 0", schema)

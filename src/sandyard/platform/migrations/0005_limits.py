@@ -7,6 +7,7 @@ from sandyard.kit.sql_types import UtcTime
 
 revision = "0005"
 down_revision = "0004"
+oldest_code = "0002"
 
 
 def upgrade() -> None:

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
+oldest_code = "0002"
 
 TIME = sa.DateTime(timezone=True).with_variant(sa.String(27), "sqlite")
 

@@ -10,6 +10,7 @@ from sandyard.kit.sql_types import Money, UtcTime
 
 revision = "0007"
 down_revision = "0006"
+oldest_code = "0002"
 
 
 def upgrade() -> None:

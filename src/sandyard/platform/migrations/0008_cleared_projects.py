@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0008"
 down_revision = "0007"
+oldest_code = "0002"
 
 TIME = sa.DateTime(timezone=True).with_variant(sa.String(27), "sqlite")
 UNCLEARED = sa.text("deleted_at IS NOT NULL AND cleared_at IS NULL")

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0009"
 down_revision = "0008"
+oldest_code = "0002"
 
 COLUMNS = ("is_public", "wake_on_request")
 

@@ -7,6 +7,7 @@ from sandyard.kit.sql_types import BIG_ID, UtcTime
 
 revision = "0010"
 down_revision = "0009"
+oldest_code = "0002"
 
 TIME = sa.DateTime(timezone=True).with_variant(sa.String(27), "sqlite")
 

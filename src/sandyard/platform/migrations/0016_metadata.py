@@ -7,6 +7,7 @@ from sandyard.kit.sql_types import Json
 
 revision = "0016"
 down_revision = "0013"
+oldest_code = "0002"
 
 
 def upgrade() -> None:

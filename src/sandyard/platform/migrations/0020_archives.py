@@ -7,6 +7,7 @@ from sandyard.kit.sql_types import Json
 
 revision = "0020"
 down_revision = "0016"
+oldest_code = "0002"
 
 _TEMPLATES = ("made_from", "start_command", "ready_command", "working_folder")
 

@@ -10,6 +10,7 @@ from sandyard.kit.sql_types import Json
 
 revision = "0022"
 down_revision = "0021"
+oldest_code = "0002"
 
 TIME = sa.DateTime(timezone=True).with_variant(sa.String(27), "sqlite")
 _TEMPLATES: dict[str, Any] = {

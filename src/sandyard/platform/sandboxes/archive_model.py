@@ -33,5 +33,5 @@ def count_archives(
     if usage is None and not is_over:
         return None
     counted = replace(template, storage_counted_until=None if is_over else end)
-    told = changed(template, counted, "template.storage_counted", cause)
-    return (told,) if usage is None else (told, record_storage(usage, cause=cause))
+    change = changed(template, counted, "template.storage_counted", cause)
+    return (change,) if usage is None else (change, record_storage(usage, cause=cause))

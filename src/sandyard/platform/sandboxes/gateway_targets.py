@@ -17,7 +17,7 @@ from sandyard.platform.sandboxes.traffic import RuledPorts, TrafficRules
 from sandyard.runtime.model import RunId
 from sandyard.runtime.session_ports import Ports, Session
 
-_TOLD = {
+_NOT_RUNNING = {
     Status.CREATED: "This sandbox was never started. Start it first.",
     Status.STARTING: "This sandbox is starting. Try again shortly.",
     Status.STOPPED: "This sandbox is stopped. Start it again to see it here.",
@@ -50,8 +50,8 @@ class ReachableSandbox:
         return TrafficRules.of(self.sandbox).tells_of_token
 
     @property
-    def told(self) -> str:
-        return _TOLD.get(self.sandbox.status, "This sandbox does not run.")
+    def not_running_reason(self) -> str:
+        return _NOT_RUNNING.get(self.sandbox.status, "This sandbox does not run.")
 
 
 @dataclass(frozen=True, slots=True)

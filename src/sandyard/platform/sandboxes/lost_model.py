@@ -47,7 +47,8 @@ def is_last_run(run: PastRun, sandbox: Sandbox) -> bool:
 
 def last_seen_of(sandbox: Sandbox) -> datetime:
     """The last sign of life of its attempt; its start, if there was no other."""
-    return sandbox.last_seen_at or sandbox.started_at or sandbox.updated_at
+    begun_at = sandbox.updated_at if sandbox.status is Status.STARTING else sandbox.started_at
+    return sandbox.last_seen_at or begun_at or sandbox.updated_at
 
 
 def deadline_of(sandbox: Sandbox) -> datetime:
@@ -67,9 +68,12 @@ def end_overdue(
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
-    """End what should have ended, if its node has been silent for this long; None otherwise."""
-    seen_at = last_seen_of(sandbox)
-    if max(seen_at + silent_for, deadline_of(sandbox)) > cause.at:
+    """End what should have ended, if its node has been silent for this long; None otherwise. One
+    of 0.1.0 is always silent, and has this long to record the end itself."""
+    seen_at, due_at = last_seen_of(sandbox), deadline_of(sandbox)
+    if sandbox.last_seen_at is None:
+        due_at += silent_for
+    if max(seen_at + silent_for, due_at) > cause.at:
         return None
     reason = f"its time was over; its node {sandbox.node} has been silent since {_said(seen_at)}"
     end = _unseen_end(sandbox, reason)

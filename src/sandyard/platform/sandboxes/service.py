@@ -182,17 +182,17 @@ class Sandboxes:
         before, and what that node may have of it is not waited for any more. Raises
         SandboxElsewhereError if that node gives signs of life."""
         sandbox = await self._get(sandbox_id)
-        told = f"ended by an admin: {reason}"
+        end_reason = f"ended by an admin: {reason}"
         if sandbox.node != self._policy.node:
             await self._recorder.give_up(
                 sandbox_id,
                 snapshot_node=await self._files.holder(sandbox),
                 silent_for=self._policy.silent_for,
-                reason=told,
+                reason=end_reason,
                 actor=by.actor,
             )
         elif sandbox.is_active:
-            await self.end(sandbox, actor=by.actor, reason=told)
+            await self.end(sandbox, actor=by.actor, reason=end_reason)
         return (await self._priced([await self._get(sandbox_id)]))[0]
 
     async def recycle(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:

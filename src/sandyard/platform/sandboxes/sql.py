@@ -38,6 +38,8 @@ from sandyard.platform.usage.sql import costs_of, find_open_usage
 SANDBOXES = EntityTable(Sandbox, sandboxes)
 
 _column = sandboxes.c
+_BY_ID = sa.select(sandboxes).where(_column.sandbox_id == sa.bindparam("sandbox_id"))
+"""Made once: every call about a sandbox runs it, and to make it takes as long."""
 _SORTS = {"created_at": _column.created_at, "name": _column.name, "updated_at": _column.updated_at}
 
 
@@ -55,11 +57,12 @@ class SqlSandboxStore:
             raise
 
     async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None:
-        statement = sa.select(sandboxes).where(_column.sandbox_id == sandbox_id)
-        if account_id is not None:
-            statement = statement.where(_column.owner_account_id == account_id)
-        found = await self._all(statement)
-        return found[0] if found else None
+        row = await self._database.read(
+            lambda connection: connection.execute(_BY_ID, {"sandbox_id": sandbox_id}).first()
+        )
+        found = None if row is None else SANDBOXES.entity_of(row)
+        is_theirs = found is not None and account_id in (None, found.owner_account_id)
+        return found if is_theirs else None
 
     async def find_with_usage(self, sandbox_id: str) -> tuple[Sandbox, Usage | None] | None:
         statement = sa.select(sandboxes).where(_column.sandbox_id == sandbox_id)

@@ -37,9 +37,9 @@ class TrafficRules:
 
     def recorded(self) -> Mapping[str, Any] | None:
         """As it is kept with the sandbox; None if there are none."""
-        told = asdict(self)
-        is_plain = self.dns_servers is None and not any(told.values())
-        return None if is_plain else told
+        rules = asdict(self)
+        is_plain = self.dns_servers is None and not any(rules.values())
+        return None if is_plain else rules
 
 
 @dataclass(frozen=True, slots=True)

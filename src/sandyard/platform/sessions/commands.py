@@ -57,11 +57,11 @@ class Commands:
         processes, complete = await self._entered(sandbox_id, command, account_id)
         written = Written(Tail(SHOWN_BYTES), Tail(SHOWN_BYTES))
         offset = 0
-        async with aclosing(processes.run(complete)) as told:
-            process = _started(await anext(told))
+        async with aclosing(processes.run(complete)) as messages:
+            process = _started(await anext(messages))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait.timeout_sec):
-                    async for each in told:
+                    async for each in messages:
                         if isinstance(each, Process):
                             return Result(each, written, timed_out=False)
                         written.add(each)
@@ -144,10 +144,10 @@ def _known(command_id: str) -> str:
     return command_id
 
 
-def _started(told: Process | Output) -> Process:
-    if isinstance(told, Process):
-        return told
-    raise TypeError("a process is told before what it writes")
+def _started(first: Process | Output) -> Process:
+    if isinstance(first, Process):
+        return first
+    raise TypeError("a process comes before its output")
 
 
 async def _kill(processes: Processes, process_id: str) -> Process:

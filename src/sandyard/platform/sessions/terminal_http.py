@@ -187,6 +187,7 @@ def _require_origin(websocket: WebSocket, allowed: Sequence[str]) -> None:
     """A page of this server's own host, or one that is allowed; programs send no origin."""
     origin = websocket.headers.get("origin")
     own_host = websocket.headers.get("host")
-    if origin is None or origin in allowed or urlsplit(origin).netloc == own_host:
-        return
+    with suppress(ValueError):  # what is no address at all is refused as well
+        if origin is None or origin in allowed or urlsplit(origin).netloc == own_host:
+            return
     raise TerminalOriginError

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -12,7 +11,6 @@ from sqlalchemy.exc import IntegrityError
 from sandyard.kit.batching import BatchedLookup, Batcher
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events_sql import EventWriter
-from sandyard.kit.migrations import Migrations
 from sandyard.kit.sql import Database, Work, upsert
 from sandyard.kit.sql_transitions import FactReader, SqlTransitions, StaleTransitionError
 from sandyard.kit.sql_types import UtcTime
@@ -21,9 +19,7 @@ from sandyard.previews.files import FileChanges, ProjectFile
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 from sandyard.previews.ports import PageKey
 from sandyard.previews.stores.rows import OLD_COLUMNS, PreviewTable, Reads, has_old_columns
-from sandyard.previews.stores.tables import SCHEMA, events, previews, project_files
-
-MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
+from sandyard.previews.stores.tables import events, previews, project_files
 
 _preview = previews.c
 _file = project_files.c

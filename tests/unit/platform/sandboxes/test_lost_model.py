@@ -61,13 +61,21 @@ def overdue(sandbox: Sandbox, usage: Usage | None, now: datetime) -> Any:
         (NOW, DEADLINE, True),
         (DEADLINE, DEADLINE + MINUTE / 2, False),
         (DEADLINE, DEADLINE + MINUTE, True),
-        (None, DEADLINE, True),
+        (None, DEADLINE, False),
+        (None, DEADLINE + MINUTE, True),
     ],
 )
 def test_only_silence_beyond_the_deadline_ends_a_run(
     seen_at: datetime | None, now: datetime, is_ended: bool
 ) -> None:
     assert (overdue(*running(seen_at), now) is not None) == is_ended
+
+
+def test_a_start_by_0_1_0_is_not_judged_by_an_earlier_run() -> None:
+    begun_at = NOW + 100 * HOUR
+    sandbox = replace(STARTING, started_at=NOW, last_seen_at=None, updated_at=begun_at)
+    assert last_seen_of(sandbox) == begun_at
+    assert overdue(sandbox, None, begun_at + MINUTE) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +120,7 @@ def test_what_was_lost_on_its_own_node_ended_when_it_was_last_seen() -> None:
     ("times", "seen_at"),
     [
         ({"last_seen_at": NOW + MINUTE, "started_at": NOW}, NOW + MINUTE),
-        ({"last_seen_at": None, "started_at": NOW}, NOW),
+        ({"last_seen_at": None, "started_at": NOW, "status": Status.RUNNING}, NOW),
         ({"last_seen_at": None, "started_at": None}, STARTING.updated_at),
     ],
 )

@@ -12,6 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
+from sandyard.kit.schema_locks import lock_tables
+
 revision = "0001"
 down_revision = None
 
@@ -111,6 +113,7 @@ def _copy_on_postgresql(connection: sa.Connection, schema: str) -> None:
     there = {column["name"] for column in inspector.get_columns("projects", schema="platform")}
     if "files_version" not in there:
         return
+    lock_tables(connection, "platform.projects", "platform.project_files")
     source = _select_previews("postgresql", there, "platform.")
     connection.exec_driver_sql(f"INSERT INTO {schema}.previews ({PREVIEWS}) {source}")
     source = f"SELECT {FILES} FROM platform.project_files"  # noqa: S608 - ours

@@ -1,0 +1,8 @@
+"""The schema of Previews, and how it is brought to a version."""
+
+from pathlib import Path
+
+from sandyard.kit.migrations import Migrations
+from sandyard.previews.stores.tables import SCHEMA
+
+MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
