@@ -5,8 +5,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from tests.people import until
 from tests.servers import ServerProcess, clean_environment, sandyard_serve
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,18 +33,31 @@ def blocks(page: str, heading: str) -> list[str]:
     return re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
-def paste(server: ServerProcess, *lines: str) -> subprocess.CompletedProcess[str]:
-    """In the folder that the data dir is in."""
+def paste(
+    server: ServerProcess, *lines: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """In the folder that the data dir is in, unless another is given."""
     here = "\n".join(lines).replace("localhost:8080", server.url)
     return subprocess.run(
         ["sh", "-c", here],
-        cwd=server.data_dir.parent,
+        cwd=folder or server.data_dir.parent,
         env=clean_environment({}),
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def test_a_first_lease_and_the_same_again(whole_server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "data" / "secrets").mkdir(parents=True)
+    (tmp_path / "data" / "secrets" / "broker_api_token").write_text(whole_server.track_token)
+    stats = f"{whole_server.url}/v1/admin/stats"
+    until(lambda: httpx.get(stats, headers=whole_server.admin).json()["available"])
+    [lines] = blocks("../README.md", "A first lease")
+    first, again = paste(whole_server, lines, folder=tmp_path).stdout.splitlines()
+    assert (first[-4:], again[-4:]) == (" 201", " 200")
+    assert first[:-4] == again[:-4]
 
 
 def test_a_board_in_five_lines_twice(server: ServerProcess) -> None:

@@ -101,7 +101,7 @@ async def test_one_claim_is_one_trace_with_its_parts(
     }
     store = collector.get(TRACE, "pool.claim", under=root.span_id)
     assert store.events == ("lease.created",)
-    written = collector.get(TRACE, "sqlite.write", under=store.span_id)
+    written = collector.get(TRACE, "sqlite.run_statement", under=store.span_id)
     assert written.attributes == {"db.system.name": "sqlite", "db.namespace": "broker"}
     collector.get(TRACE, "deliver lease.created", under=store.span_id)
     assert "sandyard" in collector.services

@@ -17,7 +17,13 @@ import pytest
 from sandyard.bootstrap.registry import PARTS
 from sandyard.entrypoints.server import free_port
 from tests.engines import create_database, postgres_folder, postgres_server
-from tests.servers import csp_simulator, run_sandyard, sandyard_serve, wait_until_ready
+from tests.servers import (
+    csp_simulator,
+    run_sandyard,
+    sandyard_serve,
+    wait_for_pool,
+    wait_until_ready,
+)
 
 OPERATIONS = (Path(__file__).parents[2] / "docs/operations.md").read_text()
 METRICS = [
@@ -182,7 +188,8 @@ def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Pa
     with csp_simulator(tmp_path, "--count", "5") as provider:
         environment = {"CSP_BASE_URL": provider, "CSP_TIMEOUT_READ_SEC": "30", "DRAIN_SEC": "6"}
         with sandyard_serve(tmp_path / "data", environment=environment) as server:
-            httpx.patch(f"{provider}/_sim", json={"latency": 8})
+            wait_for_pool(server)  # else the call waits for the server's own sync
+            calls = httpx.patch(f"{provider}/_sim", json={"latency": 8}).json()["calls"]
             slow: list[httpx.Response] = []
             request = threading.Thread(
                 target=lambda: slow.append(
@@ -190,7 +197,7 @@ def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Pa
                 )
             )
             request.start()
-            while not httpx.get(f"{provider}/_sim").json()["calls"].get("list"):
+            while httpx.get(f"{provider}/_sim").json()["calls"]["list"] == calls["list"]:
                 time.sleep(0.05)
             started = time.monotonic()
             server.process.send_signal(signal.SIGTERM)

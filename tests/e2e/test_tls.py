@@ -64,6 +64,7 @@ def serving_https(folder: Path) -> Iterator[HttpsServer]:
     files = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
     process = run_sandyard(
         *("serve", "--port", str(port), "--data-dir", str(folder / "data"), *files),
+        *("--hsts-sec", "600"),
         environment=TOKENS,
         log=log,
     )
@@ -88,7 +89,9 @@ async def call_until(url: str, done: asyncio.Event) -> Counter[str]:
     async def call() -> None:
         async with httpx.AsyncClient(base_url=url, verify=anybody(), timeout=60) as http:
             while not done.is_set():
-                seen[str((await http.get("/healthz")).status_code)] += 1
+                answer = await http.get("/healthz")
+                assert answer.headers["strict-transport-security"] == "max-age=600"
+                seen[str(answer.status_code)] += 1
 
     await asyncio.gather(*(call() for _ in range(CALLERS)))
     return seen

@@ -21,7 +21,7 @@ class Box:
     tells_of_token: bool = False
     is_running: bool = True
     wakes: bool = False
-    told: str = "This sandbox is stopped."
+    not_running_reason: str = "This sandbox is stopped."
 
 
 @dataclass

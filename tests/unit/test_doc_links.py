@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("clients/*/*.md"), *(ROOT / "docs").rglob("*.md")])
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 

@@ -1,13 +1,16 @@
 """Where sandboxes and previews are reached, and the tokens that open them."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sandyard.gateway.domains import share_cookies
 from sandyard.gateway.model import SandboxDomain
 from sandyard.gateway.tokens import AccessTokens
-from sandyard.runtime.model import Running
 from sandyard.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from sandyard.runtime.model import Running
 
 PROGRAM_PORT = 8080
 """What a program is told to listen on."""
@@ -31,7 +34,7 @@ def access_tokens(settings: Settings) -> AccessTokens:
     return AccessTokens(settings.secret("gateway_secret"))
 
 
-def preview_urls(domain: SandboxDomain) -> Callable[[Running], str]:
+def preview_urls(domain: SandboxDomain) -> Callable[["Running"], str]:
     return lambda running: domain.url_of(running.run_id.id, running.port)
 
 

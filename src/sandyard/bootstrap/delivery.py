@@ -83,6 +83,7 @@ def build_delivery(
         clock=clock,
         find_event=logs.find,
         post=client.post,
+        require_public=client.require_public,
         is_on="webhooks" in wanted.sinks,
     )
     wiring = _Wiring(store, clock, StreamPolicy(_retry(wanted), on_sent=metrics.count_delivery))

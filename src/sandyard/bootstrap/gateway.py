@@ -5,18 +5,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.platform import PREFIX, PlatformPart
 from sandyard.bootstrap.previews import PreviewsPart
 from sandyard.gateway.http.router import create_tokens_router
-from sandyard.gateway.model import SandboxDomain
 from sandyard.gateway.service import TokenIssue
 from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import Clock
-from sandyard.kit.http import values_of
 from sandyard.kit.on_demand_app import OnDemandApp
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
@@ -32,11 +30,6 @@ if TYPE_CHECKING:
 class GatewayWired:
     app: OnDemandApp
     router: APIRouter
-    domain: SandboxDomain
-
-    def takes(self, scope: Scope) -> bool:
-        """Whether the request is for a host of a sandbox."""
-        return any(self.domain.has(host) for host in values_of(scope["headers"], b"host"))
 
 
 def build_gateway(settings: Settings, parts: Sequence[Part]) -> GatewayWired | None:
@@ -75,7 +68,7 @@ def _wired(
         address = ClientAddress(settings.server.proxy_networks).of
         return Gateway(targets, access, domain, _policy(settings), client_address=address)
 
-    return GatewayWired(OnDemandApp(make), router, domain)
+    return GatewayWired(OnDemandApp(make), router)
 
 
 def _policy(settings: Settings) -> "GatewayPolicy":

@@ -1,15 +1,19 @@
 """The identity provider that people may log in with, wired."""
 
+from typing import TYPE_CHECKING
+
 from sandyard.bootstrap.addresses import public_url
 from sandyard.kit.clock import Clock
-from sandyard.platform.accounts.ports import IdentityProvider
 from sandyard.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from sandyard.platform.accounts.ports import IdentityProvider
 
 CALLBACK = "/console/login/oidc/callback"
 
 
-def identity_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
-    """None if none is set; SettingsError if only a part of what it needs is."""
+def has_identity_provider(settings: Settings) -> bool:
+    """SettingsError if only a part of what one needs is set."""
     chosen = settings.platform
     needed = {
         "OIDC_ISSUER": chosen.oidc_issuer,
@@ -18,10 +22,19 @@ def identity_provider(settings: Settings, clock: Clock) -> IdentityProvider | No
     }
     missing = [name for name, value in needed.items() if value is None]
     if len(missing) == len(needed):
-        return None
-    if chosen.oidc_issuer is None or chosen.oidc_client_id is None or missing:
+        return False
+    if missing:
         given = next(name for name in needed if name not in missing)
         raise SettingsError(f"{missing[0]}: must be set with {given}")
+    return True
+
+
+def identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
+    """None if none is set; SettingsError if only a part of what it needs is."""
+    chosen = settings.platform
+    if not has_identity_provider(settings):
+        return None
+    assert chosen.oidc_issuer and chosen.oidc_client_id  # noqa: S101, PT018 - both are set
     from sandyard.platform.accounts.oidc import OidcClient, OidcProvider
 
     client = OidcClient(

@@ -14,8 +14,8 @@ from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.metrics import Gauges, Labelled
 
 
-class Part(Protocol):
-    """One part of Sandyard, wired to its engine."""
+class Checked(Protocol):
+    """A part as readiness asks for it."""
 
     @property
     def name(self) -> str: ...
@@ -24,6 +24,18 @@ class Part(Protocol):
     def engine(self) -> str:
         """The engine's name, for people."""
         ...
+
+    async def check(self) -> None:
+        """Return if the engine answers and is fit for use; else raise UnavailableError."""
+        ...
+
+    async def check_writes(self) -> None:
+        """Return if the engine takes writes; else raise UnavailableError."""
+        ...
+
+
+class Part(Checked, Protocol):
+    """One part of Sandyard, wired to its engine."""
 
     @property
     def runner(self) -> JobRunner | None:
@@ -56,14 +68,6 @@ class Part(Protocol):
 
     def drain(self) -> None:
         """The process is stopping: let calls that wait for something be answered now."""
-        ...
-
-    async def check(self) -> None:
-        """Return if the engine answers and is fit for use; else raise UnavailableError."""
-        ...
-
-    async def check_writes(self) -> None:
-        """Return if the engine takes writes; else raise UnavailableError."""
         ...
 
     async def gauges(self) -> Gauges:

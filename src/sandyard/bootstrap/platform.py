@@ -171,9 +171,11 @@ def build_platform(
     passwords: Argon2Passwords | None = None,
     make: IdMakers | None = None,
     runtime: Runtime | None = None,
+    database: Database | None = None,
 ) -> PlatformPart:
-    """`runtime` runs the sandboxes instead of the one that the settings name."""
-    shared = _shared(settings, data_dir, clock or SystemClock())
+    """`runtime` runs the sandboxes instead of the one that the settings name; `database` is its
+    own, if that is open already."""
+    shared = _shared(settings, data_dir, clock or SystemClock(), database)
     mailer = _mailer(settings, data_dir, shared.clock)
     people = _accounts(shared, mailer, passwords or Argon2Passwords(), make)
     projects = Projects(
@@ -252,9 +254,9 @@ def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
     return CountQuotas(database, limits)
 
 
-def _shared(settings: Settings, data_dir: Path, clock: Clock) -> _Shared:
+def _shared(settings: Settings, data_dir: Path, clock: Clock, database: Database | None) -> _Shared:
     chosen = settings.platform
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    database = database or open_part_database(settings, data_dir, MIGRATIONS.part)
     logins = Logins(settings.secret("jwt_secret"), lifetime=timedelta(hours=chosen.login_hours))
     requests = RequestRate(chosen.requests_per_account, settings.broker.rate_limit_storage_url)
     guard = AccessGuard(SqlCredentialLookup(database), logins, requests, clock=clock)

@@ -29,12 +29,13 @@ from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.clock import Clock, SystemClock, utc_time
-from sandyard.kit.events import EventLog
+from sandyard.kit.events import EventLog, actor
 from sandyard.kit.events_sql import SqlEventLog
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.jobs_sql import SqlJobLeases
 from sandyard.kit.metrics import Gauges
 from sandyard.kit.sql import Database
+from sandyard.kit.transitions import Cause
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
@@ -49,8 +50,9 @@ from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.old_columns import OldColumns
-from sandyard.previews.stores.sql import MIGRATIONS, SqlPreviewStore
-from sandyard.previews.verification import verify
+from sandyard.previews.stores.schema import MIGRATIONS
+from sandyard.previews.stores.sql import SqlPreviewStore
+from sandyard.previews.verification import adopt, verify
 from sandyard.runtime.model import Limits
 from sandyard.settings import PreviewSettings, Settings
 
@@ -92,9 +94,11 @@ def build_previews(
     data_dir: Path,
     clock: Clock | None = None,
     provider: PreviewProvider | None = None,
+    database: Database | None = None,
 ) -> PreviewsPart:
+    """`database` is its own, if that is open already."""
     clock = clock or SystemClock()
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    database = database or open_part_database(settings, data_dir, MIGRATIONS.part)
     store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
     provider = provider or open_provider(settings, platform)
     previews = Previews(
@@ -167,29 +171,39 @@ def open_log(database: Database) -> SqlEventLog:
     return SqlEventLog(database, tables.events, part="previews", subjects=tables.SUBJECTS)
 
 
-async def verify_previews(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
+@asynccontextmanager
+async def _opened(settings: Settings, data_dir: Path) -> AsyncIterator[Database]:
+    """The database, for a command."""
     database = open_part_database(settings, data_dir, MIGRATIONS.part)
     try:
         await MIGRATIONS.require_head(database)
+        yield database
+    finally:
+        await database.close()
+
+
+async def verify_previews(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
+    async with _opened(settings, data_dir) as database:
         store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
         with counting("verify previews", None) as progress:
             report = await verify(store, open_log(database), progress=progress)
-    finally:
-        await database.close()
     return Verification(
         f"{report.subjects} previews",
         [f"{each.subject} {each.message}" for each in report.problems],
     )
 
 
+async def adopt_preview_changes(settings: Settings, data_dir: Path) -> int:
+    async with _opened(settings, data_dir) as database:
+        store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
+        cause = Cause.by(actor("system"), SystemClock())
+        return await adopt(store, open_log(database), cause)
+
+
 @asynccontextmanager
 async def open_previews_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    try:
-        await MIGRATIONS.require_head(database)
+    async with _opened(settings, data_dir) as database:
         yield open_log(database)
-    finally:
-        await database.close()
 
 
 def _policy(chosen: PreviewSettings) -> PreviewPolicy:

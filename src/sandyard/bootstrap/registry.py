@@ -43,6 +43,13 @@ def _mistake(names: tuple[str, ...]) -> str | None:
     return None
 
 
+def late_parts(settings: "Settings") -> tuple[PartSpec, ...]:
+    """Those that are built when the port is open: none if there is nothing else to serve."""
+    chosen = selected_parts(settings)
+    late = tuple(spec for spec in chosen if spec.engine is not None)
+    return late if len(late) < len(chosen) else ()
+
+
 def embedded_parts(settings: "Settings") -> tuple[PartSpec, ...]:
     return tuple(spec for spec in selected_parts(settings) if spec.is_embedded(settings))
 

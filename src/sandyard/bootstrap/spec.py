@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from sandyard.bootstrap.part import Part
+    from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.kit.clock import Clock
     from sandyard.kit.events import EventLog
     from sandyard.kit.jobs import Job
     from sandyard.kit.migrations import Migrations
+    from sandyard.kit.sql import Database
     from sandyard.settings import Section, Settings
 
 Store = Literal["sql", "dynamodb"]
@@ -57,6 +59,8 @@ class JobSpec:
     does: str
     absent: str = ""
     """Why the part may be built without it."""
+    lease: str = ""
+    """What its lease is called after its name, where an older release has another job of it."""
 
     def job(
         self,
@@ -71,7 +75,7 @@ class JobSpec:
         from sandyard.kit.jobs import Job
         from sandyard.kit.tracing import traced_job
 
-        name = self.name if node is None else f"{self.name} {node}"
+        name = " ".join(filter(None, (self.name, self.lease, node)))
         run = traced_job(self.name, run)
         run_forced = run_forced and traced_job(self.name, run_forced)
         return Job(name, interval_sec, run, at_start=at_start, run_forced=run_forced)
@@ -90,6 +94,12 @@ class BuildContext:
     """Closed after the part."""
     parts: Sequence["Part"]
     """Those that were built before it."""
+    engines: Mapping[str, "PartEngine"]
+    """Those that were opened before their part."""
+
+    def find_database(self, part: str) -> "Database | None":
+        """That of the part's engine, if it is open."""
+        return self.engines[part].database if part in self.engines else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +189,9 @@ class PartSpec:
     """The sections of the settings that are read for it beside `server`, its own one first."""
     routers: tuple[str, ...]
     """The modules of its endpoints, in the order of its routers: the busiest first."""
+    engine: Callable[["Settings", Path], "PartEngine"] | None = None
+    """Opens its engine alone, or refuses settings that it can't be built with. Such a part is
+    imported and built when the port is open, and whoever calls it sooner waits."""
     needs: tuple[str, ...] = ()
     """The parts that it is built on."""
     jobs: tuple[JobSpec, ...] = ()

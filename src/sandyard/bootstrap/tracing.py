@@ -15,7 +15,7 @@ def database(engine: str, part: str) -> About:
         engine,
         kind="client",
         attributes={"db.system.name": engine, "db.namespace": part},
-        calls=frozenset({"read", "write", "hold"}),
+        calls=frozenset({"read", "write", "run_statement", "hold"}),
     )
 
 

@@ -54,16 +54,16 @@ def _message(error: SandyardError) -> str:
     return "The sandbox is running but port is not open" if is_closed else error.message
 
 
-def told_error(error: SandyardError) -> dict[str, Any]:
+def error_body(error: SandyardError) -> dict[str, Any]:
     return {"code": status_of(error, _STATUS), "message": _message(error)}
 
 
 def error_answer(error: SandyardError, *, sandbox_id: str | None = None) -> Response:
     status = status_of(error, _STATUS)
-    told = told_error(error)
+    body = error_body(error)
     if sandbox_id is not None and status == 502:
-        told["sandboxId"] = sandbox_id
+        body["sandboxId"] = sandbox_id
     headers = {"Should-Retry": "true" if isinstance(error, _RETRIED) else "false"}
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
-    return json_answer(told, status, headers)
+    return json_answer(body, status, headers)

@@ -87,8 +87,8 @@ def error_of(error: SandyardError) -> dict[str, str]:
 
 
 def error_response(error: SandyardError) -> Response:
-    told = error_of(error)
-    return _json(told, _STATUS[told["code"]])
+    body = error_of(error)
+    return _json(body, _STATUS[body["code"]])
 
 
 def unsupported() -> Response:

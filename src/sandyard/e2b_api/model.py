@@ -77,7 +77,7 @@ class Described:
 
     def listed(self, now: datetime) -> dict[str, Any]:
         sandbox = self.sandbox
-        told = {
+        body = {
             "templateID": sandbox.template_id,
             "sandboxID": sandbox.sandbox_id,
             "clientID": CLIENT_ID,
@@ -90,7 +90,7 @@ class Described:
             "state": state_of(sandbox, now),
             "envdVersion": ENVD_VERSION,
         }
-        return told if self.alias is None else told | {"alias": self.alias}
+        return body if self.alias is None else body | {"alias": self.alias}
 
     def detailed(
         self, now: datetime, *, domain: str, token: str | None, network: Mapping[str, Any]
@@ -98,22 +98,22 @@ class Described:
         """Processes do not survive a pause: `pauseMode` says so."""
         sandbox = self.sandbox
         on_timeout = "kill" if sandbox.recycle_on_timeout else "pause"
-        told = self.listed(now) | {
+        body = self.listed(now) | {
             "domain": domain,
             "allowInternetAccess": sandbox.network == "internet",
             "network": network,
             "lifecycle": {"autoResume": sandbox.wake_on_request, "onTimeout": on_timeout},
         }
-        if told["state"] == "paused":
-            told["pauseMode"] = "filesystem"
-        return told if token is None else told | {"envdAccessToken": token}
+        if body["state"] == "paused":
+            body["pauseMode"] = "filesystem"
+        return body if token is None else body | {"envdAccessToken": token}
 
 
 def iso(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def template_told(template: Template, disk_mb: int) -> dict[str, Any]:
+def template_body(template: Template, disk_mb: int) -> dict[str, Any]:
     created, updated = iso(template.created_at), iso(template.updated_at)
     return {
         "templateID": template.template_id,
@@ -142,7 +142,7 @@ def build_id_of(template: Template) -> str:
     return given or str(uuid.uuid5(uuid.NAMESPACE_URL, template.template_id))
 
 
-def tags_told(template: Template) -> list[dict[str, str]]:
+def tags_body(template: Template) -> list[dict[str, str]]:
     archives = template.archives or {DEFAULT_TAG: build_id_of(template)}
     at = iso(template.updated_at)
     return [{"tag": tag, "buildID": each, "createdAt": at} for tag, each in archives.items()]

@@ -60,12 +60,21 @@ class AnswerErrors:
             await _answer(SandyardError(), scope, receive, send)
 
     async def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """A declared length is checked at once. A body without one is read ahead as far as it may
+        go, because a call that needs no body would never look at it."""
         limits = self._limits
-        if any(route.matches(scope)[0] is Match.FULL for route in self._streamed):
+        if self._streamed and self._is_streamed(scope):
             _require_length(scope, limits.max_streamed_bytes)
             return _streamed(receive, limits.max_streamed_bytes, limits.streamed_timeout_sec)
+        _require_length(scope, limits.max_bytes)
         timed = _timed(receive, limits.timeout_sec)
-        return await _limited(scope, timed, limits.max_bytes)
+        for name, _ in scope["headers"]:
+            if name == b"transfer-encoding":
+                return _replay(await _read(timed, limits.max_bytes), timed)
+        return timed
+
+    def _is_streamed(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self._streamed)
 
 
 async def _answer(error: SandyardError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,18 +129,6 @@ def _require_length(scope: Scope, max_bytes: int) -> None:
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
             raise BodyTooLargeError
-
-
-async def _limited(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
-    """`receive`, or BodyTooLargeError.
-
-    A declared length is checked at once. A body without one is read ahead as far as it may go,
-    because a call that needs no body would never look at it.
-    """
-    _require_length(scope, max_bytes)
-    if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
-        return _replay(await _read(receive, max_bytes), receive)
-    return receive
 
 
 async def _read(receive: Receive, max_bytes: int) -> list[Message]:

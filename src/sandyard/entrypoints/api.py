@@ -1,31 +1,29 @@
 """The HTTP application: every part's routes behind one middleware and one error shape."""
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Scope
 
 from sandyard import __version__
 from sandyard.bootstrap.addresses import sandbox_domain
-from sandyard.bootstrap.gateway import GatewayWired, build_gateway
-from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.part import Checked, Part
 from sandyard.bootstrap.spec import lazy
 from sandyard.console.paths import is_for_console
 from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.entrypoints.answers import AnswerErrors, BodyLimits
 from sandyard.entrypoints.docs_page import create_bare_app
 from sandyard.entrypoints.errors import install_error_handlers
-from sandyard.entrypoints.gateway import GatewayErrors
+from sandyard.entrypoints.gateway import GatewayErrors, names_host_below
 from sandyard.entrypoints.literal_paths import with_closed_paths
 from sandyard.entrypoints.middleware import (
     CONSOLE,
@@ -38,34 +36,21 @@ from sandyard.entrypoints.middleware import (
     RequestMiddleware,
 )
 from sandyard.entrypoints.openapi import openapi_document
-from sandyard.entrypoints.queries import refuse_unknown_parameters, require_known_parameters
+from sandyard.entrypoints.operations import MetricsAccess, create_operations_router
+from sandyard.entrypoints.queries import refuse_unknown_parameters
 from sandyard.entrypoints.websockets import WebSocketErrors
 from sandyard.kit import ids
-from sandyard.kit.direct import DirectRoute, DirectRoutes, Endpoint, JsonResponse
-from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
-from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
-from sandyard.kit.metrics import CONTENT_TYPE, Gauges, merged, render
+from sandyard.kit.direct import DirectRoute, DirectRoutes, JsonResponse
 from sandyard.kit.on_demand_app import OnDemandApp
 from sandyard.kit.routes import StreamedRoute
 from sandyard.settings import ServerSettings, Settings
 
-_CHECK_SEC = 2
-_METRICS_TOKEN = SecurityScheme(
-    "MetricsToken",
-    "A value of the setting `METRICS_TOKEN`. A server that listens on loopback alone needs none.",
-)
-_METRICS = secured_by(_METRICS_TOKEN)
-_METRICS["security"].append({})  # without one, where that is open
-_METRICS_ANSWER: dict[str, Any] = {
-    "content": {
-        "text/plain": {
-            "schema": {"type": "string"},
-            "example": "# HELP pool_available Sandboxes that are available\n"
-            "# TYPE pool_available gauge\n"
-            "pool_available 42.0\n",
-        }
-    }
-}
+if TYPE_CHECKING:  # imported with the Platform, which most of it is about
+    from sandyard.bootstrap.gateway import GatewayWired
+
+_DOCUMENT = "/openapi.json"
+_OF_ALL_PARTS = (_DOCUMENT, "/metrics")
+"""What tells of all parts, and so waits for all."""
 
 
 def create_app(
@@ -75,18 +60,24 @@ def create_app(
     registry: CollectorRegistry,
     in_flight: InFlight,
     is_exposed: bool = False,
+    awaited: Sequence[Checked] = (),
+    requests: RequestMetrics | None = None,
 ) -> FastAPI:
-    """`is_exposed` if others than this machine reach it: `/metrics` then needs a token."""
+    """`is_exposed` if others than this machine reach it: `/metrics` then needs a token.
+
+    `awaited` are parts that are yet to come: requests for anything but `parts` wait until the
+    application is `complete`. `requests` measures those of an application that this one completes.
+    """
     app = create_bare_app(
         title="Sandyard",
         version=__version__,
         summary="One control plane for short-lived environments.",
     )
     metrics = MetricsAccess(settings.secret("metrics_token"), is_open=not is_exposed)
-    gateway = build_gateway(settings, parts)
+    gateway = _gateway(settings, parts)
     routers = [
         *(part.routers[0] for part in parts),
-        create_operations_router(parts, registry, in_flight, metrics),
+        create_operations_router(parts, registry, in_flight, metrics, awaited),
         *(router for part in parts for router in part.routers[1:]),
         *([] if gateway is None else [gateway.router]),
     ]
@@ -111,18 +102,26 @@ def create_app(
     # A browser on another site needs headers that only the ordinary way adds.
     direct = DirectRoutes(routes, with_origin=not settings.server.allowed_origins)
     api = app.build_middleware_stack()
-    apps = Applications(api, direct, with_limits(direct), WebSocketErrors(api))
+    apps = Applications(app, api, direct, with_limits(direct), WebSocketErrors(api))
     console = _console(settings, parts, apps.call_api)
     app.state.on_demand = [console]
     apps = replace(apps, console=HostedApp(is_for_console, GatewayErrors(console), CONSOLE))
+    domain = sandbox_domain(settings)
+    e2b_hosts, is_for_sandboxes = E2bHosts(domain.name), partial(names_host_below, domain)
     if gateway is not None:
-        hosts = E2bHosts(sandbox_domain(settings).name)
-        e2b = _e2b(settings, parts, hosts, gateway.app)
+        e2b = _e2b(settings, parts, e2b_hosts, gateway.app)
         app.state.on_demand += [e2b, gateway.app]
-        apps = replace(apps, hosted=_hosted(hosts, e2b, gateway))
+        # E2B's API has a port of each sandbox to itself, so it is asked first.
+        hosted = (
+            HostedApp(e2b_hosts.takes, e2b, E2B),
+            HostedApp(is_for_sandboxes, GatewayErrors(gateway.app), GATEWAY),
+        )
+        apps = replace(apps, hosted=hosted)
+    if awaited:
+        apps = replace(apps, early=_are_for(routes, (e2b_hosts.takes, is_for_sandboxes)))
     app.middleware_stack = RequestMiddleware(
         apps,
-        metrics=RequestMetrics(registry),
+        metrics=requests or RequestMetrics(registry),
         in_flight=in_flight,
         make_request_id=ids.request_id,
         send_request_id=settings.server.enable_request_id,
@@ -131,12 +130,27 @@ def create_app(
     return app
 
 
-def _hosted(hosts: E2bHosts, e2b: ASGIApp, gateway: GatewayWired) -> Sequence[HostedApp]:
-    """E2B's API has a port of each sandbox to itself, so it is asked first."""
-    return [
-        HostedApp(hosts.takes, e2b, E2B),
-        HostedApp(gateway.takes, GatewayErrors(gateway.app), GATEWAY),
-    ]
+def _gateway(settings: Settings, parts: Sequence[Part]) -> "GatewayWired | None":
+    """None if this process serves no sandboxes."""
+    if not any(part.name == "platform" for part in parts):
+        return None
+    from sandyard.bootstrap.gateway import build_gateway
+
+    return build_gateway(settings, parts)
+
+
+def _are_for(
+    routes: Sequence[BaseRoute], others: Sequence[Callable[[Scope], bool]]
+) -> Callable[[Scope], bool]:
+    """Which requests are for these routes, and are not taken by others nor tell of all parts."""
+    own = [each for each in routes if isinstance(each, Route) and each.path not in _OF_ALL_PARTS]
+
+    def are_for(scope: Scope) -> bool:
+        if any(takes(scope) for takes in others):
+            return False
+        return any(route.matches(scope)[0] is Match.FULL for route in own)
+
+    return are_for
 
 
 def _e2b(
@@ -179,141 +193,12 @@ def _document_route(app: FastAPI) -> BaseRoute:
         async with making:
             return JsonResponse(await asyncio.to_thread(encoded))
 
-    return DirectRoute("/openapi.json", get_document, methods=["GET"], include_in_schema=False)
+    return DirectRoute(_DOCUMENT, get_document, methods=["GET"], include_in_schema=False)
 
 
-def entry_of(app: FastAPI) -> ASGIApp:
+def entry_of(app: FastAPI) -> RequestMiddleware:
     """What a server calls: the outermost middleware itself. FastAPI's own way to it looks through
     the environment for each request."""
     outermost = app.middleware_stack
-    assert outermost is not None  # noqa: S101 - `create_app` has built it
-
-    async def enter(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = app
-        await outermost(scope, receive, send)
-
-    return enter
-
-
-class MetricsAccess:
-    """Who may read `/metrics`: holders of a token; without one, anybody where that is open."""
-
-    def __init__(self, accepted: Sequence[str], *, is_open: bool) -> None:
-        self._guard = BearerGuard(accepted)
-        self._is_open = is_open and not accepted
-
-    async def require(self, request: Request) -> None:
-        try:
-            if not self._is_open:
-                await self._guard.require(request)
-        except UnauthorizedError as error:
-            raise MetricsTokenError from error
-
-
-def create_operations_router(
-    parts: Sequence[Part],
-    registry: CollectorRegistry,
-    in_flight: InFlight,
-    metrics: MetricsAccess,
-) -> APIRouter:
-    """Alive, ready, and measured: the calls that load balancers and Prometheus make."""
-    router = APIRouter(tags=["operations"])
-
-    async def get_health(_request: Request) -> Response:
-        return JsonResponse(b'{"status":"ok"}')
-
-    async def get_readiness(_request: Request) -> Response:
-        if in_flight.draining:
-            raise UnavailableError("This process is stopping. Use another.", retry_after=1)
-        await asyncio.gather(*(_require_ready(part) for part in parts))
-        return JsonResponse(b'{"status":"ready"}')
-
-    async def get_metrics(request: Request) -> Response:
-        await metrics.require(request)
-        return await metrics_response(parts, registry)
-
-    for path, call, summary, answers, extra in (
-        ("/healthz", get_health, "Is the process alive?", {200: _status("ok"), **errors()}, {}),
-        (
-            "/readyz",
-            get_readiness,
-            "Do its engines answer?",
-            {200: _status("ready"), **errors(503)},
-            {},
-        ),
-        (
-            "/metrics",
-            get_metrics,
-            "Prometheus metrics",
-            {200: _METRICS_ANSWER, **errors(401)},
-            _METRICS,
-        ),
-    ):
-        described: dict[int | str, dict[str, Any]] = {**answers}
-        router.add_api_route(
-            path,
-            call,
-            summary=summary,
-            responses=described,
-            openapi_extra=extra,
-            response_class=Response,
-            route_class_override=DirectRoute,
-        )
-        router.add_route(path, _without_query(call), methods=["HEAD"], include_in_schema=False)
-    # The same as /healthz, by the name that many clients look for.
-    health = _without_query(get_health)
-    router.add_route("/health", health, methods=["GET"], include_in_schema=False)
-    return router
-
-
-def _status(word: str) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"status": {"type": "string"}},
-        "required": ["status"],
-        "examples": [{"status": word}],
-    }
-    return {"content": {"application/json": {"schema": schema}}}
-
-
-def _without_query(call: Endpoint) -> Endpoint:
-    """The same for HEAD, which some load balancers ask with; the server leaves the body out."""
-
-    async def answer(request: Request) -> Response:
-        require_known_parameters(request.scope["query_string"], accepted=())
-        return await call(request)
-
-    return answer
-
-
-async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -> Response:
-    return Response(render(registry, await read_gauges(parts)), media_type=CONTENT_TYPE)
-
-
-async def read_gauges(parts: Sequence[Part]) -> Gauges:
-    """Of all parts, read now; without those whose engine is away."""
-    readings = await asyncio.gather(*(_gauges(part) for part in parts))
-    clock = ("The time by this server's clock", time.time())
-    return merged([*readings, {"sandyard_clock_timestamp_seconds": clock}])
-
-
-async def _require_ready(part: Part) -> None:
-    try:
-        async with asyncio.timeout(_CHECK_SEC):
-            await part.check()
-            await part.check_writes()
-    except (UnavailableError, TimeoutError) as error:
-        raise UnavailableError(
-            f"Not ready: the {part.name}'s {part.engine} engine. "
-            + (error.message if isinstance(error, UnavailableError) else "It does not answer."),
-            details={"engine": part.engine, "part": part.name},
-            reason=getattr(error, "reason", None),
-        ) from error
-
-
-async def _gauges(part: Part) -> Gauges:
-    try:
-        async with asyncio.timeout(_CHECK_SEC):
-            return await part.gauges()
-    except (UnavailableError, TimeoutError):
-        return {}  # an engine that is away has no counts; a zero would be a lie
+    assert isinstance(outermost, RequestMiddleware)  # noqa: S101 - `create_app` has built it
+    return outermost

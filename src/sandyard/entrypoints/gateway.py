@@ -19,8 +19,10 @@ from sandyard.gateway.errors import (
     TrafficTokenError,
     TrafficTokenWrongError,
 )
+from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.http import values_of
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}
 small{color:#666}"""
@@ -49,6 +51,11 @@ _TITLES: dict[type[SandyardError], str] = {
 """Of the pages that people see who know E2B's."""
 
 
+def names_host_below(domain: SandboxDomain, scope: Scope) -> bool:
+    """Whether the request is for a host of a sandbox."""
+    return any(domain.has(host) for host in values_of(scope["headers"], b"host"))
+
+
 class GatewayErrors:
     """Answers what the gateway raises before the program has answered; after that the connection
     is broken off, which is all that can still be told."""
@@ -72,12 +79,12 @@ class GatewayErrors:
                 await response(scope, receive, send)
 
 
-def _told_to_e2b(error: SandyardError, request: HTTPConnection) -> dict[str, Any]:
+def _e2b_error_fields(error: SandyardError, request: HTTPConnection) -> dict[str, Any]:
     """What E2B's callers read at a port of a sandbox."""
     named = request.scope["state"].get("log", {})
     message = _TO_E2B.get(type(error), error.message)
-    told = {"sandboxId": named.get("target_id"), "port": named.get("port"), "message": message}
-    return {"code": status_of(error), **told} if named.get("target_id") else {}
+    details = {"sandboxId": named.get("target_id"), "port": named.get("port"), "message": message}
+    return {"code": status_of(error), **details} if named.get("target_id") else {}
 
 
 def _is_shown(request: HTTPConnection) -> bool:
@@ -91,7 +98,7 @@ def _is_shown(request: HTTPConnection) -> bool:
 def _response(error: SandyardError, request: HTTPConnection) -> Response:
     request_id = str(request.scope["state"]["request_id"])
     if not _is_shown(request):
-        return error_response(error, request_id, beside=_told_to_e2b(error, request))
+        return error_response(error, request_id, beside=_e2b_error_fields(error, request))
     page = _PAGE.format(
         style=_STYLE,
         title=_TITLES.get(type(error), f"{status_of(error)} {error.code}"),

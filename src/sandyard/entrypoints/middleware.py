@@ -1,5 +1,6 @@
 """What happens around every request and WebSocket: its id, its log line and its timing."""
 
+import asyncio
 import logging
 import re
 import time
@@ -64,6 +65,8 @@ class HostedApp:
 class Applications:
     """What a request may be for."""
 
+    root: Any
+    """What `request.app` is."""
     api: ASGIApp
     direct: DirectRoutes
     direct_api: ASGIApp
@@ -73,6 +76,12 @@ class Applications:
     """The first that takes a request gets it; their answers are passed on as they are."""
     console: HostedApp | None = None
     """Pages; what else is asked for is the API's."""
+    early: Callable[[Scope], bool] | None = None
+    """Which requests may be answered before all parts are there; None once they are."""
+
+    def has(self, scope: Scope) -> bool:
+        """Whether what answers the request is there."""
+        return self.early is None or self.early(scope)
 
     def of(self, scope: Scope) -> ASGIApp:
         """What answers a request to the API itself."""
@@ -84,7 +93,10 @@ class Applications:
         await self.of(scope)(scope, receive, send)
 
     def find_hosted(self, scope: Scope) -> HostedApp | None:
-        return next((each for each in self.hosted if each.takes(scope)), None)
+        for each in self.hosted:
+            if each.takes(scope):
+                return each
+        return None
 
 
 class RequestMiddleware:
@@ -99,22 +111,37 @@ class RequestMiddleware:
         make_request_id: Callable[[], str],
         send_request_id: bool,
     ) -> None:
-        self._apps = apps
-        self._metrics = metrics
+        self.apps = apps
+        self._complete = asyncio.Event()
+        self.metrics = metrics
         self._in_flight = in_flight
         self._make_request_id = make_request_id
         self._send_request_id = send_request_id
+
+    def complete(self, whole: "RequestMiddleware") -> None:
+        """Answer those who wait for other parts, and all from now on, with what that one has."""
+        self.apps = whole.apps
+        self._complete.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":  # not in flight: it has no end to wait for
             await self._connect(scope, receive, send)
             return
         if scope["type"] != "http":
-            await self._apps.api(scope, receive, send)
+            await self.apps.api(scope, receive, send)
             return
+        self._in_flight.count += 1
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._in_flight.count -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
+        if not self.apps.has(scope):
+            await self._complete.wait()
         state = self._begin(scope)
-        hosted = self._apps.find_hosted(scope)
+        hosted = self.apps.find_hosted(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -126,17 +153,17 @@ class RequestMiddleware:
                 message["headers"] = headers
             await send(message)
 
-        self._in_flight.count += 1
         try:
             await self._app_of(scope, hosted)(scope, receive, send_with_id)
         finally:
-            self._in_flight.count -= 1
             seconds = time.perf_counter() - started
             self._measure(scope, state["status"], seconds)
             self._log(scope, state, seconds)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
+        if not self.apps.has(scope):
+            await self._complete.wait()
         state = self._begin(scope)
 
         async def send_noting(message: Message) -> None:
@@ -148,13 +175,14 @@ class RequestMiddleware:
                 message["headers"] = [*message["headers"], identified]
             await send(message)
 
-        hosted = self._apps.find_hosted(scope)
+        hosted = self.apps.find_hosted(scope)
         try:
             await self._app_of(scope, hosted)(scope, receive, send_noting)
         finally:
             self._log(scope, state, time.perf_counter() - started)
 
     def _begin(self, scope: Scope) -> dict[str, Any]:
+        scope["app"] = self.apps.root
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = self._request_id(scope)
         state["in_flight"] = self._in_flight
@@ -162,11 +190,11 @@ class RequestMiddleware:
         return state
 
     def _app_of(self, scope: Scope, hosted: HostedApp | None) -> ASGIApp:
-        console = self._apps.console
+        console = self.apps.console
         if hosted is None and console is not None and console.takes(scope):
             hosted = console
         if hosted is None:
-            return self._apps.of(scope)
+            return self.apps.of(scope)
         scope["route"] = hosted.route
         return hosted.app
 
@@ -178,7 +206,7 @@ class RequestMiddleware:
 
     def _measure(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._metrics.observe(method, _template(scope), status, seconds)
+        self.metrics.observe(method, _template(scope), status, seconds)
 
     def _log(self, scope: Scope, state: Mapping[str, Any], seconds: float) -> None:
         status = state["status"]

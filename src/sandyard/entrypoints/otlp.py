@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from sandyard import __version__
 from sandyard.bootstrap.part import Part
-from sandyard.entrypoints.api import read_gauges
+from sandyard.entrypoints.operations import read_gauges
 from sandyard.kit import ids, tracing
 from sandyard.settings import OtelSettings, SettingsError
 

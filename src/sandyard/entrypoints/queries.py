@@ -17,7 +17,10 @@ _SHOWN_CHARACTERS = 64
 
 
 def refuse_unknown_parameters(route: APIRoute) -> None:
-    """Make the route look at the names in a query string, where there is one, before all else."""
+    """Make the route look at the names in a query string, where there is one, before all else.
+    A route that is in two applications does it once."""
+    if "handle" in vars(route):
+        return
     handle = route.handle
     accepted = cache(partial(accepted_parameters, route))
 

@@ -5,9 +5,10 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,14 +23,16 @@ from sandyard.bootstrap.addresses import check_domain
 from sandyard.bootstrap.engines import is_embedded
 from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.registry import embedded_parts, get_spec, selected_parts
-from sandyard.entrypoints.api import create_app, entry_of, metrics_response, prepare_on_demand
+from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.connections import ConnectionLimits, ConnectionPolicy
 from sandyard.entrypoints.data_dir import locked, require_writable, with_secrets
 from sandyard.entrypoints.middleware import InFlight
+from sandyard.entrypoints.operations import metrics_response
 from sandyard.entrypoints.otlp import open_otlp
-from sandyard.entrypoints.parts import running_parts
+from sandyard.entrypoints.parts import RunningParts
 from sandyard.entrypoints.renewal import Renewal
 from sandyard.entrypoints.server import Listener, Tls, is_loopback, require_free_port
+from sandyard.entrypoints.staged_start import StagedStart
 from sandyard.entrypoints.welcome import local_url, welcome
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.errors import UnavailableError
@@ -97,23 +100,22 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
     in_flight = InFlight()
     registry = new_registry()
     async with AsyncExitStack() as stack:
-        telling = asyncio.create_task(_tell_missing(settings, options))
-        stack.callback(telling.cancel)
         otlp = await open_otlp(stack, settings.otel)
-        parts = await stack.enter_async_context(running_parts(settings, options.data_dir, registry))
-        for part in parts:
-            await _prepare(settings, part, options)
-            await part.start()
-        app = create_app(
+        closing = await stack.enter_async_context(AsyncExitStack())  # after all who call the parts
+        running = RunningParts(settings, options.data_dir, registry, closing)
+        is_exposed = not is_loopback(options.host)
+        start = StagedStart(
             settings,
-            parts,
-            registry=registry,
-            in_flight=in_flight,
-            is_exposed=not is_loopback(options.host),
+            running,
+            start=partial(_start_part, settings, options),
+            new_app=partial(
+                create_app, settings, registry=registry, in_flight=in_flight, is_exposed=is_exposed
+            ),
         )
+        entry = await start.open()
         listener = await _listen(
             stack,
-            entry_of(app) if otlp is None else otlp.traced(entry_of(app)),
+            entry if otlp is None else otlp.traced(entry),
             options.host,
             options.port,
             keep_alive_sec=settings.server.keep_alive_sec,
@@ -123,29 +125,56 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         reload = None if options.tls is None else listener.reload_certificate
         _start_renewal(stack, settings, registry, stopping.set, reload)
         if settings.server.metrics_port is not None and options.worker_of is None:
-            metrics = _metrics_app(parts, registry)
+            metrics = _metrics_app(running.parts, registry)
             await _listen(stack, metrics, options.host, settings.server.metrics_port)
         if otlp is not None:
-            otlp.export_metrics(registry, parts)
-        schedule = _start_jobs(stack, parts)
-        await telling
-        if options.worker_of is None:
-            await _welcome(settings, options, parts, schedule)
-        else:
+            otlp.export_metrics(registry, running.parts)
+        if options.worker_of is not None:
             watch = asyncio.create_task(_stop_with_parent(options.worker_of, stopping))
             stack.callback(watch.cancel)
-        await prepare_on_demand(app)
-        _settle_heap()
-        await stopping.wait()
-        for part in parts:
-            part.drain()
-        await _drain(in_flight, settings.server.drain_sec)
+        async with _beside(_finish(stack, settings, options, running, start), stopping):
+            for part in running.parts:
+                part.drain()
+            await _drain(in_flight, settings.server.drain_sec)
 
 
-async def _tell_missing(settings: Settings, options: ServeOptions) -> None:
-    """Beside the start, which does not depend on it: a program is run to find out."""
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None], stopping: asyncio.Event) -> AsyncIterator[None]:
+    """Enter when it is time to stop; the work goes on until this is left. Raises what it does."""
+    task = asyncio.create_task(work)
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        await stop
+        yield
+    finally:
+        stop.cancel()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _finish(
+    stack: AsyncExitStack,
+    settings: Settings,
+    options: ServeOptions,
+    running: RunningParts,
+    start: StagedStart,
+) -> None:
+    """All that a server that answers already has still to do."""
+    schedules = [_start_jobs(stack, running.parts)]
+    schedules.append(_start_jobs(stack, await start.complete()))
     if options.worker_of is None:
         await asyncio.to_thread(tell_missing, settings)
+        await _welcome(settings, options, running.parts, schedules)
+    await start.prepare_on_demand()
+    _settle_heap()
+
+
+async def _start_part(settings: Settings, options: ServeOptions, part: Part) -> None:
+    await _prepare(settings, part, options)
+    await part.start()
 
 
 def _start_jobs(stack: AsyncExitStack, parts: Sequence[Part]) -> Schedule:
@@ -158,11 +187,16 @@ def _start_jobs(stack: AsyncExitStack, parts: Sequence[Part]) -> Schedule:
 
 
 async def _welcome(
-    settings: Settings, options: ServeOptions, parts: Sequence[Part], schedule: Schedule
+    settings: Settings,
+    options: ServeOptions,
+    parts: Sequence[Part],
+    schedules: Sequence[Schedule],
 ) -> None:
     """Greet the person once the first jobs have run, or have taken too long."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(schedule.started.wait(), _FIRST_JOBS_SEC)
+        async with asyncio.timeout(_FIRST_JOBS_SEC):
+            for schedule in schedules:
+                await schedule.started.wait()
     text = welcome(settings, parts, url=options.url, host=options.host, data_dir=options.data_dir)
     print(text, flush=True)  # noqa: T201 - for the person
 

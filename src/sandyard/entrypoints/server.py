@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.free_ports import free_port as free_port
+from sandyard.kit.http import RawHeaders
 
 _STOP_SEC = 5
 _TAKE_OVER_SEC, _LEAVE_SEC = 1.0, 4.0
@@ -38,27 +39,38 @@ class Tls:
 
     certificate: Path
     key: Path
+    hsts_sec: int = 0
+    """For how long browsers are told to use HTTPS alone at this name, whatever the port."""
+
+    @property
+    def headers(self) -> RawHeaders:
+        """What each answer has more."""
+        hsts = (b"strict-transport-security", b"max-age=%d" % self.hsts_sec)
+        return (hsts,) if self.hsts_sec else ()
 
 
 class Leaving:
     """An application whose answers end their connections once it is to leave: a client that is
     told so does not send its next request into a connection that closes."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, headers: RawHeaders = ()) -> None:
         self._app = app
+        self._headers = headers
         self.is_leaving = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, _closing(send) if self.is_leaving else send)
+        closing = ((b"connection", b"close"),) if self.is_leaving else ()
+        headers = (*self._headers, *closing)
+        await self._app(scope, receive, _with_headers(send, headers) if headers else send)
 
 
-def _closing(send: Send) -> Send:
-    async def send_closing(message: Message) -> None:
+def _with_headers(send: Send, headers: RawHeaders) -> Send:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"connection", b"close")]
+            message["headers"] = [*message["headers"], *headers]
         await send(message)
 
-    return send_closing
+    return send_with_headers
 
 
 class Listener:
@@ -119,7 +131,7 @@ class Listener:
 
     def _new_server(self) -> tuple[Leaving, Server]:
         tls = self._tls
-        served = Leaving(self._app)
+        served = Leaving(self._app, () if tls is None else tls.headers)
         server = Server(
             self._app if tls is None else served,
             address=self.host,

@@ -14,12 +14,15 @@ logger = logging.getLogger(__name__)
 
 _TICKS_PER_INTERVAL = 10
 _START_WINDOW_SEC = 30
+_MARGIN_SEC = 0.01
+"""A job that is asked for a moment too soon is not due, and waits for another tick."""
 _ROUTINE_SEC = 60
 """Jobs that run more often than this are told of only when they did something."""
 
 
 class Schedule:
-    """Asks often whether a job is due, so that one whose process died is taken up soon."""
+    """Asks often whether a job is due that others may run, so that one whose process died is taken
+    up soon."""
 
     def __init__(self, jobs: Sequence[tuple[JobRunner, Job[Any]]]) -> None:
         self._jobs = jobs
@@ -52,16 +55,28 @@ class Schedule:
     async def _keep_running(
         self, runner: JobRunner, job: Job[Any], first: asyncio.Event | None
     ) -> None:
+        tick = min(job.interval_sec, max(1, job.interval_sec / _TICKS_PER_INTERVAL))
+        wait_sec = tick
         if first is not None:
-            await self._run(runner, job, min(job.interval_sec, _START_WINDOW_SEC))
+            wait_sec = await self._run_once(runner, job, tick, _START_WINDOW_SEC)
             first.set()
         while True:
-            await asyncio.sleep(
-                min(job.interval_sec, max(1, job.interval_sec / _TICKS_PER_INTERVAL))
-            )
-            await self._run(runner, job, job.interval_sec)
+            await asyncio.sleep(wait_sec)
+            wait_sec = await self._run_once(runner, job, tick, job.interval_sec)
 
-    async def _run(self, runner: JobRunner, job: Job[Any], interval_sec: float) -> None:
+    async def _run_once(
+        self, runner: JobRunner, job: Job[Any], tick: float, interval_sec: float
+    ) -> float:
+        """Run it if it is due; how long to wait then. What this process has run, nobody has to run
+        before its interval is over."""
+        asked_at = time.monotonic()
+        if not await self._run(runner, job, min(job.interval_sec, interval_sec)):
+            return tick
+        due_at = asked_at + job.interval_sec + _MARGIN_SEC
+        return max(tick, due_at - time.monotonic())
+
+    async def _run(self, runner: JobRunner, job: Job[Any], interval_sec: float) -> bool:
+        """Whether it was due and came to its end."""
         started = time.perf_counter()
         try:
             report = await runner.run_if_due(job, interval_sec=interval_sec)
@@ -79,6 +94,8 @@ class Schedule:
                 is_routine = job.interval_sec < _ROUTINE_SEC and not any(asdict(report).values())
                 level = logging.DEBUG if is_routine else logging.INFO
                 log_report(job.name, report, time.perf_counter() - started, level=level)
+                return True
+        return False
 
 
 def log_report(job: str, report: Any, seconds: float, *, level: int = logging.INFO) -> None:

@@ -85,6 +85,7 @@ def _start(options: ServeOptions, metrics_dir: Path) -> subprocess.Popen[bytes]:
     command += ["--data-dir", str(options.data_dir)]
     if options.tls is not None:
         command += ["--tls-cert", str(options.tls.certificate), "--tls-key", str(options.tls.key)]
+        command += ["--hsts-sec", str(options.tls.hsts_sec)]
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_dir)}
     return subprocess.Popen(command, env=environment)  # noqa: S603 - our own command
 

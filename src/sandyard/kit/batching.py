@@ -44,6 +44,7 @@ class Batcher(Generic[Item, Result]):
         self._keys_under_way: set[Hashable] = set()
         self._under_way = 0
         self._at_work = 0
+        self._is_starting = False
         self._expected = 0
         self._are_back = asyncio.Event()
         self._workers: set[asyncio.Task[None]] = set()
@@ -53,19 +54,29 @@ class Batcher(Generic[Item, Result]):
         self._waiting.append((item, future))
         if self._expected and len(self._waiting) >= self._expected:
             self._are_back.set()
-        if self._at_work < self._parallel:
-            self._at_work += 1
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)  # the loop itself holds tasks only weakly
-            worker.add_done_callback(self._workers.discard)
+        self._start_worker()
         return await future
 
     async def drain(self) -> None:
         """Return when all that was submitted is done."""
-        await asyncio.gather(*self._workers)
+        while self._workers:  # one may start another
+            await asyncio.gather(*self._workers)
+
+    def _start_worker(self) -> None:
+        """One at a time: it takes what has come by the time that it runs, and starts the next for
+        what it leaves."""
+        if self._is_starting or not self._waiting or self._at_work == self._parallel:
+            return
+        self._is_starting = True
+        self._at_work += 1
+        worker = asyncio.create_task(self._work())
+        self._workers.add(worker)  # the loop itself holds tasks only weakly
+        worker.add_done_callback(self._workers.discard)
 
     async def _work(self) -> None:
+        self._is_starting = False
         while batch := self._take():
+            self._start_worker()
             keys = {self._key(item) for item, _ in batch}
             self._keys_under_way |= keys
             self._under_way += 1

@@ -105,8 +105,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
         if not self._lost:
             return ()
         fields = {"name": __name__, "levelname": "WARNING", "lost": self._lost}
-        told = {"msg": "log lines could not be written", "levelno": logging.WARNING}
-        return "\n", self.format(logging.makeLogRecord(fields | told)), "\n"
+        failure = {"msg": "log lines could not be written", "levelno": logging.WARNING}
+        return "\n", self.format(logging.makeLogRecord(fields | failure)), "\n"
 
 
 class JsonFormatter(logging.Formatter):

@@ -20,5 +20,9 @@ def in_words(mistake: Mapping[str, Any]) -> str:
     return message.removeprefix("Value error, ")
 
 
+NO_NUL = pattern(r"^[^\x00]*$", "must have no NUL")
+"""For text that people write: PostgreSQL stores none with a NUL."""
+
+
 def has_words(regex: str) -> bool:
     return regex in _WORDS

@@ -32,8 +32,8 @@ class PostgresLogin:
         except asyncpg.PostgresError as error:
             if error.sqlstate not in _REFUSED:
                 raise
-        await self._url.look_again()
-        await self._password.look_again()
+        await self._url.reload()
+        await self._password.reload()
         return await asyncpg.connect(*arguments, **options | self._login())
 
     def _login(self) -> dict[str, str]:

@@ -24,9 +24,9 @@ NEVER_DROPPED = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The values of a secret as they are kept, and those that held before."""
+    """The values of a secret as they are stored, and those that held before."""
 
-    kept: tuple[str, ...]
+    current: tuple[str, ...]
     since: float
     former: Mapping[str, float] = field(default_factory=dict)
     """Until when each holds, the one that was in use first."""
@@ -35,20 +35,20 @@ class Rotation:
         """The values that hold now; the first is the one to use."""
         former = [value for value, until in self.former.items() if now < until]
         is_settled = now >= self.since + policy.settle_sec
-        ordered = (*self.kept, *former) if is_settled else (*former, *self.kept)
+        ordered = (*self.current, *former) if is_settled else (*former, *self.current)
         return tuple(dict.fromkeys(ordered))
 
-    def rotate(self, kept: tuple[str, ...], *, now: float, policy: RotationPolicy) -> "Rotation":
-        """The same with other values kept since now; itself if they are the same."""
-        if kept == self.kept:
+    def rotate(self, current: tuple[str, ...], *, now: float, policy: RotationPolicy) -> "Rotation":
+        """The same with other values stored since now; itself if they are the same."""
+        if current == self.current:
             return self
         until = now + policy.overlap_sec
         before = self.in_force(now=now, policy=policy)
         former = {
-            value: until if value in self.kept else min(until, self.former[value])
+            value: until if value in self.current else min(until, self.former[value])
             for value in before
         }
-        return Rotation(kept, now, former)
+        return Rotation(current, now, former)
 
 
 async def _never() -> None:
@@ -59,9 +59,9 @@ class Secret(Sequence[str]):
     """The values of a setting that hold now, swapped as a whole when it is rotated. The first is
     the one to use."""
 
-    def __init__(self, values: Sequence[str], look_again: LookAgain = _never) -> None:
-        """`look_again` reads it anew where it is kept, and swaps the values if they changed."""
-        self.look_again = look_again
+    def __init__(self, values: Sequence[str], reload: LookAgain = _never) -> None:
+        """`reload` reads it anew from where it is stored, and swaps the values if they changed."""
+        self.reload = reload
         self.swap(values)
 
     def swap(self, values: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class Secret(Sequence[str]):
 
     async def accepts_newest(self, sent: bytes) -> bool:
         """The same for a value that nothing else accepts: it may be newer than the last look."""
-        await self.look_again()
+        await self.reload()
         return self.accepts(sent)
 
     @overload

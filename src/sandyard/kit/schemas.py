@@ -29,6 +29,11 @@ def example(**values: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={EXAMPLE: orjson.dumps(values).decode()})
 
 
+def strict_example(**values: Any) -> ConfigDict:
+    """The same of a body that has no other fields: a misspelt one is told, not passed over."""
+    return ConfigDict(**example(**values), extra="forbid")
+
+
 def example_of(model: type[BaseModel]) -> dict[str, Any]:
     extra: Any = model.model_config["json_schema_extra"]
     values: dict[str, Any] = orjson.loads(extra[EXAMPLE])

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import event, exc
+from sqlalchemy import exc
 from sqlalchemy.util import greenlet_spawn
 
 from sandyard.kit.batching import Batcher
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.postgres_login import PostgresLogin
+from sandyard.kit.sql_batches import run_in_driver
+from sandyard.kit.sqlite_engine import WITHOUT_TRANSACTION, sqlite_engine
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -100,8 +102,9 @@ class SqliteDatabase:
         self._schema = schema
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)  # its owner's alone; what SQLite puts beside it gets the same
-        self._write_engine = _sqlite_engine(path, schema, begin="BEGIN IMMEDIATE", readers=0)
-        self._read_engine = _sqlite_engine(path, schema, begin="BEGIN", readers=self._READERS)
+        self._write_engine = sqlite_engine(path, schema, begin="BEGIN IMMEDIATE", readers=0)
+        self._without_transactions = self._write_engine.execution_options(**WITHOUT_TRANSACTION)
+        self._read_engine = sqlite_engine(path, schema, begin="BEGIN", readers=self._READERS)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{schema}-writer")
         self._readers = ThreadPoolExecutor(self._READERS, thread_name_prefix=f"{schema}-reader")
         self._writes = Batcher(self._commit_group, key=id, parallel=1, max_size=self._GROUP)
@@ -133,7 +136,15 @@ class SqliteDatabase:
         return result
 
     async def run_statement(self, work: Work[T]) -> T:
-        return await self.write(work)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._writer, self._alone, work)
+        except exc.DBAPIError as error:
+            raise_unavailable(error, self.name)
+
+    def _alone(self, work: Work[T]) -> T:
+        with self._without_transactions.connect() as connection:
+            return work(connection)
 
     async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
         return await then(await self.read(work))
@@ -332,16 +343,16 @@ def _sqlstate(error: Exception) -> str | None:
 
 def _in_savepoint(connection: sa.Connection, work: Work[Any]) -> Any:
     """The result or the error of one write among others; said to the driver itself, because
-    SQLAlchemy's own savepoints cost more than a small write."""
-    connection.exec_driver_sql("SAVEPOINT work")
+    SQLAlchemy's work around a savepoint costs more than a small write."""
+    run_in_driver(connection, "SAVEPOINT work", ())
     try:
         result = work(connection)
     except Exception as error:
         if not _driver(connection).in_transaction:
             raise  # on a full disk the engine has rolled back everything
-        connection.exec_driver_sql("ROLLBACK TO work")
+        run_in_driver(connection, "ROLLBACK TO work", ())
         result = error
-    connection.exec_driver_sql("RELEASE work")
+    run_in_driver(connection, "RELEASE work", ())
     return result
 
 
@@ -359,37 +370,3 @@ def _result_or_error(connection: sa.Connection, work: Work[Any]) -> Any:
 
 def _select_one(connection: sa.Connection) -> None:
     connection.execute(sa.select(1))
-
-
-def _sqlite_engine(path: Path, schema: str, *, begin: str, readers: int) -> sa.Engine:
-    """Connections that have the file attached under the part's name, so that `broker.sandboxes`
-    is the same table in the same words on both engines."""
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:", timeout=5, check_same_thread=False)
-        connection.isolation_level = None  # transactions are begun by us, in the mode we want
-        connection.execute(f"ATTACH DATABASE ? AS {schema}", (str(path),))
-        connection.execute(f"PRAGMA {schema}.journal_mode=WAL")
-        connection.execute(f"PRAGMA {schema}.synchronous=FULL")
-        connection.execute(f"PRAGMA {schema}.cache_size=-65536")
-        connection.execute(f"PRAGMA {schema}.wal_autocheckpoint=8000")
-        connection.execute(f"PRAGMA {schema}.secure_delete=ON")
-        connection.execute(f"PRAGMA {schema}.mmap_size=268435456")
-        connection.execute("PRAGMA foreign_keys=ON")
-        if readers:
-            connection.execute("PRAGMA query_only=ON")
-        return connection
-
-    engine = sa.create_engine(
-        "sqlite://",
-        creator=connect,
-        poolclass=sa.QueuePool,
-        pool_size=readers or 1,
-        max_overflow=0,
-    )
-
-    @event.listens_for(engine, "begin")
-    def begin_transaction(connection: sa.Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-    return engine

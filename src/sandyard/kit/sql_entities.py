@@ -16,9 +16,9 @@ _BATCH = 500
 
 
 async def find_entity(
-    database: Database, kept: EntityTable[E], *conditions: sa.ColumnElement[bool]
+    database: Database, mapping: EntityTable[E], *conditions: sa.ColumnElement[bool]
 ) -> E | None:
-    found = await find_entities(database, kept, *conditions, limit=1)
+    found = await find_entities(database, mapping, *conditions, limit=1)
     return found[0] if found else None
 
 
@@ -27,12 +27,12 @@ class EntityLookup(Generic[E]):
     It is made once, as to make it takes longer than to run it."""
 
     def __init__(
-        self, database: Database, kept: EntityTable[E], *conditions: sa.ColumnElement[bool]
+        self, database: Database, mapping: EntityTable[E], *conditions: sa.ColumnElement[bool]
     ) -> None:
         self._database = database
-        self._kept = kept
-        wanted = kept.subject.in_(sa.bindparam("subjects", expanding=True))
-        self._statement = sa.select(*kept.columns).where(wanted, *conditions)
+        self._mapping = mapping
+        wanted = mapping.subject.in_(sa.bindparam("subjects", expanding=True))
+        self._statement = sa.select(*mapping.columns).where(wanted, *conditions)
         self._lookup: BatchedLookup[str, E] = BatchedLookup(self._find_all)
 
     async def find(self, subject: str) -> E | None:
@@ -41,28 +41,28 @@ class EntityLookup(Generic[E]):
     async def _find_all(self, subjects: Sequence[str]) -> Mapping[str, E]:
         values = {"subjects": list(subjects)}
         rows = await self._database.read(lambda c: c.execute(self._statement, values).all())
-        entities = [self._kept.entity_of(row) for row in rows]
+        entities = [self._mapping.entity_of(row) for row in rows]
         return {subject_of(each): each for each in entities}
 
 
 async def find_entities(
     database: Database,
-    kept: EntityTable[E],
+    mapping: EntityTable[E],
     *conditions: sa.ColumnElement[bool],
     limit: int,
     order: sa.ColumnElement[object] | None = None,
 ) -> list[E]:
     """In this order, or in none."""
-    statement = sa.select(*kept.columns).where(*conditions).limit(limit)
+    statement = sa.select(*mapping.columns).where(*conditions).limit(limit)
     if order is not None:
         statement = statement.order_by(order)
     rows = await database.read(lambda connection: connection.execute(statement).all())
-    return [kept.entity_of(row) for row in rows]
+    return [mapping.entity_of(row) for row in rows]
 
 
 async def page_of_entities(
     database: Database,
-    kept: EntityTable[E],
+    mapping: EntityTable[E],
     *conditions: sa.ColumnElement[bool],
     order: Order,
     descending: bool,
@@ -72,22 +72,22 @@ async def page_of_entities(
 ) -> Page[E]:
     rows, next_cursor = await page_of(
         database,
-        sa.select(*kept.columns, order[1]).where(*conditions),
+        sa.select(*mapping.columns, order[1]).where(*conditions),
         order,
         listing=listing,
         limit=limit,
         cursor=cursor,
         descending=descending,
     )
-    return Page([kept.entity_of(row) for row in rows], next_cursor)
+    return Page([mapping.entity_of(row) for row in rows], next_cursor)
 
 
-async def all_entities(database: Database, kept: EntityTable[E]) -> AsyncIterator[Sequence[E]]:
+async def all_entities(database: Database, mapping: EntityTable[E]) -> AsyncIterator[Sequence[E]]:
     """In batches, in the order of their ids. For verification."""
     last = ""
     while True:
         found = await find_entities(
-            database, kept, kept.subject > last, limit=_BATCH, order=kept.subject
+            database, mapping, mapping.subject > last, limit=_BATCH, order=mapping.subject
         )
         if not found:
             return

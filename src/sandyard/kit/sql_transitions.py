@@ -129,8 +129,10 @@ class SqlTransitions:
                 for each in group:
                     self._write_change(connection, each)
             else:
-                kept = self._tables[kind]
-                connection.execute(kept.table.insert(), [kept.row(each.result) for each in group])
+                mapping = self._tables[kind]
+                connection.execute(
+                    mapping.table.insert(), [mapping.row(each.result) for each in group]
+                )
         self._events.write(
             connection, [event for each in transitions for event in each.events] + [*extra_events]
         )
@@ -147,14 +149,14 @@ class SqlTransitions:
         before, after = transition.before, transition.after
         if before is None:
             return
-        kept = self._tables[type(before)]
-        unchanged = (kept.key(before), kept.table.c.sequence == before.sequence)
+        mapping = self._tables[type(before)]
+        unchanged = (mapping.key(before), mapping.table.c.sequence == before.sequence)
         if after is None:
-            done = connection.execute(kept.table.delete().where(*unchanged))
+            done = connection.execute(mapping.table.delete().where(*unchanged))
         else:
-            old, new = kept.row(before), kept.row(after)
+            old, new = mapping.row(before), mapping.row(after)
             values = {name: value for name, value in new.items() if value != old[name]}
-            done = connection.execute(kept.table.update().where(*unchanged).values(values))
+            done = connection.execute(mapping.table.update().where(*unchanged).values(values))
         if done.rowcount != 1:
             raise StaleTransitionError
 

@@ -12,6 +12,7 @@ from sandyard.kit.transitions import (
     Entity,
     Transition,
     baseline,
+    baseline_removal,
     state_fields,
     state_of,
     subject_of,
@@ -85,6 +86,22 @@ async def adopt_changes(
             if differences(entity, known):
                 last = (known[-1].sequence or 0) if known else 0
                 adopted += await apply(baseline(entity, cause, after=last))
+    return adopted
+
+
+async def adopt_removals(
+    find: Find, log: EventLog, write: Callable[[Event], Awaitable[object]], cause: Cause
+) -> int:
+    """The same for what such a server has removed: an event that says so."""
+    adopted = 0
+    async for subjects in log.gone():
+        for subject in subjects:
+            if await find(subject) is not None:
+                continue
+            known = (await log.state_events([subject])).get(subject, ())
+            if fold(known) is not None:
+                await write(baseline_removal(known[-1], cause))
+                adopted += 1
     return adopted
 
 

@@ -25,8 +25,9 @@ from sandyard.settings.fields import (
 _MIN_SIGNING_KEY = 32
 _HOST = r"(\*\.)?[A-Za-z0-9._-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
 _DOMAIN = pattern(
-    r"^(https?://)?[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:\d{1,5})?$",
-    "must be a domain such as sandboxes.example.net, perhaps with scheme and port",
+    r"^(https?://)?([a-zA-Z0-9][a-zA-Z0-9-]*\.)*[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?(:\d{1,5})?$",
+    "must be a domain such as sandboxes.example.net, perhaps with scheme and port; an address has "
+    "no hosts below it",
 )
 
 

@@ -23,12 +23,12 @@ class UnreadableSettingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A value where it is kept."""
+class StoredSecret:
+    """A secret as its store has it."""
 
     text: str
     previous: str | None = None
-    """What was there before, if the place tells."""
+    """What was there before, if the store knows."""
     changed_at: float | None = None
 
 
@@ -51,21 +51,21 @@ def references() -> Mapping[str, str]:
     }
 
 
-def read(setting: str, value: str, *, with_previous: bool = False) -> Kept:
+def read(setting: str, value: str, *, with_previous: bool = False) -> StoredSecret:
     """What the setting stands for; itself, if it is no reference. UnreadableSettingError if that
     can't be read."""
     try:
         if value.startswith(FILE):
-            return Kept(Path(value.removeprefix(FILE)).read_text().strip())
+            return StoredSecret(Path(value.removeprefix(FILE)).read_text().strip())
         if value.startswith(SECRETS_MANAGER):
             name, _, key = value.removeprefix(SECRETS_MANAGER).partition("#")
             return _secret(name, key, with_previous=with_previous)
     except _UNREADABLE as error:
         raise UnreadableSettingError(f"{setting.upper()}: {_why(error)}") from error
-    return Kept(value)
+    return StoredSecret(value)
 
 
-def _secret(name: str, key: str, *, with_previous: bool) -> Kept:
+def _secret(name: str, key: str, *, with_previous: bool) -> StoredSecret:
     try:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError as error:
@@ -77,7 +77,7 @@ def _secret(name: str, key: str, *, with_previous: bool) -> Kept:
         previous = _previous(client, name) if with_previous else None
     except (BotoCoreError, ClientError) as error:
         raise ValueError(f"the secret {name} can't be read: {error}") from error
-    return Kept(
+    return StoredSecret(
         _text(current, name, key),
         None if previous is None else _text(previous, name, key),
         current["CreatedDate"].timestamp(),

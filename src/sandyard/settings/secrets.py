@@ -13,7 +13,7 @@ from pydantic import SecretStr, ValidationError
 from sandyard.kit.patterns import in_words
 from sandyard.kit.rotation import NEVER_DROPPED, Rotation, RotationPolicy, Secret
 from sandyard.settings.fields import tokens
-from sandyard.settings.references import Kept, UnreadableSettingError, read
+from sandyard.settings.references import StoredSecret, UnreadableSettingError, read
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Secrets:
         values = _values(setting, value)
         secret = self._given[setting] = Secret(values)
         if setting in self._references:
-            secret.look_again = partial(self._look_again, setting)
+            secret.reload = partial(self._reload, setting)
             self._watched[setting] = _Watched(
                 self._references[setting],
                 self._policy(setting),
@@ -115,7 +115,7 @@ class Secrets:
         lasts = NEVER_DROPPED if USES[setting] is Use.LASTING else self._overlap_sec
         return RotationPolicy(self._settle_sec, lasts)
 
-    async def _look_again(self, setting: str) -> None:
+    async def _reload(self, setting: str) -> None:
         """Once a second at most; who comes meanwhile waits for the next look."""
         watched, came_at = self._watched[setting], time.monotonic()
         async with watched.reading:
@@ -132,33 +132,33 @@ class Secrets:
         watched.read_at = time.monotonic()
         rotation = before = watched.rotation
         try:
-            kept = await asyncio.to_thread(read, setting, watched.reference, with_previous=True)
-            rotation = self._rotated(setting, watched, kept)
+            stored = await asyncio.to_thread(read, setting, watched.reference, with_previous=True)
+            rotation = self._rotated(setting, watched, stored)
         except UnreadableSettingError as error:
             logger.warning("%s. The values read before stay in force", error, extra=_ROTATE)
             return False
         finally:
             self._swap(watched, rotation)
-        if rotation.kept != before.kept:
+        if rotation.current != before.current:
             logger.info("%s was rotated", setting.upper(), extra=_ROTATE)
         return True
 
-    def _rotated(self, setting: str, watched: _Watched, kept: Kept) -> Rotation:
-        values = self._checked(setting, kept)
+    def _rotated(self, setting: str, watched: _Watched, stored: StoredSecret) -> Rotation:
+        values = self._checked(setting, stored)
         rotation = watched.rotation.rotate(values, now=self._now(), policy=watched.policy)
-        if kept.changed_at is None:
+        if stored.changed_at is None:
             return rotation
         # Its place says what held before: this process may be younger, or have looked too late.
-        former = _values(setting, None if kept.previous is None else SecretStr(kept.previous))
-        until = kept.changed_at + watched.policy.overlap_sec
+        former = _values(setting, None if stored.previous is None else SecretStr(stored.previous))
+        until = stored.changed_at + watched.policy.overlap_sec
         return Rotation(
-            values, kept.changed_at, dict(rotation.former) | dict.fromkeys(former, until)
+            values, stored.changed_at, dict(rotation.former) | dict.fromkeys(former, until)
         )
 
-    def _checked(self, setting: str, kept: Kept) -> tuple[str, ...]:
+    def _checked(self, setting: str, stored: StoredSecret) -> tuple[str, ...]:
         """The values, if the setting may have them; UnreadableSettingError says why not."""
         try:
-            values = _values(setting, self._validate(setting, kept.text))
+            values = _values(setting, self._validate(setting, stored.text))
         except ValidationError as error:
             why = in_words(error.errors(include_input=False, include_url=False)[0])
             raise UnreadableSettingError(f"{setting.upper()}: {why}") from None

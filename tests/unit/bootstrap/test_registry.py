@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,13 @@ from sandyard.bootstrap.registry import (
     get_spec,
     job_lines,
     job_names,
+    late_parts,
     parts_with_job,
     selected_parts,
     with_needs,
 )
-from sandyard.bootstrap.spec import BuildContext, PartSpec, imported
-from sandyard.entrypoints.server import listening
-from sandyard.kit.clock import SystemClock
+from sandyard.bootstrap.spec import PartSpec, imported
+from sandyard.entrypoints.parts import running_parts
 from sandyard.settings import Settings, SettingsError, describe, load_settings
 
 
@@ -129,6 +129,12 @@ def test_a_part_is_embedded_unless_its_engine_is_shared(settings: Settings) -> N
     assert embedded_parts(changed(settings, "server", database_url=url)) == ()
 
 
+def test_parts_are_late_beside_others_that_are_served_at_once(settings: Settings) -> None:
+    assert [spec.name for spec in late_parts(settings)] == ["platform", "previews"]
+    for alone in ("platform", "platform,previews", "broker,telemetry"):
+        assert late_parts(changed(settings, "server", parts=alone)) == ()
+
+
 def test_a_job_is_run_with_the_parts_that_its_part_needs(settings: Settings) -> None:
     assert with_needs(get_spec("previews")) == ("platform", "previews")
     assert with_needs(get_spec("broker")) == ("broker",)
@@ -137,17 +143,10 @@ def test_a_job_is_run_with_the_parts_that_its_part_needs(settings: Settings) -> 
     assert parts_with_job(elsewhere, "sync") == (get_spec("broker"),), "whatever PARTS selects"
 
 
-async def built(settings: Settings, data_dir: Path) -> list[Part]:
+async def built(settings: Settings, data_dir: Path) -> Sequence[Part]:
     """Every part, built as a process does and closed again."""
-    parts: list[Part] = []
-    async with AsyncExitStack() as stack:
-        context = BuildContext(
-            settings, data_dir, SystemClock(), CollectorRegistry(), listening, stack, parts
-        )
-        for spec in selected_parts(settings):
-            parts.append(await spec.build(context))
-            stack.push_async_callback(parts[-1].close)
-    return parts
+    async with running_parts(settings, data_dir, CollectorRegistry()) as parts:
+        return parts
 
 
 async def test_every_job_of_every_part_is_known_to_jobs_run(

@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
     [
-        (400, "INVALID_REQUEST", 1),
+        (400, "INVALID_REQUEST", 2),
         (401, "UNAUTHORIZED", 4),
         (403, "FORBIDDEN", 4),
         (404, "SANDBOX_NOT_FOUND", 3),
@@ -34,13 +34,28 @@ def test_what_the_server_answers_is_told_apart(status: int, code: str, expected:
     [
         (client.ConnectionFailedError("nobody"), 7),
         (client.ConfigurationError("no token"), 2),
-        (client.LeaseLostError("gone"), 1),
+        (client.LeaseLostError("gone"), 5),
     ],
 )
 def test_so_is_what_only_a_caller_meets(error: SandyardClientError, expected: int) -> None:
     error.add_note("What to do about it.")
     failed = call_failed(error)
     assert (failed.code, failed.message) == (expected, f"{error} What to do about it.")
+
+
+def test_a_lease_of_an_unknown_sandbox_is_not_found() -> None:
+    lost = client.LeaseLostError("gone")
+    lost.__cause__ = client.NotFoundError(404, "SANDBOX_NOT_FOUND", "no such")
+    assert code_of(lost) == ExitCode.NOT_FOUND
+
+
+def test_what_the_server_says_about_a_refusal_is_shown() -> None:
+    mistake = {"in": "body", "field": "cpu_spec", "message": "at most 8"}
+    details = {"mistakes": [mistake]}
+    invalid = client.InvalidError(400, "INVALID_REQUEST", "Malformed.", details=details)
+    assert call_failed(invalid).message == "INVALID_REQUEST: Malformed. [cpu_spec: at most 8]"
+    conflict = client.ConflictError(409, "LEASE_TOO_LONG", "no", details={"possible_minutes": 0})
+    assert call_failed(conflict).message == "LEASE_TOO_LONG: no [possible_minutes=0]"
 
 
 def test_every_code_is_documented() -> None:

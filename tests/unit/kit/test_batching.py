@@ -73,6 +73,37 @@ async def test_draining_ends_when_all_is_done() -> None:
     assert await waiting == "A"
 
 
+async def test_draining_waits_also_for_batches_that_begin_meanwhile() -> None:
+    early, last = asyncio.Event(), asyncio.Event()
+
+    async def run(items: Sequence[str]) -> Sequence[str]:
+        await (last if "c" in items else early).wait()
+        return items
+
+    batches: Batcher[str, str] = Batcher(run, key=str, parallel=3, max_size=1)
+    waiting = [asyncio.create_task(batches.submit(item)) for item in "abc"]
+    await asyncio.sleep(0)  # all are submitted, and no batch has begun
+    drained = asyncio.create_task(batches.drain())
+    await all_wait()
+    early.set()
+    await all_wait()
+    assert [each.done() for each in waiting] == [True, True, False]
+    assert not drained.done()
+    last.set()
+    await drained
+    assert await asyncio.gather(*waiting) == ["a", "b", "c"]
+
+
+async def test_what_waits_runs_at_once_as_far_as_batches_are_allowed() -> None:
+    recorder = Recorder()
+    batches = batcher(recorder, parallel=3, max_size=2)
+    waiting = [asyncio.create_task(batches.submit(item)) for item in "abcdefg"]
+    await all_wait()
+    assert recorder.batches == [["a", "b"], ["c", "d"], ["e", "f"]]
+    recorder.release.set()
+    await asyncio.gather(*waiting)
+
+
 async def test_a_failure_is_its_own_callers_alone() -> None:
     recorder = Recorder()
     recorder.release.set()

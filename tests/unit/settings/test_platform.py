@@ -23,6 +23,9 @@ from sandyard.settings import SettingsError, load_settings
         ("CLIENT_ADDRESS_HEADER", "X-Forwarded-For"),
         ("OIDC_ISSUER", "http://id.example.com"),
         ("OIDC_ISSUER", "id.example.com"),
+        ("SANDBOX_DOMAIN", "192.0.2.7"),
+        ("SANDBOX_DOMAIN", "http://192.0.2.7:8080"),
+        ("SANDBOX_DOMAIN", "-box.example"),
     ],
 )
 def test_a_mistake_names_its_variable(
@@ -41,6 +44,7 @@ def test_good_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         "JWT_SECRET": f"{'a' * 32},{'b' * 32}",
         "SMTP_URL": "smtp+starttls://me:secret@mail.example.com:587",
         "PUBLIC_URL": "https://sandyard.example.com",
+        "SANDBOX_DOMAIN": "https://1-boxes.example.net:8443",
         "AUTH_RATE_LIMIT_PER_ACCOUNT": "5/minute",
     }.items():
         monkeypatch.setenv(name, value)

@@ -46,7 +46,7 @@ async def test_without_an_overlap_the_old_token_is_gone(
     assert list(secret) == ["new-token"]
 
 
-async def test_an_unknown_token_makes_it_look_again(token: Path) -> None:
+async def test_an_unknown_token_makes_it_read_the_secret_again(token: Path) -> None:
     secret = load_settings().secret("broker_api_token")
     token.write_text("new-token")
     assert not secret.accepts(b"new-token")

@@ -1,5 +1,6 @@
 """The Platform's spec."""
 
+import asyncio
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +16,12 @@ from sandyard.bootstrap.spec import (
     SecretSpec,
     Verification,
     WelcomeContext,
+    imported,
+    lazy,
 )
 
 if TYPE_CHECKING:
+    from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.bootstrap.platform import PlatformPart
     from sandyard.kit.events import EventLog
     from sandyard.kit.migrations import Migrations
@@ -25,9 +29,27 @@ if TYPE_CHECKING:
 
 
 async def _build(context: BuildContext) -> "PlatformPart":
-    from sandyard.bootstrap.platform import build_platform
+    build = await asyncio.to_thread(imported, "sandyard.bootstrap.platform:build_platform")
+    part: PlatformPart = build(
+        context.settings,
+        data_dir=context.data_dir,
+        clock=context.clock,
+        database=context.find_database("platform"),
+    )
+    return part
 
-    return build_platform(context.settings, data_dir=context.data_dir, clock=context.clock)
+
+def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
+    from sandyard.bootstrap.engines import e2b_key
+    from sandyard.bootstrap.identity import has_identity_provider
+    from sandyard.bootstrap.part_engine import PartEngine
+    from sandyard.platform.schema import MIGRATIONS
+    from sandyard.platform.tables import jobs
+
+    has_identity_provider(settings)
+    if settings.sandboxes.sandbox_runtime == "e2b":
+        e2b_key(settings.e2b, needed_for="SANDBOX_RUNTIME=e2b")
+    return PartEngine(settings, data_dir, MIGRATIONS, jobs)
 
 
 def _migrations() -> "Migrations":
@@ -75,7 +97,7 @@ def _limits(context: WelcomeContext) -> Mapping[str, str]:
         enforcement = find_enforcement(local_policy(context.settings.sandboxes), context.data_dir)
     except LimitsMissingError as error:
         return {"limits": f"sandboxes can't start. {error.message}"}
-    return {label: f"of sandboxes {text}" for label, text in enforcement.told().items()}
+    return {label: f"of sandboxes {text}" for label, text in enforcement.describe().items()}
 
 
 def _examples(context: WelcomeContext) -> Iterator[str]:
@@ -98,7 +120,7 @@ WARM = JobSpec(
 )
 MEASURE = JobSpec("measure", "sample the sandboxes of this node")
 SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
-BILLING = JobSpec("billing", "make bills of the usage")
+BILLING = JobSpec("billing", "make bills of the usage", lease="corrections")
 DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove what deleted accounts have left")
 EVENTS = JobSpec("platform-events", "remove events whose retention is over")
 
@@ -133,8 +155,10 @@ PLATFORM = PartSpec(
         *(DELETED_ACCOUNTS, EVENTS),
     ),
     secrets=(SecretSpec("jwt_secret"), SecretSpec("gateway_secret"), SecretSpec("secrets_key")),
+    engine=_engine,
     migrations=_migrations,
     verify=_verify,
+    adopt_changes=lazy("sandyard.bootstrap.platform_reads:adopt_platform"),
     log=_log,
     missing=_missing,
     notes=_notes,

@@ -1,5 +1,6 @@
 """The spec of Previews."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,9 +13,12 @@ from sandyard.bootstrap.spec import (
     PartSpec,
     Verification,
     get_part,
+    imported,
+    lazy,
 )
 
 if TYPE_CHECKING:
+    from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.bootstrap.previews import PreviewsPart
     from sandyard.kit.events import EventLog
     from sandyard.kit.migrations import Migrations
@@ -22,17 +26,33 @@ if TYPE_CHECKING:
 
 
 async def _build(context: BuildContext) -> "PreviewsPart":
+    build = await asyncio.to_thread(imported, "sandyard.bootstrap.previews:build_previews")
     from sandyard.bootstrap.platform import PlatformPart
-    from sandyard.bootstrap.previews import build_previews
 
     platform = get_part(context.parts, PlatformPart)
-    return build_previews(
-        context.settings, platform, data_dir=context.data_dir, clock=context.clock
+    part: PreviewsPart = build(
+        context.settings,
+        platform,
+        data_dir=context.data_dir,
+        clock=context.clock,
+        database=context.find_database("previews"),
     )
+    return part
+
+
+def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
+    from sandyard.bootstrap.engines import e2b_key
+    from sandyard.bootstrap.part_engine import PartEngine
+    from sandyard.previews.stores.schema import MIGRATIONS
+    from sandyard.previews.stores.tables import jobs
+
+    if settings.previews.preview_provider == "e2b":
+        e2b_key(settings.e2b, needed_for="PREVIEW_PROVIDER=e2b")
+    return PartEngine(settings, data_dir, MIGRATIONS, jobs)
 
 
 def _migrations() -> "Migrations":
-    from sandyard.previews.stores.sql import MIGRATIONS
+    from sandyard.previews.stores.schema import MIGRATIONS
 
     return MIGRATIONS
 
@@ -75,9 +95,11 @@ PREVIEWS = PartSpec(
         "sandyard.previews.http.web",
     ),
     needs=("platform",),
+    engine=_engine,
     jobs=(END_PREVIEWS, DELETED_PROJECTS, SWEEP, EVENTS),
     migrations=_migrations,
     verify=_verify,
+    adopt_changes=lazy("sandyard.bootstrap.previews:adopt_preview_changes"),
     log=_log,
     missing=_missing,
 )

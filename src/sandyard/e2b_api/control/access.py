@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from sandyard.e2b_api.control.networks import told_network
+from sandyard.e2b_api.control.networks import network_body
 from sandyard.e2b_api.model import CLIENT_ID, ENVD_VERSION, Described
 from sandyard.e2b_api.tokens import SandboxTokens
 from sandyard.platform.principal import Principal, Scope
@@ -22,11 +22,11 @@ class SandboxAccess:
         self._traffic = traffic
         self._domain = domain
 
-    async def told(self, described: Described, *, by: Principal) -> Mapping[str, Any]:
+    async def sandbox_body(self, described: Described, *, by: Principal) -> Mapping[str, Any]:
         sandbox, traffic = described.sandbox, None
         if not sandbox.is_public:
             traffic = await self._traffic.issue(sandbox.sandbox_id, account_id=by.account_id)
-        told = {
+        body = {
             "templateID": sandbox.template_id,
             "sandboxID": sandbox.sandbox_id,
             "clientID": CLIENT_ID,
@@ -35,11 +35,11 @@ class SandboxAccess:
             "trafficAccessToken": traffic,
             "domain": self._domain,
         }
-        return told if described.alias is None else told | {"alias": described.alias}
+        return body if described.alias is None else body | {"alias": described.alias}
 
     def detailed(self, described: Described, *, now: datetime, by: Principal) -> Mapping[str, Any]:
         """Whoever may only look does not get in."""
         may_enter = by.scope.includes(Scope.RUN)
         token = self._tokens.issue(described.sandbox.sandbox_id) if may_enter else None
-        network = told_network(described.sandbox)
+        network = network_body(described.sandbox)
         return described.detailed(now, domain=self._domain, token=token, network=network)

@@ -114,7 +114,7 @@ class Control:
         timeout_sec = _default_timeout(request)
         wanted = new_sandbox(await body_of(request), idempotency_key=key, timeout_sec=timeout_sec)
         made = await self._sandboxes.create(wanted, by=by)
-        return json_answer(await self._access.told(made, by=by), 201)
+        return json_answer(await self._access.sandbox_body(made, by=by), 201)
 
     async def _list(self, request: Request, by: Principal, _name: str) -> Response:
         query = request.query_params
@@ -135,8 +135,8 @@ class Control:
         found, following = await self._sandboxes.list(
             listing, by=by, limit=limit_of(request), cursor=cursor
         )
-        told = [each.listed(self._now()) for each in found]
-        return json_answer(told, headers=page_headers(following))
+        body = [each.listed(self._now()) for each in found]
+        return json_answer(body, headers=page_headers(following))
 
     async def _list_running(self, request: Request, by: Principal, _name: str) -> Response:
         listing = Listing(
@@ -170,8 +170,8 @@ class Control:
     async def _connect(self, request: Request, by: Principal, name: str) -> Response:
         seconds = whole_number(await body_of(request), "timeout", _default_timeout(request))
         found, was_paused = await self._sandboxes.connect(name, timeout_sec=seconds, by=by)
-        told = await self._access.told(found, by=by)
-        return json_answer(told, 201 if was_paused else 200)
+        body = await self._access.sandbox_body(found, by=by)
+        return json_answer(body, 201 if was_paused else 200)
 
     async def _set_network(self, request: Request, by: Principal, name: str) -> Response:
         body = await body_of(request)
@@ -211,15 +211,15 @@ class Control:
 
     async def _all_metrics(self, request: Request, by: Principal, _name: str) -> Response:
         asked = ",".join(request.query_params.getlist("sandbox_ids")).split(",")
-        told = {}
+        body = {}
         for name in asked[:MOST_LISTED]:
             try:
                 latest = await self._measured.latest(await self._sandboxes.get(name, by=by))
             except SandboxNotFoundError:
                 continue
             if latest is not None:
-                told[name] = latest
-        return json_answer({"sandboxes": told})
+                body[name] = latest
+        return json_answer({"sandboxes": body})
 
     async def _teams(self, _request: Request, by: Principal, _name: str) -> Response:
         """An account is a team of one. Its keys are shown once, where they are made."""

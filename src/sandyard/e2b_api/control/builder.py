@@ -58,9 +58,9 @@ class Builder:
     async def _with_variables(self, given: Mapping[str, str], at: Workplace) -> Workplace:
         """Values may name variables of before, as `${PATH}`."""
         if any("$" in value for value in given.values()):
-            told: list[str] = []
-            await self._run(shown_script(given.values()), at, told.append)
-            values = "\n".join(told).split("\0")
+            lines: list[str] = []
+            await self._run(shown_script(given.values()), at, lines.append)
+            values = "\n".join(lines).split("\0")
             given = dict(zip(given, values, strict=False))
         return replace(at, variables={**at.variables, **given})
 

@@ -187,7 +187,7 @@ class Builds:
         sandbox: Sandbox | None = None
         step = "base"
         try:
-            self._tell(build, f"FROM {base.name}")
+            self._log(build, f"FROM {base.name}")
             sandbox = await self._sandboxes.build(_builder_of(build, base, recipe), by=by)
             at = _workplace(base)
             for number, each in enumerate(recipe.steps, 1):
@@ -196,7 +196,7 @@ class Builds:
             step = "finalize"
             await self._check_start(build, recipe, sandbox, at)
             await self._keep(build, recipe, base, sandbox, at, by)
-            self._tell(build, "Build finished")
+            self._log(build, "Build finished")
             build.status = "ready"
         except SandyardError as error:
             self._fail(build, step, error.message)
@@ -209,19 +209,19 @@ class Builds:
                     await self._sandboxes.kill(sandbox.sandbox_id, by=by)
 
     async def _step(self, build: Build, sandbox: Sandbox, step: Step, at: Workplace) -> Workplace:
-        self._tell(build, step.told)
+        self._log(build, step.description)
         builder = await self._builder(build, sandbox)
-        return await builder.run(step, at, lambda line: self._tell(build, line))
+        return await builder.run(step, at, lambda line: self._log(build, line))
 
     async def _check_start(
         self, build: Build, recipe: Recipe, sandbox: Sandbox, at: Workplace
     ) -> None:
         if recipe.start_command is None or recipe.ready_command is None:
             return
-        self._tell(build, f"START {recipe.start_command}")
+        self._log(build, f"START {recipe.start_command}")
         builder = await self._builder(build, sandbox)
         start, ready = recipe.start_command, recipe.ready_command
-        await builder.check_start(start, ready, at, lambda line: self._tell(build, line))
+        await builder.check_start(start, ready, at, lambda line: self._log(build, line))
 
     async def _builder(self, build: Build, sandbox: Sandbox) -> Builder:
         return Builder(
@@ -249,7 +249,7 @@ class Builds:
             await self._archives.drop([archive_id])
             raise
 
-    def _tell(self, build: Build, message: str, level: str = "info") -> None:
+    def _log(self, build: Build, message: str, level: str = "info") -> None:
         if len(build.entries) < _MOST_ENTRIES:
             at: datetime = utc_time(self._clock.now())
             build.entries.append(
@@ -257,7 +257,7 @@ class Builds:
             )
 
     def _fail(self, build: Build, step: str, message: str) -> None:
-        self._tell(build, message, "error")
+        self._log(build, message, "error")
         build.reason = {"message": message, "step": step, "logEntries": build.entries[-10:]}
         build.status = "error"
 

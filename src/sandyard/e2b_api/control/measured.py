@@ -38,9 +38,9 @@ class Measured:
         found = await self._store.buckets(
             sandbox.sandbox_id, start=since, end=until, bucket_sec=_BUCKET_SEC
         )
-        told = [_told(described, each) for each in found]
+        samples = [_sample(described, each) for each in found]
         latest = await self.latest(described) if end is None else None
-        return told if latest is None else [*told, latest]
+        return samples if latest is None else [*samples, latest]
 
     async def latest(self, described: Described) -> dict[str, Any] | None:
         """What it takes now; nothing if it does not run."""
@@ -50,7 +50,7 @@ class Measured:
         except SandyardError:
             return None
         began_at = (sandbox.started_at or sandbox.created_at).timestamp()
-        return _told(
+        return _sample(
             described,
             MeasurementBucket(
                 start=utc_time(sample.at),
@@ -62,7 +62,7 @@ class Measured:
         )
 
 
-def _told(described: Described, bucket: MeasurementBucket) -> dict[str, Any]:
+def _sample(described: Described, bucket: MeasurementBucket) -> dict[str, Any]:
     sandbox = described.sandbox
     memory, disk = int(sandbox.memory_spec * (1 << 30)), described.disk_mb << 20
     return {

@@ -56,11 +56,11 @@ def ports_of(sent: Mapping[str, Any], rules: TrafficRules) -> TrafficRules:
     )
 
 
-def told_network(sandbox: Sandbox) -> dict[str, Any]:
+def network_body(sandbox: Sandbox) -> dict[str, Any]:
     """As it was asked for."""
     rules = TrafficRules.of(sandbox)
     denied = [ALL] if sandbox.network == "none" else list(rules.deny_out)
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "allowPublicTraffic": sandbox.is_public,
         "allowOut": list(rules.allow_out),
         "denyOut": denied,
@@ -68,7 +68,7 @@ def told_network(sandbox: Sandbox) -> dict[str, Any]:
         "dnsServers": None if rules.dns_servers is None else list(rules.dns_servers),
         "maskRequestHost": rules.mask_request_host,
     }
-    return {name: value for name, value in told.items() if value not in (None, [])}
+    return {name: value for name, value in body.items() if value not in (None, [])}
 
 
 def _texts(sent: Mapping[str, Any], name: str) -> Sequence[str]:

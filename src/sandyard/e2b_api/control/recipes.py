@@ -25,7 +25,7 @@ class Step:
     files_hash: str | None = None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"{self.kind} {' '.join(self.arguments)}".rstrip()
 
 

@@ -156,8 +156,8 @@ class E2bSandboxes:
             fetch, lambda each: listing.has(each, now), limit=limit, cursor=cursor
         )
         names = await self._aliases(by)
-        told = [Described(each, names.get(each.template_id), self._disk_mb) for each in found]
-        return told, following
+        described = [Described(each, names.get(each.template_id), self._disk_mb) for each in found]
+        return described, following
 
     async def _query(self, listing: Listing, by: Principal) -> SandboxQuery | None:
         """None if there is no such template."""

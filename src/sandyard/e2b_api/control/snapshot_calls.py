@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.answers import json_answer, told_error
+from sandyard.e2b_api.answers import error_body, json_answer
 from sandyard.e2b_api.control.access import SandboxAccess
 from sandyard.e2b_api.control.requests import body_of, optional_text, whole_number
 from sandyard.e2b_api.control.routes import Route, limit_of, page_headers
@@ -36,7 +36,7 @@ class SnapshotCalls:
 
     async def _create(self, request: Request, by: Principal, name: str) -> Response:
         wanted = optional_text(await body_of(request), "name")
-        made = _told(await self._snapshots.create(name, wanted, by=by))
+        made = _snapshot_of(await self._snapshots.create(name, wanted, by=by))
         tag = TemplateName.of(wanted or "").tag
         return json_answer(made | ({"names": [wanted]} if tag else {}), 201)
 
@@ -52,8 +52,8 @@ class SnapshotCalls:
 
     async def _result(self, fork: Described | SandyardError, by: Principal) -> Mapping[str, Any]:
         if isinstance(fork, SandyardError):
-            return {"error": told_error(fork)}
-        return {"sandbox": await self._access.told(fork, by=by)}
+            return {"error": error_body(fork)}
+        return {"sandbox": await self._access.sandbox_body(fork, by=by)}
 
     async def _list(self, request: Request, by: Principal, _name: str) -> Response:
         query = request.query_params
@@ -64,10 +64,10 @@ class SnapshotCalls:
             limit=limit_of(request),
             cursor=query.get("nextToken") or None,
         )
-        return json_answer([_told(each) for each in found], headers=page_headers(following))
+        return json_answer([_snapshot_of(each) for each in found], headers=page_headers(following))
 
 
-def _told(template: Template) -> dict[str, Any]:
+def _snapshot_of(template: Template) -> dict[str, Any]:
     """One that nobody gave a name has none."""
     names = [] if UNNAMED.fullmatch(template.name) else [template.name]
     return {"snapshotID": template.template_id, "names": names}

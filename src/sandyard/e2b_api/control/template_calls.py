@@ -18,7 +18,7 @@ from sandyard.e2b_api.errors import (
     NotJsonError,
     NotOfferedError,
 )
-from sandyard.e2b_api.model import build_id_of, iso, tags_told, template_told
+from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
 from sandyard.e2b_api.tokens import UploadTokens
 from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.templates.model import Template
@@ -70,7 +70,7 @@ class TemplateCalls:
 
     async def _list(self, _request: Request, by: Principal, _name: str) -> Response:
         found = await self._templates.list(by.account_id)
-        return json_answer([template_told(each, self._disk_mb) for each in found])
+        return json_answer([template_body(each, self._disk_mb) for each in found])
 
     async def _get(self, _request: Request, by: Principal, name: str) -> Response:
         template = await self._templates.find(name, account_id=by.account_id)
@@ -78,14 +78,14 @@ class TemplateCalls:
 
     async def _alias(self, _request: Request, by: Principal, name: str) -> Response:
         template = await self._templates.find(name, account_id=by.account_id)
-        told = {
+        body = {
             "templateID": template.template_id,
             "public": template.is_public or template.is_official,
         }
-        return json_answer(told)
+        return json_answer(body)
 
     async def _tags(self, _request: Request, by: Principal, name: str) -> Response:
-        return json_answer(tags_told(await self._templates.find(name, account_id=by.account_id)))
+        return json_answer(tags_body(await self._templates.find(name, account_id=by.account_id)))
 
     async def _assign_tags(self, request: Request, by: Principal, _name: str) -> Response:
         body = await body_of(request)
@@ -137,15 +137,15 @@ class TemplateCalls:
         template_id, build_id = _both(named)
         offset = request.query_params.get("logsOffset", "0")
         begin = int(offset) if offset.isascii() and offset.isdigit() else 0
-        told = {"templateID": template_id, "buildID": build_id, "logs": [], "logEntries": []}
+        body = {"templateID": template_id, "buildID": build_id, "logs": [], "logEntries": []}
         try:
             build = self._builds.get(template_id, build_id, by=by)
         except BuildNotFoundError:
             await self._require_built(template_id, build_id, by)
-            return json_answer({**told, "status": "ready"})
+            return json_answer({**body, "status": "ready"})
         entries = build.entries[begin : begin + MOST_LISTED]
         reason = {} if build.reason is None else {"reason": build.reason}
-        return json_answer({**told, "logEntries": entries, "status": build.status, **reason})
+        return json_answer({**body, "logEntries": entries, "status": build.status, **reason})
 
     async def _logs(self, _request: Request, by: Principal, named: str) -> Response:
         build = self._builds.get(*_both(named), by=by)
@@ -171,12 +171,12 @@ class TemplateCalls:
         raise NotOfferedError("Builds of Dockerfiles by way of a registry are not offered.")
 
     def _with_builds(self, template: Template) -> Mapping[str, Any]:
-        told = template_told(template, self._disk_mb)
+        body = template_body(template, self._disk_mb)
         at = {"createdAt": iso(template.created_at), "updatedAt": iso(template.updated_at)}
-        size = {name: told[name] for name in ("cpuCount", "memoryMB", "diskSizeMB", "envdVersion")}
+        size = {name: body[name] for name in ("cpuCount", "memoryMB", "diskSizeMB", "envdVersion")}
         known = dict.fromkeys((template.archives or {}).values()) or {build_id_of(template): None}
         builds = [{"buildID": each, "status": "ready", **at, **size} for each in known]
-        return {**told, "builds": builds}
+        return {**body, "builds": builds}
 
     def _requested(self, build: Build) -> Mapping[str, Any]:
         names = [build.wanted.name.name]

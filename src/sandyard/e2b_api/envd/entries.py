@@ -24,7 +24,7 @@ async def entry_of(files: OwnFiles, info: FileInfo, *, path: str | None = None) 
     """A link has the type of what it leads to, and says where that is."""
     shown = path or info.path
     led_to = await _led_to(files, info) if info.kind == "link" else info
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "name": posixpath.basename(shown),
         "path": shown,
         "type": _TYPES.get(led_to.kind if led_to else "", "FILE_TYPE_UNSPECIFIED"),
@@ -38,12 +38,12 @@ async def entry_of(files: OwnFiles, info: FileInfo, *, path: str | None = None) 
         .replace("+00:00", "Z"),
     }
     if metadata := metadata_of(info):
-        told["metadata"] = metadata
+        entry["metadata"] = metadata
     if info.target is not None:
-        told["symlinkTarget"] = posixpath.normpath(
+        entry["symlinkTarget"] = posixpath.normpath(
             posixpath.join(posixpath.dirname(shown), info.target)
         )
-    return told
+    return entry
 
 
 def metadata_of(info: FileInfo) -> dict[str, str]:

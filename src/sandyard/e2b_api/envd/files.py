@@ -103,8 +103,8 @@ async def _write(
             await files.set_attributes(whole, noted)
     except FileRefusedError as error:
         raise NotAFileError(f"path is a directory, or may not be written: {whole}") from error
-    told = {"name": posixpath.basename(whole), "path": whole, "type": "file"}
-    return told | ({"metadata": dict(metadata)} if metadata else {})
+    entry = {"name": posixpath.basename(whole), "path": whole, "type": "file"}
+    return entry | ({"metadata": dict(metadata)} if metadata else {})
 
 
 def _metadata(request: Request) -> Mapping[str, str]:

@@ -141,11 +141,11 @@ async def _event(
 ) -> dict[str, Any]:
     """With what is at the path by now, if that was asked for and there is something."""
     name = change.path.removeprefix(folder.rstrip("/") + "/")
-    told: dict[str, Any] = {"name": name, "type": _EVENTS[change.kind]}
+    event: dict[str, Any] = {"name": name, "type": _EVENTS[change.kind]}
     if with_entry:
         with suppress(FileMissingError, FileRefusedError):
-            told["entry"] = await entry_of(files, await files.stat(change.path))
-    return told
+            event["entry"] = await entry_of(files, await files.stat(change.path))
+    return event
 
 
 def _path(inside: Inside, message: Message, name: str = "path") -> str:

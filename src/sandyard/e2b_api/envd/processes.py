@@ -35,7 +35,7 @@ class ProcessService:
 
     async def list(self, inside: Inside, _message: Message) -> Message:
         running = [each for each in await inside.session.processes.list() if each.is_running]
-        return {"processes": [_told(each) for each in running]}
+        return {"processes": [_process_body(each) for each in running]}
 
     async def start(
         self, inside: Inside, message: Message, *, deadline_sec: float | None
@@ -166,8 +166,8 @@ def _end(exit_code: int, ended_by: int | None) -> dict[str, Any]:
         status = f"signal: {_WORDS.get(ended_by) or signal.strsignal(ended_by)}".lower()
         return {"exitCode": -1, "exited": False, "status": status, "error": status}
     status = f"exit status {exit_code}"
-    told = {"exitCode": exit_code, "exited": True, "status": status}
-    return told if exit_code == 0 else told | {"error": status}
+    body = {"exitCode": exit_code, "exited": True, "status": status}
+    return body if exit_code == 0 else body | {"error": status}
 
 
 async def _require_folder(inside: Inside, folder: str) -> None:
@@ -209,11 +209,11 @@ def _size(pty: Message) -> TerminalSize:
     )
 
 
-def _told(process: Process) -> Mapping[str, Any]:
+def _process_body(process: Process) -> Mapping[str, Any]:
     program, *arguments = process.arguments
     config = {"cmd": program, "args": arguments, "cwd": process.folder}
-    told: dict[str, Any] = {"config": config, "pid": process.pid}
-    return told if process.tag is None else told | {"tag": process.tag}
+    body: dict[str, Any] = {"config": config, "pid": process.pid}
+    return body if process.tag is None else body | {"tag": process.tag}
 
 
 def _part(message: Message, name: str) -> Message:

@@ -54,7 +54,7 @@ def _set_up():
     from traitlets import ObjectName, Unicode
     formatter = get_ipython().display_formatter
     def add(kind, type_name, convert):
-        def told(self, value):
+        def format_value(self, value):
             # Not registered by type: matplotlib takes those of its figures away.
             if not any(each.__name__ == type_name for each in type(value).__mro__):
                 return None
@@ -63,7 +63,7 @@ def _set_up():
             except Exception:
                 return None
         traits = {"format_type": Unicode(kind), "print_method": ObjectName("_not_used_")}
-        kept = type("Told", (BaseFormatter,), {**traits, "__call__": told})
+        kept = type("TypeFormatter", (BaseFormatter,), {**traits, "__call__": format_value})
         formatter.formatters[kind] = kept(parent=formatter)
         formatter.active_types = [*formatter.active_types, kind]
     def chart_of(figure):
@@ -119,7 +119,7 @@ class Context:
         self._client.wait_for_ready(timeout=READY_SEC)
         self._set_up()
 
-    def told(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         return {"id": self.id, "language": self.language, "cwd": self.cwd}
 
     def restart(self) -> None:
@@ -220,12 +220,12 @@ def event_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "stream":
         return {"type": content["name"], "text": content["text"], "timestamp": time.time_ns()}
     if kind in ("execute_result", "display_data"):
-        told = {TYPES.get(name, name): value for name, value in content["data"].items()}
-        told |= {"text": unquoted(told["text"])} if "text" in told else {}
+        formats = {TYPES.get(name, name): value for name, value in content["data"].items()}
+        formats |= {"text": unquoted(formats["text"])} if "text" in formats else {}
         known = set(TYPES.values())
-        extra = {name: told.pop(name) for name in list(told) if name not in known}
+        extra = {name: formats.pop(name) for name in list(formats) if name not in known}
         is_main = kind == "execute_result"
-        return {"type": "result", "is_main_result": is_main, **told, "extra": extra or None}
+        return {"type": "result", "is_main_result": is_main, **formats, "extra": extra or None}
     if kind == "execute_input":
         return {"type": "number_of_executions", "execution_count": content["execution_count"]}
     if kind == "error":
@@ -234,7 +234,7 @@ def event_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def unquoted(text: str) -> str:
-    """A text is told as it is, not as one would write it in code."""
+    """A text is shown as it is, not as one would write it in code."""
     is_quoted = len(text) > 1 and text.startswith("'") and text.endswith("'")
     return text[1:-1] if is_quoted else text
 
@@ -302,7 +302,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/contexts":
-            self._json(200, [each.told() for each in contexts.list()])
+            self._json(200, [each.to_json() for each in contexts.list()])
         elif self.path == "/health":
             self._json(200, "OK")
         else:
@@ -327,10 +327,10 @@ class Handler(BaseHTTPRequestHandler):
             self._execute(body)
         elif parts == ["contexts"]:
             language = str(body.get("language") or "python").lower()
-            self._json(201, contexts.create(language, str(body.get("cwd") or HOME)).told())
+            self._json(201, contexts.create(language, str(body.get("cwd") or HOME)).to_json())
         elif len(parts) == 3 and parts[2] == "restart" and (found := contexts.find(parts[1])):
             found.restart()
-            self._json(200, found.told())
+            self._json(200, found.to_json())
         else:
             self._json(404, {"message": "Context not found."})
 

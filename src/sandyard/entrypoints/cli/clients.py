@@ -177,8 +177,8 @@ def _line(client: "Client") -> str:
         "rate": client.rate,
         "max leases": client.max_leases,
     }
-    told = [f"{name} {value}" for name, value in limits.items() if value is not None]
-    return ", ".join([f"{client.name}: {client.scopes}", *told])
+    bounds = [f"{name} {value}" for name, value in limits.items() if value is not None]
+    return ", ".join([f"{client.name}: {client.scopes}", *bounds])
 
 
 def _token_line(token: "TokenUse") -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sandyard_client import Client
 
 _PATIENCE_SEC = 10.0
+_TELL_AFTER_SEC = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,20 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return profile(url(patience(with_target)))
 
 
+def tell_retries() -> Callable[[str], None]:
+    """Says on stderr, once, why nothing happens, if it lasts for more than a moment."""
+    import time
+
+    until_told = [time.monotonic() + _TELL_AFTER_SEC]
+
+    def tell(reason: str) -> None:
+        if until_told and time.monotonic() >= until_told[0]:
+            until_told.clear()
+            click.echo(f"sandyard: {reason}; trying again …", err=True)
+
+    return tell
+
+
 @contextmanager
 def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterator["Client"]:
     """A client that retries for so long. What the server refuses becomes an exit code."""
@@ -64,7 +79,8 @@ def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterato
     try:
         connection = Connection.load(target.profile, url=target.url)
         chosen = patience_sec if target.patience_sec is None else target.patience_sec
-        with Client(connection, retries=RetryPolicy(within_sec=chosen)) as client:
+        retries = RetryPolicy(within_sec=chosen)
+        with Client(connection, retries=retries, on_retry=tell_retries()) as client:
             yield client
     except SandyardClientError as error:
         raise call_failed(error) from error

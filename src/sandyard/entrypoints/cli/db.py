@@ -97,11 +97,11 @@ async def _plan(data_dir: Path) -> None:
         if spec.migrations is None:
             continue
         migrations = spec.migrations()
-        is_new = (
-            settings.server.database_url is None and not (data_dir / spec.database_file).exists()
-        )  # to open it would make it
+        is_shared = settings.server.database_url is not None
+        is_new = not is_shared and not (data_dir / spec.database_file).exists()
+        # To open it would make it.
         current = None if is_new else await _current(settings, data_dir, migrations)
-        for line in plan_lines(migrations, current):
+        for line in plan_lines(migrations, current, is_shared=is_shared):
             click.echo(line)
 
 
@@ -115,8 +115,11 @@ async def _current(settings: "Settings", data_dir: Path, migrations: "Migrations
         await database.close()
 
 
-def plan_lines(migrations: "Migrations", current: str | None) -> Iterator[str]:
-    """What an upgrade of the part does, and which servers may run meanwhile."""
+def plan_lines(
+    migrations: "Migrations", current: str | None, *, is_shared: bool = True
+) -> Iterator[str]:
+    """What an upgrade of the part does, and which servers may run meanwhile: none beside it where
+    the database is one process's own."""
     steps = migrations.steps(current)
     if not steps:
         yield f"{migrations.part}: version {current}, nothing to do"
@@ -126,7 +129,7 @@ def plan_lines(migrations: "Migrations", current: str | None) -> Iterator[str]:
         yield f"  {step.version}  {step.title}"
     if current is None:
         return
-    if max(step.oldest_code for step in steps) <= current:
+    if is_shared and max(step.oldest_code for step in steps) <= current:
         yield "  Servers of the release before can go on meanwhile."
     else:
         yield "  Stop the servers of the release before first."

@@ -10,10 +10,17 @@ import click
 
 from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
-from sandyard.entrypoints.cli.showing import View, field, local_time, output_options
+from sandyard.entrypoints.cli.showing import (
+    Column,
+    View,
+    field,
+    local_iso,
+    local_time,
+    output_options,
+)
 
 if TYPE_CHECKING:
-    from sandyard_client import Client, Device
+    from sandyard_client import Client, Delivery, Device
 
 _EPILOG = """\b
 Examples:
@@ -28,7 +35,7 @@ _FIRMWARE = click.option("--firmware", required=True, help="Version of the firmw
 _REGISTERED = (
     field("device", "hardware_id"),
     field("confirmation", "confirmation_id"),
-    field("registered", "registered_at"),
+    Column("registered", lambda row: local_iso(row["registered_at"])),
 )
 
 
@@ -71,13 +78,16 @@ def register(target: Target, view: View, **about: Any) -> None:
     help="Readings as JSON lines, each with `sensors` and `timestamp_ms`; - for stdin.",
 )
 @_buffer_option
+@output_options()
 @connection_options
-def send(target: Target, sensors: tuple[str, ...], lines: Any, **about: Any) -> None:
+def send(target: Target, view: View, sensors: tuple[str, ...], lines: Any, **about: Any) -> None:
     """Send readings, and those that wait in the buffer. Needs the device key.
 
-    Each is stored once, however often it is sent. Exit code 7 if some still wait: they are in the
-    buffer, and go with the next `send`.
+    Each is stored once, however often it is sent. Exit code 7 if the server is away: what waits is
+    in the buffer, and goes with the next `send`. Exit code 1 if some were rejected.
     """
+    from sandyard_client import ApiError
+
     readings = [_reading(sensors)] if sensors else []
     if lines is not None:
         readings += _read(lines)
@@ -86,11 +96,10 @@ def send(target: Target, sensors: tuple[str, ...], lines: Any, **about: Any) -> 
             delivery = device.send(readings)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-    for each in delivery.rejected:
-        click.echo(f"rejected {each.batch_id}: {each.code}: {each.message}", err=True)
-    click.echo(
-        f"{delivery.stored} stored, {delivery.waiting} waiting, {len(delivery.rejected)} rejected"
-    )
+        except ApiError as error:
+            error.add_note(f"{device.waiting} readings wait in the buffer.")
+            raise
+    _show(view, delivery)
     if delivery.trouble is not None:
         raise CallFailedError(str(delivery.trouble), ExitCode.AWAY)
     if delivery.rejected:
@@ -157,6 +166,20 @@ def export(
             write(piece)
             done += len(piece)
             progress(done, None)
+
+
+def _show(view: View, delivery: "Delivery") -> None:
+    for each in delivery.rejected:
+        click.echo(f"rejected {each.batch_id}: {each.code}: {each.message}", err=True)
+    counts = {
+        "stored": delivery.stored,
+        "waiting": delivery.waiting,
+        "rejected": len(delivery.rejected),
+    }
+    if view.output == "json":
+        click.echo(json.dumps(counts))
+    else:
+        click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
 
 
 def _device(

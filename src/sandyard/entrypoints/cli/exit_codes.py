@@ -33,12 +33,25 @@ class CallFailedError(click.ClickException):
 
 
 def call_failed(error: "SandyardClientError") -> CallFailedError:
-    return CallFailedError(" ".join([str(error), *getattr(error, "__notes__", ())]), code_of(error))
+    sentences = [str(error), *_details(error), *getattr(error, "__notes__", ())]
+    return CallFailedError(" ".join(sentences), code_of(error))
+
+
+def _details(error: "SandyardClientError") -> list[str]:
+    """What the server says about its refusal beyond the message."""
+    details = getattr(error, "details", {})
+    mistakes = [f"{each['field']}: {each['message']}" for each in details.get("mistakes", ())]
+    known = ("possible_minutes", "limit", "in_use", "retry_after")
+    numbers = [f"{name}={details[name]}" for name in known if details.get(name) is not None]
+    return [f"[{'; '.join([*mistakes, *numbers])}]"] if mistakes or numbers else []
 
 
 def code_of(error: "SandyardClientError") -> ExitCode:
     import sandyard_client as client
 
+    if isinstance(error, client.LeaseLostError):
+        is_missing = isinstance(error.__cause__, client.NotFoundError)
+        return ExitCode.NOT_FOUND if is_missing else ExitCode.CONFLICT
     codes: list[tuple[type[Exception], ExitCode]] = [
         (client.NoSandboxesAvailableError, ExitCode.NONE_FREE),
         (client.NotFoundError, ExitCode.NOT_FOUND),
@@ -49,5 +62,6 @@ def code_of(error: "SandyardClientError") -> ExitCode:
         (client.UnavailableError, ExitCode.AWAY),
         (client.ConnectionFailedError, ExitCode.AWAY),
         (client.ConfigurationError, ExitCode.USAGE),
+        (client.InvalidError, ExitCode.USAGE),
     ]
     return next((code for kind, code in codes if isinstance(error, kind)), ExitCode.FAILED)

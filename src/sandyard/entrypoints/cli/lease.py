@@ -1,7 +1,8 @@
 """`sandyard lease`."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,7 +75,8 @@ def allocate(target: Target, view: View, **wish: Any) -> None:
     from sandyard_client import Lease
 
     with connected(target, patience_sec=60) as client:
-        lease = Lease.acquire(**wish, client=client, on_wait=tell_position)
+        with position_line() as tell_position:
+            lease = Lease.acquire(**wish, client=client, on_wait=tell_position)
         view.show_one(lease.as_json(), _LEASE)
 
 
@@ -84,7 +86,7 @@ def allocate(target: Target, view: View, **wish: Any) -> None:
 @_KEY
 @connection_options
 def release(target: Target, sandbox_id: str | None, track: str, key: str | None) -> None:
-    """Give a lease up. It may be repeated."""
+    """Give a lease up: by its sandbox, which may be repeated, or that of the track and key."""
     from sandyard_client.lease_flows import give_up
 
     with connected(target, patience_sec=60) as client:
@@ -130,13 +132,22 @@ def list_leases(target: Target, view: View, track: str | None) -> None:
         view.show(lambda: list(client.items(request, "sandboxes")), _ROW)
 
 
-def tell_position(ticket: "TicketAnswer") -> None:
-    """To somebody at a terminal."""
+@contextmanager
+def position_line() -> Iterator[Callable[["TicketAnswer"], None]]:
+    """A line that shows the position to somebody at a terminal, and goes with the waiting."""
+
+    def tell(ticket: "TicketAnswer") -> None:
+        wait = ticket.estimated_wait_sec
+        about = "" if wait is None else f", about {wait} s"
+        click.echo(f"\rwaiting, position {ticket.position}{about}\x1b[K", err=True, nl=False)
+
     if not sys.stderr.isatty():
+        yield lambda _ticket: None
         return
-    wait = ticket.estimated_wait_sec
-    about = "" if wait is None else f", about {wait} s"
-    click.echo(f"\rwaiting, position {ticket.position}{about}   ", err=True, nl=False)
+    try:
+        yield tell
+    finally:
+        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def _found(client: "Client", track: str, key: str | None) -> "LeaseState":

@@ -137,25 +137,35 @@ def _held(
     wish: dict[str, Any],
 ) -> int:
     from sandyard_client import Lease
+    from sandyard_client.lease_flows import LeaseWish, settle
 
-    from sandyard.entrypoints.cli.lease import tell_position
+    from sandyard.entrypoints.cli.lease import position_line
 
     def lost(error: Exception) -> None:
         click.echo(f"sandyard: {error}; the command is ended", err=True)
         relay.end_command()
 
-    with (
-        connected(target, patience_sec=60) as client,
-        Lease.acquire(
-            track=track, key=key, client=client, on_wait=tell_position, on_lost=lost, **wish
-        ) as lease,
-    ):
+    with connected(target, patience_sec=60) as client:
         try:
-            return relay.run(command, _environment(lease))
-        except OSError as error:
-            raise CallFailedError(
-                f"{command[0]}: {error.strerror}", ExitCode.EXEC_NOT_EXECUTABLE
-            ) from error
+            with position_line() as tell_position:
+                lease = Lease.acquire(
+                    track=track, key=key, client=client, on_wait=tell_position, on_lost=lost, **wish
+                )
+            with lease:
+                return _run(relay, command, lease)
+        except Interrupted as interrupted:
+            # Also one that came after the answer and before the block that gives the lease up.
+            client.run(settle(client.calls, LeaseWish(track, key), interrupted))
+            raise
+
+
+def _run(relay: SignalRelay, command: tuple[str, ...], lease: "Lease") -> int:
+    try:
+        return relay.run(command, _environment(lease))
+    except OSError as error:
+        raise CallFailedError(
+            f"{command[0]}: {error.strerror}", ExitCode.EXEC_NOT_EXECUTABLE
+        ) from error
 
 
 def _exec_code(code: int) -> int:
@@ -179,5 +189,6 @@ def _require_command(name: str) -> None:
     from shutil import which
 
     if which(name) is None:
-        code = ExitCode.EXEC_NOT_EXECUTABLE if os.path.exists(name) else ExitCode.EXEC_NOT_FOUND  # noqa: PTH110
-        raise CallFailedError(f"{name}: there is no such command", code)
+        if os.path.exists(name):  # noqa: PTH110 - as `which` looks
+            raise CallFailedError(f"{name}: is not executable", ExitCode.EXEC_NOT_EXECUTABLE)
+        raise CallFailedError(f"{name}: there is no such command", ExitCode.EXEC_NOT_FOUND)

@@ -2,15 +2,17 @@
 
 import socket
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandyard.entrypoints.cli.connecting import tell_retries
 from sandyard.entrypoints.cli.exit_codes import call_failed
 
 if TYPE_CHECKING:
-    from sandyard_client import Connection, Credential
+    from sandyard_client import Client, Connection, Credential
 
 _EPILOG = """\b
 Examples:
@@ -20,6 +22,7 @@ Examples:
   sandyard login --data-dir ./data
   sandyard login --profile staging --url https://staging.example.com --token admin
 """
+_PATIENCE_SEC = 10.0
 _FIELDS = {
     "track": "track_token",
     "admin": "admin_token",
@@ -84,6 +87,13 @@ def _server(profile: str, url: str | None) -> "Connection":
     return Connection(url or stored.get("url") or LOCAL_URL)
 
 
+def _client(connection: "Connection") -> "Client":
+    from sandyard_client import Client, RetryPolicy
+
+    retries = RetryPolicy(within_sec=_PATIENCE_SEC)
+    return Client(connection, retries=retries, on_retry=tell_retries())
+
+
 def _secret(what: str) -> str:
     if sys.stdin.isatty():
         return str(click.prompt(what, hide_input=True, err=True))
@@ -108,7 +118,7 @@ def _tried(connection: "Connection", kind: str, secret: str) -> str:
     """The secret, if the server takes it; a device's key is first tried by its device."""
     from dataclasses import replace
 
-    from sandyard_client import Client, Credential, NotFoundError, Request
+    from sandyard_client import Credential, NotFoundError, Request
 
     paths = {
         Credential.TRACK: "/v1/sandboxes/none",
@@ -119,7 +129,7 @@ def _tried(connection: "Connection", kind: str, secret: str) -> str:
     credential = Credential(kind)
     if credential in paths:
         given: dict[str, Any] = {_FIELDS[kind]: secret}
-        with Client(replace(connection, **given)) as client:
+        with _client(replace(connection, **given)) as client:
             headers = {"X-Track-ID": "login"} if credential is Credential.TRACK else {}
             request = Request(
                 "GET", paths[credential], credential, is_repeatable=True, headers=headers
@@ -140,14 +150,18 @@ def _require_found(credential: "Credential") -> None:
 def _new_key(connection: "Connection", username: str | None, password_stdin: bool) -> str:
     from dataclasses import replace
 
-    from sandyard_client import Client, Credential, Request
+    from sandyard_client import Credential, Request
 
+    if username is None and not sys.stdin.isatty():
+        raise click.UsageError("Missing option '--username': there is no terminal to ask on.")
     login = username or click.prompt("User name or e-mail address", err=True)
     password = sys.stdin.readline().rstrip("\r\n") if password_stdin else _secret("Password")
-    with Client(connection) as client:
+    with _client(connection) as client:
         body = {"login": login, "password": password}
-        told = client.call(Request("POST", "/api/v1/auth/login", json=body))
-    with Client(replace(connection, api_key=told["access_token"])) as client:
-        body = {"name": f"sandyard login on {socket.gethostname()}"}
+        session = client.call(Request("POST", "/api/v1/auth/login", json=body))
+    with _client(replace(connection, api_key=session["access_token"])) as client:
+        # Its time makes the name one that the account does not have from an earlier login.
+        at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        body = {"name": f"sandyard login on {socket.gethostname()[:32]}, {at}"}
         made = client.call(Request("POST", "/api/v1/api-keys", Credential.ACCOUNT, json=body))
     return str(made["api_key"])

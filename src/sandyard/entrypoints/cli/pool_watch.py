@@ -78,8 +78,8 @@ def _line(counts: Mapping[str, int], *, as_json: bool) -> str:
     at = datetime.now(UTC)
     if as_json:
         return json.dumps({"at": at.isoformat(timespec="seconds"), **counts})
-    told = " ".join(f"{state}={count}" for state, count in counts.items())
-    return f"{at.astimezone():%H:%M:%S} {told}"
+    text = " ".join(f"{state}={count}" for state, count in counts.items())
+    return f"{at.astimezone():%H:%M:%S} {text}"
 
 
 def _live(look: Look, interval: float) -> None:
@@ -92,6 +92,7 @@ def _live(look: Look, interval: float) -> None:
 
 
 def _screen(counts: Mapping[str, int], events: Sequence[Mapping[str, Any]]) -> "RenderableType":
+    from rich.bar import Bar
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -99,7 +100,7 @@ def _screen(counts: Mapping[str, int], events: Sequence[Mapping[str, Any]]) -> "
     table = Table.grid(padding=(0, 2))
     largest = max([1, *(counts[state] for state in _STATES)])
     for state, color in _STATES.items():
-        bar = "█" * round(_BAR * counts[state] / largest)
-        table.add_row(state.replace("_", " "), str(counts[state]), Text(bar, style=color))
+        bar = Bar(largest, 0, counts[state], color=color, width=_BAR)
+        table.add_row(state.replace("_", " "), str(counts[state]), bar)
     table.add_row("total", str(counts["total"]), f"{datetime.now(UTC).astimezone():%H:%M:%S}")
     return Group(table, "", *(Text(event_line(event), no_wrap=True) for event in events))

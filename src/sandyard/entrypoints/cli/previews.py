@@ -63,7 +63,7 @@ def migrate(step: str, data_dir: Path) -> None:
 async def _migrate(step: str, data_dir: Path) -> "MigrationReport":
     from sandyard.bootstrap.previews import open_old_columns
     from sandyard.entrypoints.cli.progress import counting
-    from sandyard.previews.stores.sql import MIGRATIONS
+    from sandyard.previews.stores.schema import MIGRATIONS
     from sandyard.settings import load_settings
 
     columns, database = open_old_columns(load_settings(), data_dir)

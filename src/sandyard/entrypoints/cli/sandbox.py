@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.exit_codes import CallFailedError
 from sandyard.entrypoints.cli.sandbox_copy import copy
 from sandyard.entrypoints.cli.sandbox_exec import exec_command
 from sandyard.entrypoints.cli.sandbox_names import id_of
@@ -30,7 +31,9 @@ _COLUMNS = (
     field("name", "name"),
     field("status", "status"),
     field("cost", "cost"),
-    Column("ends", lambda row: local_iso(row["timeout_at"])),
+    Column(
+        "ends", lambda row: local_iso(row["timeout_at"]) if row["status"] == "running" else None
+    ),
     field("reason", "status_reason", is_wide=True),
     field("cpu", "cpu_spec", is_wide=True),
     field("memory", "memory_spec", is_wide=True),
@@ -73,8 +76,8 @@ def create(
     with connected(target) as client, while_working("start"):
         make = flows.create if no_start else flows.create_started
         made = client.run(make(client.calls, template, {"name": name, **options}))
-        told = client.call(flows.about("GET", f"/sandboxes/{made.sandbox_id}"))
-    view.show_one(told, _COLUMNS)
+        found = client.call(flows.about("GET", f"/sandboxes/{made.sandbox_id}"))
+    view.show_one(found, _COLUMNS)
 
 
 @command.command("start", epilog=_EPILOG)
@@ -90,8 +93,8 @@ def start(target: Target, view: View, sandbox: str) -> None:
     with connected(target) as client, while_working("start"):
         sandbox_id = id_of(client, sandbox)
         client.run(flows.start(client.calls, sandbox_id))
-        told = client.call(flows.about("GET", f"/sandboxes/{sandbox_id}"))
-    view.show_one(told, _COLUMNS)
+        found = client.call(flows.about("GET", f"/sandboxes/{sandbox_id}"))
+    view.show_one(found, _COLUMNS)
 
 
 @command.command("stop", epilog=_EPILOG)
@@ -132,14 +135,24 @@ def list_sandboxes(target: Target, view: View, is_all: bool, status: str | None)
 @click.argument("sandboxes", nargs=-1, required=True)
 @connection_options
 def remove(target: Target, sandboxes: tuple[str, ...]) -> None:
-    """Give sandboxes and their files up for good; usage and bills stay."""
+    """Give sandboxes and their files up for good; usage and bills stay. If one fails, the others
+    are removed all the same."""
     from sandyard_client import sandbox_flows as flows
 
-    with connected(target) as client:
-        for sandbox in sandboxes:
-            sandbox_id = id_of(client, sandbox)
-            client.run(flows.recycle(client.calls, sandbox_id))
+    failures: list[CallFailedError] = []
+    for sandbox in sandboxes:
+        try:
+            with connected(target) as client:
+                sandbox_id = id_of(client, sandbox)
+                client.run(flows.recycle(client.calls, sandbox_id))
+        except CallFailedError as failure:
+            failures.append(failure)
+        else:
             click.echo(f"removed {sandbox_id}")
+    for other in failures[1:]:
+        other.show()
+    if failures:
+        raise failures[0]
 
 
 @command.command("logs", epilog=_EPILOG)
@@ -175,8 +188,8 @@ def open_sandbox(
         flow = link(client.calls, id_of(client, sandbox), port=port, minutes=minutes)
         made = client.run(flow)
     if view.output == "json":
-        told = {"url": made.url, "token": made.token, "expires_at": made.expires_at.isoformat()}
-        click.echo(json.dumps(told))
+        shown = {"url": made.url, "token": made.token, "expires_at": made.expires_at.isoformat()}
+        click.echo(json.dumps(shown))
     elif is_printed or made.url is None:
         click.echo(made.url or made.token)
     else:

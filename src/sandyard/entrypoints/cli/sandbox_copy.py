@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import click
 
@@ -12,7 +12,7 @@ from sandyard.entrypoints.cli.sandbox_names import id_of
 
 _EPILOG = """\b
 Examples:
-  sandyard sandbox cp notes.txt my-box:/workspace/notes.txt
+  sandyard sandbox cp notes.txt my-box:
   sandyard sandbox cp ./src my-box:/workspace/src
   sandyard sandbox cp my-box:/workspace/report.html .
 """
@@ -25,7 +25,9 @@ Examples:
 def copy(target: Target, source: str, target_path: str) -> None:
     """Copy a file, or a folder with all that is in it, into or out of a running sandbox.
 
-    SANDBOX:PATH names what is in a sandbox. A file is there whole or not at all.
+    SANDBOX:PATH names what is in a sandbox; without a PATH it is /workspace. A file goes into a
+    folder that is there, of a folder all that is in it. A file is there whole or not at all. Links
+    that lead out of a folder are not copied out of a sandbox.
     """
     inside, outside = _inside(source), _inside(target_path)
     if (inside is None) == (outside is None):
@@ -49,8 +51,6 @@ def _upload(target: Target, source: Path, sandbox: str, path: str) -> None:
 
     if not source.exists():
         raise click.UsageError(f"{source}: there is no such file")
-    if path.endswith("/") and source.is_file():
-        path = str(PurePosixPath(path) / source.name)
     with connected(target) as client, transferring(f"up {source.name}") as progress:
         client.run(upload(client.calls, id_of(client, sandbox), source, path, progress))
 

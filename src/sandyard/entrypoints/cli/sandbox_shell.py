@@ -76,7 +76,7 @@ class _Terminal:
                 if isinstance(message, bytes):
                     sys.stdout.buffer.write(message)
                     sys.stdout.buffer.flush()
-                elif (code := _told(json.loads(message))) is not None:
+                elif (code := _exit_code_of(json.loads(message))) is not None:
                     return code
         raise CallFailedError("The terminal was closed.", ExitCode.EXEC_FAILED)
 
@@ -104,12 +104,12 @@ class _Terminal:
         from websockets.exceptions import ConnectionClosed
 
         size = get_terminal_size()
-        told = {"type": "resize", "columns": size.columns, "rows": size.lines}
+        message = {"type": "resize", "columns": size.columns, "rows": size.lines}
         with suppress(ConnectionClosed):
-            self._socket.send(json.dumps(told))
+            self._socket.send(json.dumps(message))
 
 
-def _told(message: dict[str, Any]) -> int | None:
+def _exit_code_of(message: dict[str, Any]) -> int | None:
     """The exit code, once it has ended."""
     if message["type"] == "error":
         text = f"{message['code']}: {message['message']}"

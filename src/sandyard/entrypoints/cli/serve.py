@@ -36,6 +36,13 @@ Examples:
     help="Certificate chain in PEM, also for *.SANDBOX_DOMAIN: serve HTTPS.",
 )
 @click.option("--tls-key", type=_FILE, help="The certificate's key in PEM.")
+@click.option(
+    "--hsts-sec",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="With --tls-cert: tell browsers to use HTTPS alone at this name, for so long.",
+)
 @click.option("--worker-of", type=int, hidden=True)
 def command(
     host: str,
@@ -44,6 +51,7 @@ def command(
     workers: int,
     tls_cert: Path | None,
     tls_key: Path | None,
+    hsts_sec: int,
     worker_of: int | None,
 ) -> None:
     """Serve the API and run the jobs, until SIGTERM."""
@@ -58,7 +66,9 @@ def command(
         raise click.UsageError("--tls-cert and --tls-key belong together: give both.")
     settings = load_settings()
     configure_logging(settings.server.log_level, settings.server.log_format)
-    tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
+    tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key, hsts_sec)
+    if tls is None and hsts_sec:
+        raise click.UsageError("--hsts-sec needs --tls-cert: browsers heed it over HTTPS alone.")
     options = serve.ServeOptions(host, port, data_dir.resolve(), worker_of, tls)
     if workers > 1:
         from sandyard.entrypoints.workers import run_workers

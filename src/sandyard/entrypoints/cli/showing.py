@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 WATCH_SEC = 2.0
+_CELL = 100
 
 Row = Mapping[str, Any]
 
@@ -107,10 +108,12 @@ def local_iso(text: str | None) -> str | None:
 
 
 def _cell(value: Any) -> str:
-    """On one line, and without what a terminal would take for a command."""
+    """On one line of bounded length (`-o json` has all of it), without what a terminal would take
+    for a command."""
     if value is None or value == "":
         return "-"
-    return "".join(char if char.isprintable() else "�" for char in str(value))
+    text = "".join(char if char.isprintable() else "�" for char in " ".join(str(value).split()))
+    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
 def _live(render: Callable[[], str]) -> None:

@@ -1,0 +1,157 @@
+"""Alive, ready, and measured: the calls that load balancers and Prometheus make."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
+
+from sandyard.bootstrap.part import Checked, Part
+from sandyard.entrypoints.middleware import InFlight
+from sandyard.entrypoints.queries import require_known_parameters
+from sandyard.kit.direct import DirectRoute, Endpoint, JsonResponse
+from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
+from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
+from sandyard.kit.metrics import CONTENT_TYPE, Gauges, merged, render
+
+_CHECK_SEC = 2
+_METRICS_TOKEN = SecurityScheme(
+    "MetricsToken",
+    "A value of the setting `METRICS_TOKEN`. A server that listens on loopback alone needs none.",
+)
+_METRICS = secured_by(_METRICS_TOKEN)
+_METRICS["security"].append({})  # without one, where that is open
+_METRICS_ANSWER: dict[str, Any] = {
+    "content": {
+        "text/plain": {
+            "schema": {"type": "string"},
+            "example": "# HELP pool_available Sandboxes that are available\n"
+            "# TYPE pool_available gauge\n"
+            "pool_available 42.0\n",
+        }
+    }
+}
+
+
+class MetricsAccess:
+    """Who may read `/metrics`: holders of a token; without one, anybody where that is open."""
+
+    def __init__(self, accepted: Sequence[str], *, is_open: bool) -> None:
+        self._guard = BearerGuard(accepted)
+        self._is_open = is_open and not accepted
+
+    async def require(self, request: Request) -> None:
+        try:
+            if not self._is_open:
+                await self._guard.require(request)
+        except UnauthorizedError as error:
+            raise MetricsTokenError from error
+
+
+def create_operations_router(
+    parts: Sequence[Part],
+    registry: CollectorRegistry,
+    in_flight: InFlight,
+    metrics: MetricsAccess,
+    awaited: Sequence[Checked] = (),
+) -> APIRouter:
+    """`awaited` are parts that are yet to come, but must be ready."""
+    router = APIRouter(tags=["operations"])
+
+    async def get_health(_request: Request) -> Response:
+        return JsonResponse(b'{"status":"ok"}')
+
+    async def get_readiness(_request: Request) -> Response:
+        if in_flight.draining:
+            raise UnavailableError("This process is stopping. Use another.", retry_after=1)
+        await asyncio.gather(*(_require_ready(part) for part in (*parts, *awaited)))
+        return JsonResponse(b'{"status":"ready"}')
+
+    async def get_metrics(request: Request) -> Response:
+        await metrics.require(request)
+        return await metrics_response(parts, registry)
+
+    alive, ready = {200: _status("ok"), **errors()}, {200: _status("ready"), **errors(503)}
+    measured = {200: _METRICS_ANSWER, **errors(401)}
+    _add(router, "/healthz", get_health, "Is the process alive?", alive)
+    _add(router, "/readyz", get_readiness, "Do its engines answer?", ready)
+    _add(router, "/metrics", get_metrics, "Prometheus metrics", measured, openapi_extra=_METRICS)
+    # The same as /healthz, by the name that many clients look for.
+    health = _without_query(get_health)
+    router.add_route("/health", health, methods=["GET"], include_in_schema=False)
+    return router
+
+
+def _add(
+    router: APIRouter,
+    path: str,
+    call: Endpoint,
+    summary: str,
+    answers: Mapping[int | str, dict[str, Any]],
+    **options: Any,
+) -> None:
+    router.add_api_route(
+        path,
+        call,
+        summary=summary,
+        responses={**answers},
+        response_class=Response,
+        route_class_override=DirectRoute,
+        **options,
+    )
+    router.add_route(path, _without_query(call), methods=["HEAD"], include_in_schema=False)
+
+
+def _status(word: str) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"status": {"type": "string"}},
+        "required": ["status"],
+        "examples": [{"status": word}],
+    }
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _without_query(call: Endpoint) -> Endpoint:
+    """The same for HEAD, which some load balancers ask with; the server leaves the body out."""
+
+    async def answer(request: Request) -> Response:
+        require_known_parameters(request.scope["query_string"], accepted=())
+        return await call(request)
+
+    return answer
+
+
+async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -> Response:
+    return Response(render(registry, await read_gauges(parts)), media_type=CONTENT_TYPE)
+
+
+async def read_gauges(parts: Sequence[Part]) -> Gauges:
+    """Of all parts, read now; without those whose engine is away."""
+    readings = await asyncio.gather(*(_gauges(part) for part in parts))
+    clock = ("The time by this server's clock", time.time())
+    return merged([*readings, {"sandyard_clock_timestamp_seconds": clock}])
+
+
+async def _require_ready(part: Checked) -> None:
+    try:
+        async with asyncio.timeout(_CHECK_SEC):
+            await part.check()
+            await part.check_writes()
+    except (UnavailableError, TimeoutError) as error:
+        raise UnavailableError(
+            f"Not ready: the {part.name}'s {part.engine} engine. "
+            + (error.message if isinstance(error, UnavailableError) else "It does not answer."),
+            details={"engine": part.engine, "part": part.name},
+            reason=getattr(error, "reason", None),
+        ) from error
+
+
+async def _gauges(part: Part) -> Gauges:
+    try:
+        async with asyncio.timeout(_CHECK_SEC):
+            return await part.gauges()
+    except (UnavailableError, TimeoutError):
+        return {}  # an engine that is away has no counts; a zero would be a lie

@@ -1,0 +1,35 @@
+"""Locks that a migration takes while servers go on. Released migrations call this."""
+
+import random
+import time
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from sandyard.kit.errors import UnavailableError
+
+_WAIT_MS = 200
+"""Less than the second after which PostgreSQL looks for deadlocks and ends one of those in it."""
+_TRIES = 200
+_NOT_AVAILABLE = "55P03"
+
+
+def lock_tables(connection: sa.Connection, *names: str) -> None:
+    """Hold these tables until the transaction ends; those who use one of them wait.
+
+    Servers use several in orders of their own. So nothing is held while the rest is waited for any
+    longer than a moment: then all are given back, for the next try.
+    """
+    for _ in range(_TRIES):
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_WAIT_MS}ms'")
+                connection.exec_driver_sql(f"LOCK TABLE {', '.join(names)}")
+                connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
+        except exc.DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _NOT_AVAILABLE:
+                raise
+            time.sleep(random.uniform(0.05, 0.2))  # noqa: S311 - no secret
+        else:
+            return
+    raise UnavailableError("The tables are in use all the time. Try again when there is less load.")

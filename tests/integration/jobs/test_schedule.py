@@ -1,0 +1,53 @@
+"""The schedule asks for a job no more often than it must."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandyard.entrypoints.worker import Schedule
+from sandyard.kit.clock import SystemClock
+from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.sql import Database, open_database
+from sandyard.telemetry.stores.sql import MIGRATIONS
+from sandyard.telemetry.stores.tables import jobs
+
+
+class CountedLeases(SqlJobLeases):
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, jobs)
+        self.asked = 0
+
+    async def acquire(self, *arguments: Any, **named: Any) -> bool:
+        self.asked += 1
+        return await super().acquire(*arguments, **named)
+
+
+@dataclass(frozen=True)
+class Report:
+    runs: int
+
+
+async def test_who_has_run_a_job_does_not_ask_for_it_before_it_is_due(tmp_path: Path) -> None:
+    database = open_database(None, data_dir=tmp_path, part="telemetry", pool_size=1)
+    await MIGRATIONS.upgrade(database)
+    leases, clock = CountedLeases(database), SystemClock()
+    ran: list[float] = []
+    again = asyncio.Event()
+
+    async def run() -> Report:
+        ran.append(clock.now())
+        if len(ran) == 2:
+            again.set()
+        return Report(len(ran))
+
+    runner = JobRunner(leases, clock=clock, holder="first")
+    schedule = Schedule([(runner, Job("count", 2, run, at_start=True))])
+    schedule.start()
+    async with asyncio.timeout(60):
+        await again.wait()
+    assert leases.asked == 2, "others ask every second, in case that it died"
+    assert ran[1] - ran[0] >= 2
+    await schedule.stop()
+    await database.close()
