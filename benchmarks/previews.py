@@ -77,6 +77,8 @@ async def _measure(url: str, e2b: str, data: Path, say: Say, pid: int) -> Measur
         projects = await asyncio.gather(*making)
         async with session.post(f"{e2b}/_double/reset-counts"):
             pass
+        say(f"previews: {_PROJECTS} connections")
+        await _connect(session, url)
         latencies: list[float] = []
 
         async def ask(project: str) -> None:
@@ -88,8 +90,9 @@ async def _measure(url: str, e2b: str, data: Path, say: Say, pid: int) -> Measur
 
         cpu_before = cpu_seconds(pid)
         for number in range(_ROUNDS):
-            say(f"previews: round {number + 1} of {_ROUNDS}")
             await asyncio.gather(*(ask(project) for project in projects))
+            slowest = max(latencies[-_PROJECTS:])
+            say(f"previews: round {number + 1} of {_ROUNDS}, the slowest {slowest:.0f} ms")
             await asyncio.sleep(_LONG_PAUSE_SEC if number == _ROUNDS // 2 else _PAUSE_SEC)
         async with session.get(f"{e2b}/_double") as answer:
             most = max((await answer.json())["most_in_flight"].values())
@@ -106,6 +109,18 @@ async def _measure(url: str, e2b: str, data: Path, say: Say, pid: int) -> Measur
         ],
         f"previews {_PROJECTS}",
     )
+
+
+async def _connect(session: aiohttp.ClientSession, url: str) -> None:
+    """Open a connection for each caller: work that 200 browsers share, and that one process would
+    count as the server's time."""
+
+    async def ask() -> None:
+        async with session.get(url.removesuffix("/api/v1") + "/healthz") as answer:
+            await answer.read()
+
+    await asyncio.gather(*(ask() for _ in range(_PROJECTS)))
+    await asyncio.sleep(_PAUSE_SEC)
 
 
 async def _sign_up(call: Call, data: Path) -> dict[str, str]:

@@ -27,7 +27,7 @@ from sandyard.kit.ids import EventIds
 from tests.engines import broker_database, dynamo_server, pool_table, postgres_server
 from tests.pools import fill
 
-_ROUNDS = 5
+_ROUNDS = 9
 _CALLERS = 64
 _TICKETS = 1000
 _SLICE = {"SQLite": 1000, "PostgreSQL": 800, "DynamoDB": 100}

@@ -1,5 +1,6 @@
 """Commands in a sandbox and files of it over HTTP, and what starts and idle sandboxes cost."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ _FILE_MB_PER_SEC = 200
 _PIECE = bytes(1 << 20)
 _STARTS = 8
 _WARM_SEC, _COLD_SEC = 0.05, 0.25
-_IDLE = 40
+_IDLE = int(os.environ.get("IDLE_SANDBOXES", "40"))
 _IDLE_SEC = 15
 _PATIENCE_SEC = 60
 _AMPLE = {

@@ -176,7 +176,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     for setting in (
         "journal_mode=WAL",
         "synchronous=FULL",
-        "cache_size=-65536",
+        "cache_size=-16384",
+        "wal_autocheckpoint=8000",
+        "secure_delete=ON",
         "mmap_size=268435456",
     ):
         connection.execute(f"PRAGMA {setting}")

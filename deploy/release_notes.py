@@ -7,7 +7,7 @@ from pathlib import Path
 
 def notes(changelog: str, version: str) -> str:
     """KeyError if the version has no section."""
-    sections = re.split(r"^## (.+)\n", changelog, flags=re.MULTILINE)
+    sections = re.split(r"^## (\S+).*\n", changelog, flags=re.MULTILINE)
     found = dict(zip(sections[1::2], sections[2::2], strict=True))
     return found[version].strip() + "\n"
 

@@ -113,6 +113,7 @@ class Bench:
             clock=self.clock,
             find_event=self.logs.find,
             post=self.client.post,
+            require_public=self.client.require_public,
         )
 
     def route(self, webhook: Webhook) -> Route:

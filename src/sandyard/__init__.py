@@ -1,3 +1,3 @@
 """One control plane for short-lived environments."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

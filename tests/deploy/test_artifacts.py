@@ -12,6 +12,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
+from sandyard import __version__
 from tests.servers import sandyard_serve
 
 ROOT = Path(__file__).parents[2]
@@ -135,6 +136,23 @@ def test_systemd_understands_the_unit_and_finds_it_hardened(tmp_path: Path) -> N
     run("systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
 
 
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("pyproject.toml", 'version = "{}"'),
+        ("clients/python/pyproject.toml", 'version = "{}"'),
+        ("clients/typescript/package.json", '"version": "{}"'),
+        ("clients/typescript/package-lock.json", '"version": "{}"'),
+        ("uv.lock", 'name = "sandyard"\nversion = "{}"'),
+        ("uv.lock", 'name = "sandyard-client"\nversion = "{}"'),
+        ("deploy/kubernetes/deployment.yaml", "image: sandyard:v{}"),
+        ("deploy/aws/config.py", 'image_tag: str = "v{}"'),
+    ],
+)
+def test_the_version_is_the_same_everywhere(file: str, line: str) -> None:
+    assert line.format(__version__) in (ROOT / file).read_text()
+
+
 @pytest.mark.parametrize("name", ["test", "release"])
 def test_a_workflow_has_jobs_with_a_bound_on_their_rights(name: str) -> None:
     [workflow] = loaded(ROOT / ".github" / "workflows" / f"{name}.yml")
@@ -156,6 +174,7 @@ def test_nothing_is_built_that_was_not_tested() -> None:
 
 def test_notes_of_a_release_come_from_the_changelog() -> None:
     assert "The Broker" in run(sys.executable, DEPLOY / "release_notes.py", "0.1.0")
+    assert "Upgrading from 0.1.0" in run(sys.executable, DEPLOY / "release_notes.py", __version__)
     missing = [sys.executable, str(DEPLOY / "release_notes.py"), "9.9.9"]
     assert subprocess.run(missing, capture_output=True, timeout=20, check=False).returncode == 1
 

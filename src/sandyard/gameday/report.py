@@ -94,10 +94,10 @@ def _alerts(outcome: Outcome) -> Iterator[str]:
         yield "alerts  not watched"
         return
     for each in outcome.scenario.alerts:
-        told = "did NOT fire"
+        verdict = "did NOT fire"
         if each in outcome.fired:
             seconds = [second for second, firing in outcome.firing.items() if each in firing]
-            told = f"fired at second {min(seconds)}"
-        yield f"alert   {each} {told}"
+            verdict = f"fired at second {min(seconds)}"
+        yield f"alert   {each} {verdict}"
     if others := outcome.fired - set(outcome.scenario.alerts):
         yield f"alerts  also fired: {', '.join(sorted(others))}"
