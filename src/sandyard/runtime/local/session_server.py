@@ -20,6 +20,7 @@ from sandyard.runtime.local.packets import MOST_BYTES, Packet, packet_socket, re
 from sandyard.runtime.local.ports import MachinePorts
 from sandyard.runtime.local.snapshots import SnapshotFailedError
 from sandyard.runtime.local.watchdog import Watchdog
+from sandyard.runtime.model import Snapshot
 from sandyard.runtime.network_model import EgressRules, Network
 
 SOCKET = "session"
@@ -61,7 +62,7 @@ class SessionServer:
         start_program: StartProgram,
         egress: EgressListeners,
         set_network: Callable[[Network, EgressRules], Awaitable[None]],
-        pack: Callable[[Path], Awaitable[None]],
+        pack: Callable[[Path], Awaitable[Snapshot]],
         watchdog: Watchdog,
     ) -> None:
         self._agents = agents

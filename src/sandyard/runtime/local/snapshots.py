@@ -33,6 +33,7 @@ _NO_OWNERS = ("--no-same-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}")
 """Where there is a user alone, what root changed has no place."""
 _OWNERS = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
 _CHANGED_WHILE_READ = 1
+"""How tar ends then. Who isolates it ends so too when it could not even start it."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -83,13 +84,13 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
             f"--exclude=./{ARCHIVED}",
         )  # a user's folder of that name is no system
     tar = shlex.join((*words, "."))
-    pack = f"ulimit -f {blocks}; exec {tar}"
+    pack = f"ulimit -f {blocks}; {tar}; code=$?; [ $code = {_CHANGED_WHILE_READ} ] || exit $code"
     draft = to.with_suffix(".new")
     try:
         outcome = await _pack(isolation, pack, draft, timeout_sec)
         if outcome.code in _KILLED:  # not by its own fault: the files are all there
             outcome = await _pack(isolation, pack, draft, timeout_sec)
-        if not 0 <= outcome.code <= _CHANGED_WHILE_READ:
+        if outcome.code:
             raise SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
         draft.replace(to)
         sync_folder(to.parent)

@@ -134,7 +134,7 @@ class Supervisor:
             start_program=self._log.start_program,
             egress=EgressListeners(machine.agent, self._spec, own=self._watchdog.spared),
             set_network=self._egress.set_network,
-            pack=self._pack,
+            pack=self._take,
             watchdog=self._watchdog,
         )
         self._server.start()
@@ -154,23 +154,21 @@ class Supervisor:
         self._remove_mount_point()
         return is_restored
 
-    async def _pack(self, to: Path) -> None:
-        """All that is changed, while it goes on. Raises SnapshotFailedError, OSError."""
+    async def _take(self, to: Path) -> Snapshot:
+        """All that is changed, also while it goes on; one at a time, as each mounts the system at
+        the same place. Raises SnapshotFailedError, OSError."""
+        spec = self._spec
         async with self._packing:
             try:
-                await self._take(to)
+                return await snapshots.take(
+                    self._isolation,
+                    to,
+                    limit_bytes=spec.limits.storage_bytes,
+                    timeout_sec=spec.snapshot_timeout_sec,
+                )
             finally:
                 with suppress(OSError):  # somebody has put something into it
                     self._remove_mount_point()
-
-    async def _take(self, to: Path) -> Snapshot:
-        spec = self._spec
-        return await snapshots.take(
-            self._isolation,
-            to,
-            limit_bytes=spec.limits.storage_bytes,
-            timeout_sec=spec.snapshot_timeout_sec,
-        )
 
     def _remove_mount_point(self) -> None:
         """Of the system in the workspace; what was mounted over it is elsewhere."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.local import processes, snapshots
-from sandyard.runtime.local.isolation import NoIsolation
+from sandyard.runtime.local.isolation import NoIsolation, WrappedCommand
 from sandyard.runtime.model import Snapshot
 
 
@@ -64,3 +64,34 @@ async def test_one_that_is_killed_again_and_again_is_none(
     with pytest.raises(snapshots.SnapshotFailedError):
         await taken(workspace, to, kills=2)
     assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
+
+
+class UnusableIsolation(NoIsolation):
+    """Ends as bubblewrap does when it can't mount: with 1, before the command was started."""
+
+    def wrap(self, *_command: object, **_options: object) -> WrappedCommand:
+        script = ("/bin/sh", "-c", "echo no mount >&2; exit 1")
+        return NoIsolation.wrap(self, script, environment={})
+
+
+async def test_what_could_not_be_isolated_is_none(workspace: NoIsolation, tmp_path: Path) -> None:
+    unusable = UnusableIsolation(workspace.workspace)
+    with pytest.raises(snapshots.SnapshotFailedError, match="no mount"):
+        await taken(unusable, tmp_path / "one.snapshot", kills=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
+
+
+async def test_files_that_change_while_they_are_read_are_packed(
+    workspace: NoIsolation, tmp_path: Path
+) -> None:
+    """tar ends with 1 then; what was there is in the archive."""
+    to = tmp_path / "one.snapshot"
+    growing = workspace.workspace / "growing"
+    script = f"while :; do head -c 1M /dev/urandom >> {growing}; done"
+    writer = await asyncio.create_subprocess_exec("/bin/sh", "-c", script)
+    try:
+        await taken(workspace, to, kills=0)
+    finally:
+        writer.kill()
+        await writer.wait()
+    assert "./large" in names_in(to)
