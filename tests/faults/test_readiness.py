@@ -1,6 +1,7 @@
-"""A DynamoDB that refuses writes, or reads: what load balancers are told."""
+"""A DynamoDB that refuses writes, or reads: what load balancers and Prometheus are told."""
 
 import asyncio
+import re
 import time
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.faults.index_lag import WRITES
 from tests.servers import ServerProcess, run_sandyard, sandyard_serve
 
 WAIT_SEC = 60
+SCRAPE_SEC = 1.5
+"""Less than a server gives an engine by itself."""
 
 
 TOLD = {
@@ -50,6 +53,35 @@ async def test_refused_writes_are_told_by_readyz_which_recovers_by_itself(
                     await refuse_and_recover(server, proxy, part, fault, calls)
             finally:
                 await asyncio.to_thread(serving.__exit__, None, None, None)
+
+
+async def test_a_scrape_does_not_wait_for_an_engine_that_throttles(tmp_path: Path) -> None:
+    with dynamo_server() as engine:
+        async with proxy_process(engine, seed=1) as proxy:
+            settings = settings_of("broker", proxy.url)
+            await asyncio.to_thread(create_tables, settings, tmp_path)
+            serving = sandyard_serve(tmp_path / "data", environment=settings)
+            server = await asyncio.to_thread(serving.__enter__)
+            try:
+                whole, _ = await scrape(server)
+                await proxy.set(throttle=1)
+                scrapes = [await scrape(server) for _ in range(3)]
+            finally:
+                await asyncio.to_thread(serving.__exit__, None, None, None)
+    assert {"pool_total", "sandyard_job_interval_seconds"} <= whole
+    assert min(seconds for _, seconds in scrapes) < SCRAPE_SEC
+    for names, _ in scrapes:
+        assert {"sandyard_job_interval_seconds", "request_latency_seconds"} <= names
+        assert "pool_total" not in names
+
+
+async def scrape(server: ServerProcess) -> tuple[set[str], float]:
+    """As Prometheus does; the names of what is measured, and how long it took."""
+    headers = {"X-Prometheus-Scrape-Timeout-Seconds": str(SCRAPE_SEC)}
+    started = time.monotonic()
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        shown = (await client.get("/metrics", headers=headers)).text
+    return set(re.findall(r"^# TYPE (\S+)", shown, re.MULTILINE)), time.monotonic() - started
 
 
 async def refuse_and_recover(

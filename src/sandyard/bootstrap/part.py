@@ -13,6 +13,8 @@ from sandyard.kit.events import EventListing
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.metrics import Gauges, Labelled
 
+_JOB_LABELS = ("part", "job")
+
 
 class Checked(Protocol):
     """A part as readiness asks for it."""
@@ -71,7 +73,11 @@ class Part(Checked, Protocol):
         ...
 
     async def gauges(self) -> Gauges:
-        """What `/metrics` shows of the part, read now."""
+        """What `/metrics` shows of the part, read from its engine now."""
+        ...
+
+    def local_gauges(self) -> Gauges:
+        """What it shows of the part that this process knows, also while the engine is away."""
         ...
 
     async def close(self) -> None: ...
@@ -109,30 +115,31 @@ class WiredPart(ABC):
             await self.runner.check_writes()
 
     async def gauges(self) -> Gauges:
-        return {**await self.own_gauges(), **await self._job_gauges(), **self._disk_gauges()}
+        return {**await self.own_gauges(), **await self._job_successes()}
+
+    def local_gauges(self) -> Gauges:
+        return {**self._job_intervals(), **self._disk_gauges()}
 
     async def own_gauges(self) -> Gauges:
         return {}
 
-    async def _job_gauges(self) -> Gauges:
+    async def _job_successes(self) -> Gauges:
         if self.runner is None:
             return {}
         jobs = {job.name: (self.name, job.plain_name) for job in self.schedule}
         finished = await self.runner.finished(list(jobs))
+        ended = Labelled(_JOB_LABELS, {jobs[name]: at for name, at in finished.items()})
+        about = "When a job last came to its end"
+        return {"sandyard_job_last_success_timestamp_seconds": (about, ended)}
+
+    def _job_intervals(self) -> Gauges:
+        if self.runner is None:
+            return {}
         every: dict[tuple[str, ...], float] = {
-            jobs[job.name]: job.interval_sec for job in self.schedule
+            (self.name, job.plain_name): job.interval_sec for job in self.schedule
         }
-        labels = ("part", "job")
-        return {
-            "sandyard_job_last_success_timestamp_seconds": (
-                "When a job last came to its end",
-                Labelled(labels, {jobs[name]: at for name, at in finished.items()}),
-            ),
-            "sandyard_job_interval_seconds": (
-                "How often a job runs",
-                Labelled(labels, every),
-            ),
-        }
+        about = "How often a job runs"
+        return {"sandyard_job_interval_seconds": (about, Labelled(_JOB_LABELS, every))}
 
     def _disk_gauges(self) -> Gauges:
         """Of the embedded engine's disk."""

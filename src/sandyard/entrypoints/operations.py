@@ -17,6 +17,7 @@ from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
 from sandyard.kit.metrics import CONTENT_TYPE, Gauges, merged, render
 
 _CHECK_SEC = 2
+_SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"
 _METRICS_TOKEN = SecurityScheme(
     "MetricsToken",
     "A value of the setting `METRICS_TOKEN`. A server that listens on loopback alone needs none.",
@@ -71,7 +72,7 @@ def create_operations_router(
 
     async def get_metrics(request: Request) -> Response:
         await metrics.require(request)
-        return await metrics_response(parts, registry)
+        return await metrics_response(request, parts, registry)
 
     alive, ready = {200: _status("ok"), **errors()}, {200: _status("ready"), **errors(503)}
     measured = {200: _METRICS_ANSWER, **errors(401)}
@@ -124,15 +125,29 @@ def _without_query(call: Endpoint) -> Endpoint:
     return answer
 
 
-async def metrics_response(parts: Sequence[Part], registry: CollectorRegistry) -> Response:
-    return Response(render(registry, await read_gauges(parts)), media_type=CONTENT_TYPE)
+async def metrics_response(
+    request: Request, parts: Sequence[Part], registry: CollectorRegistry
+) -> Response:
+    gauges = await read_gauges(parts, within_sec=_time_for_engines(request))
+    return Response(render(registry, gauges), media_type=CONTENT_TYPE)
 
 
-async def read_gauges(parts: Sequence[Part]) -> Gauges:
-    """Of all parts, read now; without those whose engine is away."""
-    readings = await asyncio.gather(*(_gauges(part) for part in parts))
+def _time_for_engines(request: Request) -> float:
+    """Half of what Prometheus waits for an answer, which it says: a slow engine costs a scrape the
+    gauges that are read from it, and nothing else."""
+    try:
+        half_sec = float(request.headers.get(_SCRAPE_TIMEOUT, "")) / 2
+    except ValueError:
+        return _CHECK_SEC
+    return half_sec if 0 < half_sec < _CHECK_SEC else _CHECK_SEC
+
+
+async def read_gauges(parts: Sequence[Part], *, within_sec: float = _CHECK_SEC) -> Gauges:
+    """Of all parts, read now; without those of an engine that does not answer in that time."""
+    readings = await asyncio.gather(*(_from_engine(part, within_sec) for part in parts))
     clock = ("The time by this server's clock", time.time())
-    return merged([*readings, {"sandyard_clock_timestamp_seconds": clock}])
+    own = [part.local_gauges() for part in parts]
+    return merged([*own, *readings, {"sandyard_clock_timestamp_seconds": clock}])
 
 
 async def _require_ready(part: Checked) -> None:
@@ -149,9 +164,9 @@ async def _require_ready(part: Checked) -> None:
         ) from error
 
 
-async def _gauges(part: Part) -> Gauges:
+async def _from_engine(part: Part, within_sec: float) -> Gauges:
     try:
-        async with asyncio.timeout(_CHECK_SEC):
+        async with asyncio.timeout(within_sec):
             return await part.gauges()
     except (UnavailableError, TimeoutError):
         return {}  # an engine that is away has no counts; a zero would be a lie

@@ -292,7 +292,7 @@ def _stop_signal() -> asyncio.Event:
 
 
 def _metrics_app(parts: Sequence[Part], registry: CollectorRegistry) -> Starlette:
-    async def metrics(_request: Request) -> Response:
-        return await metrics_response(parts, registry)
+    async def metrics(request: Request) -> Response:
+        return await metrics_response(request, parts, registry)
 
     return Starlette(routes=[Route("/metrics", metrics)])
