@@ -29,7 +29,7 @@ from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.dynamo import Dynamo
+from sandyard.kit.dynamo.client import Dynamo
 
 _HTTP_ROWS = 15_000
 _ROUNDS = 5

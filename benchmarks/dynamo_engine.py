@@ -27,10 +27,10 @@ from sandyard.broker.stores.dynamo_table import (
     definition,
 )
 from sandyard.entrypoints.server import free_port
-from sandyard.kit.dynamo import Dynamo
-from sandyard.kit.dynamo_values import wire
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.job_leases import DynamoJobLeases
+from sandyard.kit.dynamo.values import wire
 from sandyard.kit.events import actor
-from sandyard.kit.jobs_dynamo import DynamoJobLeases
 from sandyard.kit.transitions import Cause
 from tests.engines import AWS_ENVIRONMENT
 from tests.servers import ServerProcess, csp_simulator, sandyard_serve

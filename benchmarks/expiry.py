@@ -19,8 +19,8 @@ from sandyard.broker.jobs import Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.log import JsonFormatter
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.observability.log import JsonFormatter
+from sandyard.kit.sql.database import SqliteDatabase
 
 _SMALL = 10_000
 _DUE = 100

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
-from sandyard.kit.sql import Database, PostgresDatabase
+from sandyard.kit.sql.database import Database, PostgresDatabase
 from sandyard.platform.schema import MIGRATIONS
 from tests.clocks import RunningClock
 from tests.engines import create_database, postgres_server

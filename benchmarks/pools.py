@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.loops import run
 from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.kit import ids
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.sql.database import SqliteDatabase
 
 LAB_HOURS = 4
 LAB_SECONDS = LAB_HOURS * 3600

@@ -15,7 +15,7 @@ from benchmarks.pools import LAB_HOURS, LAB_SECONDS
 from benchmarks.report import Figure, Measured, Say
 from sandyard.broker.model import Claim
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
-from sandyard.kit.sql import PostgresDatabase
+from sandyard.kit.sql.database import PostgresDatabase
 from tests.engines import create_database, postgres_server
 
 _CONNECTIONS = 16

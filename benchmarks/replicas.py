@@ -15,8 +15,8 @@ from sandyard.broker.model import Claim
 from sandyard.broker.stores.dynamo_claims import REPLICAS_KEY
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.kit.dynamo import Dynamo
-from sandyard.kit.replicas_dynamo import DynamoReplicas
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.replicas import DynamoReplicas
 from tests.clocks import ManualClock
 from tests.engines import PATIENT, dynamo_server, pool_table
 from tests.pools import NOW, fill

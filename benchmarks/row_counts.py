@@ -9,7 +9,7 @@ from benchmarks.pools import LargePool, make_sqlite_pool
 from benchmarks.report import Figure, Measured, Say
 from sandyard.broker.model import Claim
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.sql.database import SqliteDatabase
 
 _SMALL = 1_000
 _WARM_UPS = 50

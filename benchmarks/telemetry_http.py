@@ -23,8 +23,8 @@ from benchmarks.readings import BATCH, MARKER_COLUMNS, READING_COLUMNS, Batches
 from benchmarks.report import Figure, Measured, Say
 from benchmarks.telemetry_server import CONNECTIONS, FleetServer, Sent, fleet_server
 from sandyard.broker.stores.sql import MIGRATIONS as BROKER_MIGRATIONS
-from sandyard.kit.dynamo import Dynamo
-from sandyard.kit.sql import PostgresDatabase, SqliteDatabase
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.sql.database import PostgresDatabase, SqliteDatabase
 from sandyard.telemetry.model import Device, Reading, marker_expires_at, whole_second
 from sandyard.telemetry.stores.dynamo_items import marker_item, reading_item
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables

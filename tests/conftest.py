@@ -22,7 +22,7 @@ from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from tests.clocks import ManualClock
 from tests.engines import (
     SQL_ENGINES,

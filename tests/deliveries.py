@@ -29,10 +29,10 @@ from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.stores.sql_delivery import SqlDeliveryStore
 from sandyard.broker.webhook_model import Webhook
 from sandyard.broker.webhooks import Webhooks
+from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.events import EventQuery, LoggedEvent
 from sandyard.kit.jobs import JobLeases, JobRunner
-from sandyard.kit.jobs_dynamo import DynamoJobLeases
-from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from tests.clocks import RunningClock
 from tests.engines import broker_database, pool_table
 

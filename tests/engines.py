@@ -18,9 +18,9 @@ from aiodynamo.credentials import Key, StaticCredentials
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.entrypoints.server import free_port
-from sandyard.kit.dynamo import Dynamo, DynamoPolicy
-from sandyard.kit.migrations import Migrations
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
+from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.migrations import Migrations
 
 SQL_ENGINES = ("sqlite", "postgresql")
 STORE_ENGINES = (*SQL_ENGINES, "dynamodb")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from importlib import import_module
 
 import sandyard
-from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.http.error_statuses import status_of
 
 _SECTIONS = {
     "sandyard.kit.": "Everywhere",

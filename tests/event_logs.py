@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from sandyard.broker.stores.tables import events, sandboxes
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.event_items import EventItems
+from sandyard.kit.dynamo.event_items import EventItems
+from sandyard.kit.dynamo.events import DynamoEventLog
 from sandyard.kit.events import Effect, Event, EventLog
-from sandyard.kit.events_dynamo import DynamoEventLog
-from sandyard.kit.events_sql import EventWriter, SqlEventLog
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.events import EventWriter, SqlEventLog
 from tests.clocks import ManualClock
 
 DAY_MS = 24 * 3600 * 1000

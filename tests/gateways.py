@@ -29,9 +29,9 @@ from sandyard.gateway.app import Gateway, GatewayPolicy
 from sandyard.gateway.model import Grant, PageScope, SandboxDomain
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.kit import ids
-from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import utc_time
-from sandyard.kit.direct import DirectRoutes
+from sandyard.kit.http.client_address import ClientAddress
+from sandyard.kit.http.direct import DirectRoutes
 from tests.clocks import RunningClock
 from tests.fakes.reached import Boxes, Owner, Owners
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import EntityTable
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import EntityTable
 from sandyard.kit.transitions import Entity
 from sandyard.kit.verification import Problem, verify_history
 from sandyard.platform.billing.sql import BILLS

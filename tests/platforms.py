@@ -23,7 +23,7 @@ from sandyard.bootstrap.platform import OUTBOX, PlatformPart, build_platform
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.kit.ids import account_id, resource_id
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.transitions import Cause
 from sandyard.platform.accounts.model import create_account
 from sandyard.platform.accounts.passwords import Argon2Passwords

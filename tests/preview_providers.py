@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from sandyard.kit.e2b_backoff import Backoff
+from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import SandyardError
 from sandyard.previews.providers.e2b import E2bProvider, E2bTimeouts
 from sandyard.previews.providers.errors import SandboxGoneError

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 
 Statement = tuple[str, Any]
 """With its parameters."""

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from sandyard.broker.history_model import PoolSample, minute_of
 from sandyard.broker.model import Status
 from sandyard.broker.stores.sql_history import SqlHistoryStore
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.sql.database import SqliteDatabase
 from tests.e2e.console.conftest import ARGUMENTS, log_in
 from tests.e2e.console.people import ADMIN, BOB, open_accounts
 from tests.e2e.console.readings import BOOT_ID, HARDWARE_ID

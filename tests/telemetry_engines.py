@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.dynamo import Dynamo, DynamoPolicy
-from sandyard.kit.dynamo_values import Item, wire
+from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
+from sandyard.kit.dynamo.values import Item, wire
 from sandyard.kit.events import EventLog
-from sandyard.kit.events_sql import SqlEventLog
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.transitions import Cause, settle
 from sandyard.telemetry.errors import DeviceBusyError, DeviceNotFoundError
 from sandyard.telemetry.intake import validate

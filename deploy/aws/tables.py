@@ -14,7 +14,7 @@ from constructs import Construct
 from deploy.aws.config import Deployment
 from deploy.aws.encryption import grant_use
 from sandyard.broker.stores import dynamo_table as pool
-from sandyard.kit.dynamo_tables import (
+from sandyard.kit.dynamo.tables import (
     Definition,
     ScalingTarget,
     TableSpec,

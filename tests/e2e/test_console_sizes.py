@@ -11,7 +11,7 @@ import pytest
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.parts import running_parts
-from sandyard.kit.metrics import new_registry
+from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import load_settings
 from tests.crowds import Crowd
 from tests.e2e.console.people import ADMIN, open_accounts

@@ -9,7 +9,7 @@ import httpx
 
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.entrypoints.server import free_port
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.sql.database import SqliteDatabase
 from tests.pools import check_invariants
 from tests.servers import ServerProcess, csp_simulator, sandyard_serve
 

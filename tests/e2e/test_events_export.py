@@ -12,7 +12,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.sql.database import SqliteDatabase
 from sandyard.telemetry.stores.sql import MIGRATIONS
 from tests.clocks import ManualClock
 from tests.engines import AWS_ENVIRONMENT

@@ -142,7 +142,7 @@ def test_logs_are_text_on_a_terminal_and_json_elsewhere(
 ) -> None:
     reader, writer = pty.openpty() if on_a_terminal else os.pipe()
     script = (
-        "import logging; from sandyard.kit.log import configure_logging; "
+        "import logging; from sandyard.kit.observability.log import configure_logging; "
         "from sandyard.settings import load_settings; "
         "configure_logging('INFO', load_settings().server.log_format); "
         "logging.getLogger('x').info('hello')"

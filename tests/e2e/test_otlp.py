@@ -197,7 +197,8 @@ def test_a_collector_that_is_away_holds_nothing_up(tmp_path: Path) -> None:
 def test_nothing_of_it_is_imported_while_it_is_off(tmp_path: Path) -> None:
     program = (
         "import sys, sandyard.entrypoints.serve, sandyard.bootstrap.broker;"
-        "heavy = ('opentelemetry.sdk', 'opentelemetry.exporter', 'sandyard.kit.tracing_otel');"
+        "heavy = ('opentelemetry.sdk', 'opentelemetry.exporter',"
+        " 'sandyard.kit.observability.tracing_otel');"
         "print([name for name in sys.modules if name.startswith(heavy)])"
     )
     done = subprocess.run(

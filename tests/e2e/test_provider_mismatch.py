@@ -11,7 +11,7 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.entrypoints.data_dir import locked
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from tests.engines import AWS_ENVIRONMENT, create_database, pool_table
 from tests.pools import fill
 from tests.servers import clean_environment, run_sandyard

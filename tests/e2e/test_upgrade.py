@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.sql import PostgresDatabase
+from sandyard.kit.sql.database import PostgresDatabase
 from tests.e2e.telemetry.api import Api
 from tests.engines import create_database
 from tests.people import Person, signed_up

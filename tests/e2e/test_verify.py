@@ -13,7 +13,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from tests.e2e.telemetry.api import Api, random_mac
 from tests.engines import SQL_ENGINES, create_database
 from tests.people import Person, signed_up

@@ -11,9 +11,9 @@ from sandyard.broker.ports import PoolStore
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.dynamo import Dynamo, DynamoPolicy
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item, plain
+from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item, plain
 from tests.pools import everything
 
 IMPATIENT = DynamoPolicy(  # but not too much so for a busy machine without faults

@@ -3,7 +3,7 @@
 import pytest
 
 from sandyard.broker.stores.dynamo_table import PoolTable
-from sandyard.kit.replicas_dynamo import DynamoReplicas
+from sandyard.kit.dynamo.replicas import DynamoReplicas
 from tests.clocks import ManualClock
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT, table_at

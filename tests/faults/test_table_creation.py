@@ -10,7 +10,7 @@ from sandyard.broker.model import Claim
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.dynamo_tables import (
+from sandyard.kit.dynamo.tables import (
     Billed,
     Definition,
     TableUnfitError,

@@ -14,7 +14,7 @@ from sandyard.broker.ports import PoolStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.sql import PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import PostgresDatabase, SqliteDatabase
 from tests.engines import AWS_ENVIRONMENT, create_database, pool_table
 from tests.faults.cluster import Proxy, Replica, proxy_process
 from tests.faults.postgres_proxy import Cuts, PostgresProxy, postgres_proxy

@@ -19,7 +19,7 @@ from sandyard.entrypoints.data_dir import with_secrets
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.parts import RunningParts
 from sandyard.entrypoints.staged_start import StagedStart
-from sandyard.kit.metrics import new_registry
+from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import load_settings
 
 LATE = {

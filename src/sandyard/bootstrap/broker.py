@@ -54,8 +54,8 @@ from sandyard.broker.verification import adopt, verify
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.events import actor
-from sandyard.kit.metrics import Gauges
-from sandyard.kit.tracing import traced
+from sandyard.kit.observability.metrics import Gauges
+from sandyard.kit.observability.tracing import traced
 from sandyard.kit.transitions import Cause, Entity
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 

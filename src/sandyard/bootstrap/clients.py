@@ -4,8 +4,8 @@ from sandyard.broker.client_access import AccessTokens, ClientAccess, RateLimit
 from sandyard.broker.client_ports import ClientStore
 from sandyard.broker.http.access import AdminGuard, TrackGuard
 from sandyard.broker.ports import PoolStore
-from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import Clock
+from sandyard.kit.http.client_address import ClientAddress
 from sandyard.settings import Settings, SettingsError
 
 

@@ -21,7 +21,7 @@ from sandyard.broker.webhooks import Webhooks
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import JobRunner
-from sandyard.kit.tracing import traced
+from sandyard.kit.observability.tracing import traced
 from sandyard.settings import DeliverySettings, Settings, SettingsError
 
 if TYPE_CHECKING:  # imported where they are used: most installations don't need them

@@ -9,20 +9,21 @@ from pydantic import SecretStr
 from sandyard.bootstrap import tracing as spans
 from sandyard.bootstrap.registry import get_spec
 from sandyard.bootstrap.spec import JobSpec, Verification
-from sandyard.kit import ids, tracing
+from sandyard.kit import ids
 from sandyard.kit.clock import Clock
-from sandyard.kit.embedded import EmbeddedDatabase
 from sandyard.kit.events import EventLog
 from sandyard.kit.events_job import PruneEvents, PruneReport
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
-from sandyard.kit.migrations import Migrations
-from sandyard.kit.postgres_login import PostgresLogin
-from sandyard.kit.sql import Database, open_database
+from sandyard.kit.observability import tracing
+from sandyard.kit.sql.database import Database, open_database
+from sandyard.kit.sql.embedded import EmbeddedDatabase
+from sandyard.kit.sql.migrations import Migrations
+from sandyard.kit.sql.postgres_login import PostgresLogin
 from sandyard.kit.verification import HistoryReport
 from sandyard.settings import E2bSettings, Settings, SettingsError
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
-    from sandyard.kit.dynamo import Dynamo
+    from sandyard.kit.dynamo.client import Dynamo
 
 
 def is_embedded(settings: Settings, part: str) -> bool:
@@ -73,7 +74,7 @@ def verification_of(what: str, report: HistoryReport) -> Verification:
 
 
 def open_dynamo(settings: Settings) -> "Dynamo":
-    from sandyard.kit.dynamo import Dynamo, DynamoPolicy
+    from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
 
     dynamo = Dynamo(
         region=settings.dynamo.aws_region,

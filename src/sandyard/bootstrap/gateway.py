@@ -13,9 +13,9 @@ from sandyard.bootstrap.platform import PREFIX, PlatformPart
 from sandyard.bootstrap.previews import PreviewsPart
 from sandyard.gateway.http.router import create_tokens_router
 from sandyard.gateway.service import TokenIssue
-from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import Clock
-from sandyard.kit.on_demand_app import OnDemandApp
+from sandyard.kit.http.client_address import ClientAddress
+from sandyard.kit.http.on_demand_app import OnDemandApp
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.gateway_targets import SandboxTargets

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Protocol
 
 from fastapi import APIRouter
 
-from sandyard.kit.embedded import EmbeddedDatabase
 from sandyard.kit.events import EventListing
 from sandyard.kit.jobs import Job, JobRunner
-from sandyard.kit.metrics import Gauges, Labelled
+from sandyard.kit.observability.metrics import Gauges, Labelled
+from sandyard.kit.sql.embedded import EmbeddedDatabase
 
 _JOB_LABELS = ("part", "job")
 

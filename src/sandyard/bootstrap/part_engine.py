@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from sandyard.bootstrap.engines import embedded_database, job_runner, open_part_database
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.migrations import Migrations
+from sandyard.kit.sql.job_leases import SqlJobLeases
+from sandyard.kit.sql.migrations import Migrations
 from sandyard.settings import Settings
 
 

@@ -23,16 +23,16 @@ from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.bootstrap.sessions import TerminalAccess
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids
-from sandyard.kit.background import Background
-from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events_merged import MergedEvents
+from sandyard.kit.concurrency.background import Background
+from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.jobs import Job, JobRunner
-from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.metrics import Gauges
+from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.rates import Rate
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import SqlTransitions
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.job_leases import SqlJobLeases
+from sandyard.kit.sql.merged_events import MergedEvents
+from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.platform import tables
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.access_sql import SqlCredentialLookup

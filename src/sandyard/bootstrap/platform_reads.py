@@ -8,7 +8,7 @@ from sandyard.bootstrap.engines import open_part_database, verification_of
 from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.events import EventLog, actor
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from sandyard.kit.transitions import Cause
 from sandyard.platform.entities import platform_events
 from sandyard.platform.schema import MIGRATIONS

@@ -20,12 +20,12 @@ from sandyard.broker.stores.sql_clients import SqlClientStore
 from sandyard.broker.stores.sql_delivery import SqlDeliveryStore
 from sandyard.broker.stores.sql_history import SqlHistoryStore
 from sandyard.kit.circuits import CircuitStore
-from sandyard.kit.circuits_sql import SqlCircuits
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.embedded import EmbeddedDatabase
 from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import JobLeases
-from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.sql.circuits import SqlCircuits
+from sandyard.kit.sql.embedded import EmbeddedDatabase
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.settings import Settings
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
@@ -69,8 +69,8 @@ def _open_dynamo_pool(settings: Settings, clock: Clock, metrics: BrokerMetrics |
     from sandyard.broker.stores.dynamo_delivery import DynamoDeliveryStore
     from sandyard.broker.stores.dynamo_history import DynamoHistoryStore
     from sandyard.broker.stores.dynamodb import DynamoPoolStore
-    from sandyard.kit.circuits_dynamo import DynamoCircuits
-    from sandyard.kit.jobs_dynamo import DynamoJobLeases
+    from sandyard.kit.dynamo.circuits import DynamoCircuits
+    from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 
     table = open_pool_table(settings)
     store = DynamoPoolStore(

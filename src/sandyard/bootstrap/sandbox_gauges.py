@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.metrics import Gauges, Labelled
+from sandyard.kit.observability.metrics import Gauges, Labelled
 from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.ports import SandboxStore
 

@@ -17,14 +17,14 @@ from sandyard.bootstrap.sessions import TerminalAccess, session_routers
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.clock import Clock
-from sandyard.kit.e2b_backoff import Backoff
+from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
-from sandyard.kit.metrics import Gauges
 from sandyard.kit.node import node_name
+from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import SqlTransitions
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import MakeBills

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sandyard.kit.clock import Clock
     from sandyard.kit.events import EventLog
     from sandyard.kit.jobs import Job
-    from sandyard.kit.migrations import Migrations
-    from sandyard.kit.sql import Database
+    from sandyard.kit.sql.database import Database
+    from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Section, Settings
 
 Store = Literal["sql", "dynamodb"]
@@ -73,7 +73,7 @@ class JobSpec:
     ) -> "Job[R]":
         """The job itself; of one node, if that is named."""
         from sandyard.kit.jobs import Job
-        from sandyard.kit.tracing import traced_job
+        from sandyard.kit.observability.tracing import traced_job
 
         name = " ".join(filter(None, (self.name, self.lease, node)))
         run = traced_job(self.name, run)

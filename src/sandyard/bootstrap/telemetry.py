@@ -22,12 +22,12 @@ from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.embedded import EmbeddedDatabase
 from sandyard.kit.events import EventLog, actor
-from sandyard.kit.events_sql import SqlEventLog
-from sandyard.kit.http import BearerGuard
+from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
-from sandyard.kit.jobs_sql import SqlJobLeases
+from sandyard.kit.sql.embedded import EmbeddedDatabase
+from sandyard.kit.sql.events import SqlEventLog
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.transitions import Cause
 from sandyard.settings import Settings
 from sandyard.telemetry.http.devices import create_device_router
@@ -127,8 +127,8 @@ def _retention(settings: Settings) -> Retention:
 
 
 def _open_on_dynamodb(settings: Settings, clock: Clock) -> TelemetryStores:
-    from sandyard.kit.event_items import job_key
-    from sandyard.kit.jobs_dynamo import DynamoJobLeases
+    from sandyard.kit.dynamo.event_items import job_key
+    from sandyard.kit.dynamo.job_leases import DynamoJobLeases
     from sandyard.telemetry.stores.dynamo_events import open_event_log
     from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
     from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore

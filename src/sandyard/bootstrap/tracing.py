@@ -5,7 +5,7 @@ from typing import Any
 
 from sandyard.broker.model import Claim, Claimed
 from sandyard.kit.events import Event, LoggedEvent
-from sandyard.kit.tracing import About, Written
+from sandyard.kit.observability.tracing import About, Written
 from sandyard.kit.transitions import Transition
 
 

@@ -17,8 +17,8 @@ from sandyard.broker.errors import (
     TrackNotAllowedError,
 )
 from sandyard.broker.ports import PoolStore
-from sandyard.kit.background import Background
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.background import Background
 from sandyard.kit.errors import ExhaustedError, UnauthorizedError
 
 T = TypeVar("T")

@@ -34,10 +34,10 @@ from sandyard.broker.queue import QueueReport
 from sandyard.broker.reservations import ReservationReport
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.events import actor
 from sandyard.kit.events_job import PruneReport
 from sandyard.kit.jobs import Job, JobRunner
-from sandyard.kit.parallel import for_each
 from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)

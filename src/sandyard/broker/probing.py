@@ -11,8 +11,8 @@ from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore, Prober
 from sandyard.broker.probe_model import decide_probed, is_probed
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.events import actor
-from sandyard.kit.parallel import for_each
 from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from starlette.responses import Response
 
 from sandyard.e2b_api.connect import GONE
 from sandyard.e2b_api.errors import NotOfferedError, SandboxGoneError
-from sandyard.kit.error_statuses import STATUS, status_of
 from sandyard.kit.errors import (
     ExhaustedError,
     RateLimitedError,
     SandyardError,
     UnavailableError,
 )
+from sandyard.kit.http.error_statuses import STATUS, status_of
 from sandyard.platform.sandboxes.errors import (
     QuotaExceededError,
     SandboxesLimitError,

@@ -14,7 +14,7 @@ from sandyard.e2b_api.errors import SandboxGoneError
 from sandyard.e2b_api.hosts import API, ENVD_PORT, LABEL, PREFIX, SANDBOX, E2bHosts
 from sandyard.e2b_api.model import sandbox_id_of
 from sandyard.kit.errors import NotFoundError, SandyardError
-from sandyard.kit.http import values_of
+from sandyard.kit.http.requests import values_of
 
 logger = logging.getLogger(__name__)
 

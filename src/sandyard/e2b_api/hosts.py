@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from sandyard.kit.http import values_of
+from sandyard.kit.http.requests import values_of
 
 PREFIX = "/e2b"
 API = "api"

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.entrypoints.errors import respond
 from sandyard.kit.errors import BodyBrokenOffError, BodyTooLargeError, SandyardError
-from sandyard.kit.routes import StreamedRoute
+from sandyard.kit.http.routes import StreamedRoute
 
 logger = logging.getLogger("sandyard.access")
 

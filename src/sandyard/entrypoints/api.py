@@ -40,9 +40,9 @@ from sandyard.entrypoints.operations import MetricsAccess, create_operations_rou
 from sandyard.entrypoints.queries import refuse_unknown_parameters
 from sandyard.entrypoints.websockets import WebSocketErrors
 from sandyard.kit import ids
-from sandyard.kit.direct import DirectRoute, DirectRoutes, JsonResponse
-from sandyard.kit.on_demand_app import OnDemandApp
-from sandyard.kit.routes import StreamedRoute
+from sandyard.kit.http.direct import DirectRoute, DirectRoutes, JsonResponse
+from sandyard.kit.http.on_demand_app import OnDemandApp
+from sandyard.kit.http.routes import StreamedRoute
 from sandyard.settings import ServerSettings, Settings
 
 if TYPE_CHECKING:  # imported with the Platform, which most of it is about

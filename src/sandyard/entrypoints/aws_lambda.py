@@ -20,8 +20,8 @@ from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.data_dir import with_secrets
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.otlp import Otlp, start_otlp
-from sandyard.kit.log import configure_logging
-from sandyard.kit.metrics import new_registry
+from sandyard.kit.observability.log import configure_logging
+from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import SettingsError, load_settings
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from pathlib import Path
 
-from sandyard.kit.client_address import Network, network_of
+from sandyard.kit.http.client_address import Network, network_of
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Match, Route
 
 from sandyard.entrypoints.literal_paths import RefusedMethods
-from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import (
     InvalidError,
     MethodNotAllowedError,
@@ -21,6 +20,7 @@ from sandyard.kit.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from sandyard.kit.http.error_statuses import status_of
 from sandyard.kit.patterns import in_words
 
 logger = logging.getLogger(__name__)

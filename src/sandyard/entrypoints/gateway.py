@@ -20,9 +20,9 @@ from sandyard.gateway.errors import (
     TrafficTokenWrongError,
 )
 from sandyard.gateway.model import SandboxDomain
-from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.http import values_of
+from sandyard.kit.http.error_statuses import status_of
+from sandyard.kit.http.requests import values_of
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}
 small{color:#666}"""

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.entrypoints.answers import BROKEN_OFF
 from sandyard.entrypoints.security_headers import with_security_headers
-from sandyard.kit.direct import DirectRoutes
-from sandyard.kit.log import log_info
+from sandyard.kit.http.direct import DirectRoutes
+from sandyard.kit.observability.log import log_info
 
 logger = logging.getLogger("sandyard.access")
 

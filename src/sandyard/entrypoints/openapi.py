@@ -10,8 +10,9 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from sandyard.kit.http import SCHEMES, ErrorAnswer
-from sandyard.kit.schemas import EXAMPLE
+from sandyard.kit.http.error_answers import ErrorAnswer
+from sandyard.kit.http.schemas import EXAMPLE
+from sandyard.kit.http.security import SCHEMES
 
 _REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 

@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry
 from sandyard.bootstrap.part import Checked, Part
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.entrypoints.queries import require_known_parameters
-from sandyard.kit.direct import DirectRoute, Endpoint, JsonResponse
 from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
-from sandyard.kit.http import BearerGuard, SecurityScheme, errors, secured_by
-from sandyard.kit.metrics import CONTENT_TYPE, Gauges, merged, render
+from sandyard.kit.http.direct import DirectRoute, Endpoint, JsonResponse
+from sandyard.kit.http.error_answers import errors
+from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
+from sandyard.kit.observability.metrics import CONTENT_TYPE, Gauges, merged, render
 
 _CHECK_SEC = 2
 _SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"

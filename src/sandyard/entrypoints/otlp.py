@@ -13,13 +13,14 @@ from starlette.types import ASGIApp
 from sandyard import __version__
 from sandyard.bootstrap.part import Part
 from sandyard.entrypoints.operations import read_gauges
-from sandyard.kit import ids, tracing
+from sandyard.kit import ids
+from sandyard.kit.observability import tracing
 from sandyard.settings import OtelSettings, SettingsError
 
 if TYPE_CHECKING:  # imported where a collector is named
     from opentelemetry.sdk.resources import Resource
 
-    from sandyard.kit.tracing_otel import OtelTracing
+    from sandyard.kit.observability.tracing_otel import OtelTracing
 
 _EXPORT_SEC = 3
 """How long one export may take, and so how long an absent collector holds up the end."""
@@ -75,7 +76,7 @@ class Otlp:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-        from sandyard.kit.tracing_otel import OtelTracing
+        from sandyard.kit.observability.tracing_otel import OtelTracing
 
         provider = TracerProvider(ALWAYS_ON, self._resource, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(**self._receiver("traces"))
@@ -85,7 +86,7 @@ class Otlp:
     async def _keep_exporting(self, registry: CollectorRegistry, parts: Sequence[Part]) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-        from sandyard.kit.metrics_otel import as_metrics_data
+        from sandyard.kit.observability.metrics_otel import as_metrics_data
 
         exporter = OTLPMetricExporter(**self._receiver("metrics"))
         while True:

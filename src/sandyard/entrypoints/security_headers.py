@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from sandyard.kit.http import RawHeaders
+from sandyard.kit.http.requests import RawHeaders
 
 _UNLESS_SET = {
     b"x-content-type-options": b"nosniff",

@@ -36,7 +36,7 @@ from sandyard.entrypoints.staged_start import StagedStart
 from sandyard.entrypoints.welcome import local_url, welcome
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.metrics import new_registry
+from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import ServerSettings, Settings
 
 logger = logging.getLogger(__name__)

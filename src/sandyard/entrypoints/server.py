@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.free_ports import free_port as free_port
-from sandyard.kit.http import RawHeaders
+from sandyard.kit.http.requests import RawHeaders
 
 _STOP_SEC = 5
 _TAKE_OVER_SEC, _LEAVE_SEC = 1.0, 4.0

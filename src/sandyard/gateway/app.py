@@ -36,7 +36,7 @@ from sandyard.gateway.proxy.websocket import (
     pass_messages,
 )
 from sandyard.kit.errors import NotFoundError
-from sandyard.kit.http import values_of
+from sandyard.kit.http.requests import values_of
 from sandyard.runtime.errors import NotRunningError, PortClosedError
 from sandyard.runtime.session_ports import PortConnection
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from sandyard.gateway.tokens import PREFIX
-from sandyard.kit.http import RawHeaders, values_of
+from sandyard.kit.http.requests import RawHeaders, values_of
 
 COOKIE = "__Host-sandyard"
 HEADER = b"x-access-token"

@@ -13,7 +13,7 @@ from sandyard.gateway.ports import AccountLookup
 from sandyard.gateway.tokens import PREFIX, AccessTokens
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.events import actor
-from sandyard.kit.http import find_credential
+from sandyard.kit.http.security import find_credential
 
 
 class Caller(Protocol):

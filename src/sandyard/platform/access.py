@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ForbiddenError, UnauthorizedError
-from sandyard.kit.http import SecurityScheme, find_credential, secured_by
+from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
 from sandyard.platform.credentials import CredentialLookup, hash_api_key
 from sandyard.platform.logins import Login, Logins
 from sandyard.platform.principal import Principal, Scope

@@ -5,8 +5,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.single_flight import SingleFlight
-from sandyard.kit.sql import Database
+from sandyard.kit.concurrency.single_flight import SingleFlight
+from sandyard.kit.sql.database import Database
 from sandyard.platform.credentials import AccountCredential, KeyCredential
 from sandyard.platform.principal import Role, Scope
 from sandyard.platform.tables import api_keys, users

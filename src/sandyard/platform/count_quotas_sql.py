@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import FactReader
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import FactReader
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.quotas.model import ResourceQuota
 from sandyard.platform.sandboxes.model import Status

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.events_sql import EventWriter, SqlEventLog
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import EntityTable, FactReader, SqlTransitions
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.events import EventWriter, SqlEventLog
+from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlTransitions
 from sandyard.platform.accounts.model import OtherAdmins
 from sandyard.platform.accounts.sql import ACCOUNTS, read_other_admins
 from sandyard.platform.accounts.sql_signups import SIGNUPS

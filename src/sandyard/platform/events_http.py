@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 
 from sandyard.kit.events import EventListing, EventLog
-from sandyard.kit.events_http import EventFilter, EventPage, history_of
+from sandyard.kit.http.events import EventFilter, EventPage, history_of
+from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
-from sandyard.kit.schemas import Cursor, Limit
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.routes import Caller, account_routes, admin_routes
 from sandyard.platform.sandboxes.errors import SandboxUnknownError

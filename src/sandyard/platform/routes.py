@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from sandyard.kit.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.routes import GuardedRoutes, caller_of
 from sandyard.platform.access import ACCOUNT_SECURITY, AccessGuard
 from sandyard.platform.principal import Principal
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sandyard.kit.migrations import Migrations
+from sandyard.kit.sql.migrations import Migrations
 from sandyard.platform.tables import SCHEMA
 
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")

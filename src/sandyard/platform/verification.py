@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sandyard.kit.events import Event
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_entities import all_entities, find_entity
-from sandyard.kit.sql_transitions import EntityTable
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import all_entities, find_entity
+from sandyard.kit.sql.transitions import EntityTable
 from sandyard.kit.transitions import Cause, Entity
 from sandyard.kit.verification import (
     Find,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.keyed_locks import KeyedLocks
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.previews.errors import PreviewBusyError
 from sandyard.previews.model import (

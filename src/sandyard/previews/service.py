@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
+from sandyard.kit.concurrency.single_flight import SingleFlight
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.keyed_locks import KeyedLocks
-from sandyard.kit.single_flight import SingleFlight
 from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.previews.attempts import Attempts, AttemptWait, info_of
 from sandyard.previews.erasure import FileQuotas

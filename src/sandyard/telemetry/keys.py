@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sandyard.kit.clock import Clock, now_ms
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, settle
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceBusyError, InvalidApiKeyError

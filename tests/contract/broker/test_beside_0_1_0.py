@@ -23,7 +23,7 @@ from sandyard.broker.stores.sql_rows import values_of
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.broker.verification import adopt
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from tests.engines import SHARED_ENGINES, broker_database, pool_table
 from tests.pools import (
     NOW,

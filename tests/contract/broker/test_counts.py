@@ -10,7 +10,7 @@ from sandyard.broker.model import Status
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from tests.clocks import ManualClock
 from tests.engines import pool_table
 from tests.pools import NOW, fill

@@ -24,7 +24,7 @@ from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.ticket_model import URGENCY, decide_queued
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from tests.pools import fill
 from tests.query_plans import scanned
 

@@ -11,9 +11,9 @@ from purgatory.domain.model import OpenedState
 
 from sandyard.broker.stores import tables
 from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
-from sandyard.kit.circuits_dynamo import DynamoCircuits
-from sandyard.kit.circuits_sql import SqlCircuits
+from sandyard.kit.dynamo.circuits import DynamoCircuits
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.sql.circuits import SqlCircuits
 from tests.engines import STORE_ENGINES, broker_database, pool_table
 
 

@@ -10,14 +10,14 @@ import pytest
 from aiodynamo.credentials import Key, StaticCredentials
 
 from sandyard.broker.stores.tables import events, sandboxes
-from sandyard.kit.dynamo import Dynamo
-from sandyard.kit.dynamo_tables import create_table
-from sandyard.kit.event_items import EventItems, event_table_definition
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
+from sandyard.kit.dynamo.tables import create_table
 from sandyard.kit.events import Effect, EventLog, EventQuery, LoggedEvent, fold
 from sandyard.kit.events_job import PruneEvents
-from sandyard.kit.events_sql import EventWriter, SqlEventLog
 from sandyard.kit.paging import InvalidCursorError
-from sandyard.kit.sql import PostgresDatabase
+from sandyard.kit.sql.database import PostgresDatabase
+from sandyard.kit.sql.events import EventWriter, SqlEventLog
 from tests.clocks import ManualClock
 from tests.engines import STORE_ENGINES, broker_database
 from tests.event_logs import DAY_MS, TODAY_MS, Bench, bench_on_dynamo, bench_on_sql, event

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.tables import projects

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from sandyard.kit.transitions import Cause
 from sandyard.platform import tables
 from sandyard.platform.api_keys.model import revoke_key

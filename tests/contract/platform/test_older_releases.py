@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.sql import Database, open_database
+from sandyard.kit.sql.database import Database, open_database
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.platform import tables
 from sandyard.platform.schema import MIGRATIONS
 from tests.contract.platform.test_schema import fill

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit.events import EventQuery
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from sandyard.kit.transitions import Cause
 from sandyard.platform import tables
 from sandyard.platform.entities import platform_events, platform_transitions

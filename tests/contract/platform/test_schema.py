@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sandyard.kit.sql import Database, open_database
+from sandyard.kit.sql.database import Database, open_database
 from sandyard.platform import tables
 from sandyard.platform.schema import MIGRATIONS
 from tests.engines import SQL_ENGINES, sql_database

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandyard.kit.clock import utc_time
-from sandyard.kit.metrics import Labelled
+from sandyard.kit.observability.metrics import Labelled
 from sandyard.platform.sandboxes.model import Resources
 from sandyard.platform.tables import billing_records, sandbox_usage
 from sandyard.platform.verification import verify_platform

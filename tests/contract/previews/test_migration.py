@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from sandyard.bootstrap.previews import open_log
 from sandyard.kit.events import EventQuery
-from sandyard.kit.sql import Database, open_database
+from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.transitions import Cause, state_of
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import (

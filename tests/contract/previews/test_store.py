@@ -10,7 +10,7 @@ import pytest
 
 from sandyard.bootstrap.previews import open_log
 from sandyard.kit.events import EventQuery
-from sandyard.kit.sql import Database, open_database
+from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.transitions import Cause, Transition
 from sandyard.previews.errors import PreviewsLimitError
 from sandyard.previews.files import FileChanges

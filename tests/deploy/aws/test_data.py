@@ -8,7 +8,7 @@ import pytest
 from deploy.aws.secrets import FUNCTIONS
 from sandyard.broker.client_model import ClientScope
 from sandyard.broker.stores import dynamo_table as pool
-from sandyard.kit.dynamo_tables import Definition, provisioned, scaling_targets
+from sandyard.kit.dynamo.tables import Definition, provisioned, scaling_targets
 from sandyard.settings.delivery import SINKS
 from sandyard.telemetry.stores import dynamo_tables as telemetry
 from tests.deploy.aws.templates import NAMES, REGISTRY, Synthesised, deployment

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.sql.database import SqliteDatabase
 from tests.histories import assert_history
 from tests.people import Person, signed_up
 from tests.reaching import FoundProgram, find_program, page_of

@@ -17,9 +17,9 @@ from sandyard.broker.model import Action, Claim, Claimed, Sandbox, Status
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.kit.dynamo import DynamoPolicy
+from sandyard.kit.dynamo.client import DynamoPolicy
+from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.jobs_dynamo import DynamoJobLeases
 from tests import pools
 from tests.clocks import ManualClock
 from tests.engines import PATIENT

@@ -14,8 +14,8 @@ from sandyard.broker.reservation_model import Reservation
 from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.kit.dynamo import ConditionFailedError
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.client import ConditionFailedError
+from sandyard.kit.dynamo.values import Item
 from tests.engines import PATIENT
 from tests.faults.history import Attempt, History, check, kinds
 from tests.faults.proxy import FaultProxy

@@ -9,8 +9,8 @@ from sandyard.broker.model import Claim
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 from tests.engines import pool_table
 from tests.pools import NOW, fill
 

@@ -9,7 +9,7 @@ import pytest
 from sandyard.broker.stores.dynamo_claims import REPLICAS_KEY
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.kit.replicas_dynamo import DynamoReplicas
+from sandyard.kit.dynamo.replicas import DynamoReplicas
 from tests.clocks import ManualClock
 from tests.engines import PATIENT
 from tests.faults.claims import AT_ONCE, claim_all, sandboxes

@@ -19,9 +19,9 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.verification import verify
 from sandyard.entrypoints.server import free_port
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.dynamo import Dynamo, DynamoPolicy, TableMissingError
-from sandyard.kit.dynamo_tables import TableUnfitError
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
+from sandyard.kit.dynamo.tables import TableUnfitError
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.errors import UnavailableError
 from tests.clocks import ManualClock
 from tests.faults.stores import IMPATIENT

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sandyard.kit import ids
-from sandyard.kit.dynamo import DynamoPolicy
+from sandyard.kit.dynamo.client import DynamoPolicy
 from sandyard.kit.errors import UnavailableError
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import IntakeReport

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sandyard.broker.model import Status
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.sql_rows import fold_status_counts
-from sandyard.kit.sql import SqliteDatabase, T, Work
+from sandyard.kit.sql.database import SqliteDatabase, T, Work
 from tests.pools import check_invariants, claims, everything, fill, ids_of, quarantined
 from tests.query_plans import scanned
 

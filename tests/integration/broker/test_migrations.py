@@ -13,8 +13,8 @@ from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import metadata
 from sandyard.broker.verification import verify
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.migrations import Migrations
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.migrations import Migrations
 from tests.engines import SQL_ENGINES, sql_database
 from tests.pools import NOW, check_history, fill
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sandyard.broker.model import Claim, decide_reserved
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import sandboxes
-from sandyard.kit.sql import PostgresDatabase, T, Work
+from sandyard.kit.sql.database import PostgresDatabase, T, Work
 from tests.engines import create_migrated
 from tests.pools import (
     NOW,

@@ -24,7 +24,7 @@ from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.errors import ForbiddenError
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from tests.clocks import ManualClock
 from tests.engines import SQL_ENGINES, create_database
 from tests.pools import (

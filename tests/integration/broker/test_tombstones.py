@@ -12,7 +12,7 @@ from sandyard.broker.provider.simulator import Simulator
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit import ids
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from tests.clocks import ManualClock
 from tests.integration.broker.yard import DAY, OUTAGE, GatedProvider, Yard
 from tests.integration.conftest import Connect, Serve, count, eventually

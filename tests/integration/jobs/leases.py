@@ -9,11 +9,11 @@ import sqlalchemy as sa
 
 from sandyard.broker.stores import tables
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
-from sandyard.kit.jobs_dynamo import DynamoJobLeases
-from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from tests.clocks import ManualClock
 
 NAME = "sync"

@@ -6,8 +6,8 @@ import pytest
 
 from sandyard.broker.stores import tables
 from sandyard.kit.jobs import Job, JobRun
-from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from tests.clocks import ManualClock
 from tests.integration.conftest import eventually
 from tests.integration.jobs.leases import (

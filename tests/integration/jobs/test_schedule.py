@@ -8,8 +8,8 @@ from typing import Any
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.jobs import Job, JobRunner
-from sandyard.kit.jobs_sql import SqlJobLeases
-from sandyard.kit.sql import Database, open_database
+from sandyard.kit.sql.database import Database, open_database
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.telemetry.stores.sql import MIGRATIONS
 from sandyard.telemetry.stores.tables import jobs
 

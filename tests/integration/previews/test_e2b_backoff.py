@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandyard.kit.e2b_backoff import Backoff
+from sandyard.kit.e2b.backoff import Backoff
 from sandyard.previews.providers.e2b import E2bProvider
 from sandyard.previews.providers.errors import ProviderFailedError, ProviderRateLimitedError
 from tests.clocks import ManualClock

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.kit.e2b_backoff import Backoff
+from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts

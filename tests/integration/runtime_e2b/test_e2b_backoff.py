@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.kit.e2b_backoff import Backoff
+from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.machines import E2bMachines as Machines

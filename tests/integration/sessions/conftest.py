@@ -8,7 +8,7 @@ import pytest
 
 from sandyard.entrypoints.api import entry_of
 from sandyard.entrypoints.server import listening
-from sandyard.kit.sql import SqliteDatabase
+from sandyard.kit.sql.database import SqliteDatabase
 from sandyard.platform.schema import MIGRATIONS
 from tests.clocks import ManualClock
 from tests.fakes.runtime import FakeRuntime

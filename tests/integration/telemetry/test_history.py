@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit import ids
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.events import EventQuery
-from sandyard.kit.sql import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.stores.dynamo_adoption import adopt
 from sandyard.telemetry.stores.sql import MIGRATIONS

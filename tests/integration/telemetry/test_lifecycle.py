@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from sandyard.kit import ids
-from sandyard.kit.sql import PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import PostgresDatabase, SqliteDatabase
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.sql import MIGRATIONS

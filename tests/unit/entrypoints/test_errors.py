@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.http.error_statuses import status_of
 
 
 def _errors(kind: type[SandyardError] = SandyardError) -> Iterator[type[SandyardError]]:

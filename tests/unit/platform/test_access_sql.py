@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from sandyard.platform.access_sql import SqlCredentialLookup
 
 

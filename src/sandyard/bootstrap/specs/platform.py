@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.bootstrap.platform import PlatformPart
     from sandyard.kit.events import EventLog
-    from sandyard.kit.migrations import Migrations
+    from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Settings
 
 

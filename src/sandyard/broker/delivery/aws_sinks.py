@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sandyard.broker.errors import SinkError
-from sandyard.kit.batching import Batcher
+from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.events import LoggedEvent
-from sandyard.kit.events_http import EventAnswer
+from sandyard.kit.http.events import EventAnswer
 
 logger = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ import orjson
 from sandyard.broker.errors import SinkError, WebhookAddressError
 from sandyard.broker.sink_model import Attempt
 from sandyard.broker.webhook_model import Webhook, signatures
-from sandyard.kit.background import Background
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.background import Background
 from sandyard.kit.events import LoggedEvent
-from sandyard.kit.events_http import EventAnswer
+from sandyard.kit.http.events import EventAnswer
 from sandyard.kit.ids import EventIds
 from sandyard.kit.public_addresses import Network, is_public
 

@@ -8,9 +8,9 @@ from sandyard.broker.client_access import ClientAccess
 from sandyard.broker.client_model import BOOTSTRAP, Caller, ClientScope
 from sandyard.broker.errors import AddressNotAllowedError
 from sandyard.broker.http.headers import read_track_id
-from sandyard.kit.client_address import ClientAddress, Network, read_address
 from sandyard.kit.errors import RepeatedCredentialError, UnauthorizedError
-from sandyard.kit.http import values_of
+from sandyard.kit.http.client_address import ClientAddress, Network, read_address
+from sandyard.kit.http.requests import values_of
 from sandyard.kit.rotation import as_secret
 
 _READS = frozenset({"GET", "HEAD"})

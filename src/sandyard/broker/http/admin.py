@@ -25,11 +25,11 @@ from sandyard.broker.jobs import CleanupReport, ExpiryReport, SyncReport
 from sandyard.broker.model import Action
 from sandyard.broker.service import Broker
 from sandyard.kit.events import EventLog
-from sandyard.kit.events_http import EventAnswer, EventFilter, EventPage
-from sandyard.kit.http import SecurityScheme, secured_by
+from sandyard.kit.http.events import EventAnswer, EventFilter, EventPage
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.security import SecurityScheme, secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Limit
 
 ADMIN_TOKEN = SecurityScheme(
     "AdminToken",

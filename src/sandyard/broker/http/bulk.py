@@ -11,9 +11,9 @@ from sandyard.broker.bulk_model import STALE_GRACE_HOURS, BulkFilter
 from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
 from sandyard.broker.http.schemas import PoolStatus, ReasonBody
 from sandyard.broker.model import Status
-from sandyard.kit.http import refuse_body
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Moment, example, strict_example
+from sandyard.kit.http.requests import refuse_body
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Moment, example, strict_example
 
 _Hours = Annotated[
     float, Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for so long")

@@ -10,11 +10,11 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, StrictInt
 from sandyard.broker.client_model import Client, ClientScope, Limits, SentToken
 from sandyard.broker.clients import Clients, TokenUse
 from sandyard.broker.http.admin import ADMIN_TOKEN
-from sandyard.kit.direct import Check
-from sandyard.kit.http import secured_by
+from sandyard.kit.http.direct import Check
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import AS_JSON_HAS_IT, example, inline, strict_example
+from sandyard.kit.http.security import secured_by
 from sandyard.kit.patterns import pattern
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import AS_JSON_HAS_IT, example, inline, strict_example
 
 CLIENT_NAME = pattern(
     r"^[a-z0-9][a-z0-9-]{0,62}$", "must be 1 to 63 lower-case letters, digits and -"

@@ -15,7 +15,7 @@ from sandyard.broker.errors import (
 )
 from sandyard.broker.ticket_model import URGENCY
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http import RawHeaders, values_of
+from sandyard.kit.http.requests import RawHeaders, values_of
 from sandyard.kit.patterns import pattern
 
 TRACK_ID = pattern(r"^[A-Za-z0-9._:-]{1,128}$", "must be 1 to 128 letters, digits, ., _, : and -")

@@ -16,8 +16,8 @@ from sandyard.broker.http.headers import (
 from sandyard.broker.http.router import TRACK_PARAMETERS, TRACK_TOKEN, SandboxId, header
 from sandyard.broker.http.schemas import ExtensionBody, LeaseAnswer, ReasonBody
 from sandyard.broker.leases import Leases
-from sandyard.kit.http import secured_by
-from sandyard.kit.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.security import secured_by
 
 _KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
 _NAMES = header("X-Sandbox-Name-Prefix", PRINTABLE, "Only a sandbox whose name begins so")

@@ -12,10 +12,10 @@ from sandyard.broker.http.access import AdminGuard
 from sandyard.broker.http.admin import ADMIN_TOKEN
 from sandyard.broker.monitor import JobStatus, Monitor, ProviderStatus
 from sandyard.broker.ticket_model import Ticket
-from sandyard.kit.http import secured_by
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
+from sandyard.kit.http.security import secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Limit, PageAnswer, example
 
 _COUNTS = {
     "available": 120,

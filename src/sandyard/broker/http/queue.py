@@ -13,9 +13,9 @@ from sandyard.broker.http.router import ALLOCATE_PARAMETERS, TRACK_PARAMETERS, T
 from sandyard.broker.http.schemas import LeaseAnswer, TicketAnswer
 from sandyard.broker.model import Claimed
 from sandyard.broker.service import Broker
-from sandyard.kit.direct import JsonResponse
-from sandyard.kit.http import secured_by
-from sandyard.kit.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.direct import JsonResponse
+from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.security import secured_by
 
 Track = Annotated[str, Depends(caller_of)]
 

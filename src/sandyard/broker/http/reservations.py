@@ -22,11 +22,8 @@ from sandyard.broker.reservation_model import (
 )
 from sandyard.broker.reservations import Reservations
 from sandyard.kit.clock import Clock
-from sandyard.kit.http import secured_by
-from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.patterns import NO_NUL
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import (
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     LATEST,
     Cursor,
@@ -37,6 +34,9 @@ from sandyard.kit.schemas import (
     inline,
     strict_example,
 )
+from sandyard.kit.http.security import secured_by
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import NO_NUL
 
 _KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
 _Id = Annotated[str, Path(description="As the call that made it answered")]

@@ -23,10 +23,12 @@ from sandyard.broker.http.schemas import LeaseAnswer, LeasedSandboxAnswer, MarkA
 from sandyard.broker.model import Claimed
 from sandyard.broker.service import Broker
 from sandyard.broker.ticket_watch import Waiter
-from sandyard.kit.direct import DirectRoute, JsonResponse
 from sandyard.kit.errors import NotFoundError
-from sandyard.kit.http import SecurityScheme, errors, noticing_disconnect, secured_by
-from sandyard.kit.on_demand import OnDemandRoute
+from sandyard.kit.http.direct import DirectRoute, JsonResponse
+from sandyard.kit.http.error_answers import errors
+from sandyard.kit.http.on_demand import OnDemandRoute
+from sandyard.kit.http.requests import noticing_disconnect
+from sandyard.kit.http.security import SecurityScheme, secured_by
 
 TRACK_TOKEN = SecurityScheme(
     "TrackToken",

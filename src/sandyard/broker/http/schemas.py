@@ -7,8 +7,15 @@ from pydantic import BaseModel, Field, StrictInt
 from sandyard.broker.model import Lease, Sandbox, StaleReason, Status
 from sandyard.broker.ports import PoolCounts
 from sandyard.broker.queue import QueuePosition
+from sandyard.kit.http.schemas import (
+    AS_JSON_HAS_IT,
+    Moment,
+    PageAnswer,
+    example,
+    inline,
+    strict_example,
+)
 from sandyard.kit.patterns import NO_NUL
-from sandyard.kit.schemas import AS_JSON_HAS_IT, Moment, PageAnswer, example, inline, strict_example
 
 PoolStatus = Annotated[Status, inline(Status)]
 _IDENTITY = {

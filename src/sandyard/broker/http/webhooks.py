@@ -10,12 +10,12 @@ from sandyard.broker.http.admin import ADMIN_TOKEN
 from sandyard.broker.sink_model import Attempt, StreamState
 from sandyard.broker.webhook_model import Webhook
 from sandyard.broker.webhooks import Webhooks
-from sandyard.kit.direct import Check
-from sandyard.kit.http import secured_by
+from sandyard.kit.http.direct import Check
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example, strict_example
+from sandyard.kit.http.security import secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL, pattern
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Limit, PageAnswer, example, strict_example
 
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _URL = pattern(

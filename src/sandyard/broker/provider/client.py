@@ -19,8 +19,8 @@ from sandyard.broker.errors import (
 )
 from sandyard.broker.model import Listed
 from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
+from sandyard.kit.observability.tracing import request_hooks
 from sandyard.kit.rotation import Secret
-from sandyard.kit.tracing import request_hooks
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from sandyard.broker.model import Lease, Sandbox, Status, Tombstone
 from sandyard.broker.stores.dynamo_items import entry_of, lease_item, sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo import TransactionRefusedError
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.client import TransactionRefusedError
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.events import actor
 from sandyard.kit.transitions import Cause, created
 

@@ -23,9 +23,9 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.index_scan import IndexScan, Wanted
 from sandyard.broker.stores.prefetch import CandidatePrefetch
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo import TransactionRefusedError, within
-from sandyard.kit.dynamo_values import Item
-from sandyard.kit.replicas_dynamo import DynamoReplicas
+from sandyard.kit.dynamo.client import TransactionRefusedError, within
+from sandyard.kit.dynamo.replicas import DynamoReplicas
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.transitions import Transition
 
 _DEADLINE_SEC = 10.0  # longer than one call may take, so that a call tells why it failed

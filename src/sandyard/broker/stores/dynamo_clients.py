@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from sandyard.broker.client_model import Client
 from sandyard.broker.stores.dynamo_entities import CLIENT, client_key, entity_of
-from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedError
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 
 _SLOTS = "CLIENTSLOT"
 

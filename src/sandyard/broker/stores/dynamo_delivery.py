@@ -12,10 +12,10 @@ from typing import Any
 from sandyard.broker.sink_model import Attempt, StreamState
 from sandyard.broker.stores.dynamo_entities import WEBHOOK, entity_of, webhook_key
 from sandyard.broker.webhook_model import Webhook
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-from sandyard.kit.parallel import for_each
 
 _PARALLEL = 16
 

@@ -10,9 +10,9 @@ from sandyard.broker.provider_model import ProviderBinding
 from sandyard.broker.reservation_model import Calendar, Reservation
 from sandyard.broker.ticket_model import QueueOrder, Ticket
 from sandyard.broker.webhook_model import Webhook
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_transitions import change_action
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.transitions import change_action
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.transitions import Transition
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from sandyard.broker.history_model import KEPT_SEC, PoolSample
 from sandyard.broker.model import Status
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 
 _HISTORY = "HISTORY"
 

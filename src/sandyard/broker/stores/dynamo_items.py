@@ -4,7 +4,7 @@ from dataclasses import asdict, fields
 
 from sandyard.broker.model import HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
 from sandyard.broker.stores.older_releases import GUARDED
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.values import Item
 
 SANDBOX_FIELDS = tuple(each.name for each in fields(Sandbox))
 

@@ -7,7 +7,7 @@ from typing import Any
 from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.stores.dynamo_items import sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 
 _MOST_QUERIES = 10

@@ -11,10 +11,10 @@ from sandyard.broker.stores.dynamo_entities import (
     ticket_of,
 )
 from sandyard.broker.ticket_model import QueueOrder, Ticket
-from sandyard.kit.dynamo import ConditionFailedError
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
-from sandyard.kit.parallel import for_each
+from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.dynamo.client import ConditionFailedError
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 
 
 class DynamoQueue:

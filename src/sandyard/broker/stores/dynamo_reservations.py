@@ -17,8 +17,8 @@ from sandyard.broker.stores.dynamo_entities import (
 from sandyard.broker.stores.dynamo_items import sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.index_scan import Wanted
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 
 

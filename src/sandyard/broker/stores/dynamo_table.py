@@ -6,9 +6,10 @@ from typing import Any
 
 from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.stores.dynamo_items import difference, sandbox_key, unchanged
-from sandyard.kit.dynamo import Dynamo
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_tables import (
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.tables import (
     CREATED,
     Billed,
     Definition,
@@ -19,8 +20,7 @@ from sandyard.kit.dynamo_tables import (
     on_demand,
     table_definition,
 )
-from sandyard.kit.dynamo_values import Item
-from sandyard.kit.event_items import EventItems, event_table_definition
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.transitions import Transition
 
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}

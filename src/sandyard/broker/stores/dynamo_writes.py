@@ -16,8 +16,8 @@ from sandyard.broker.stores.dynamo_items import (
     unchanged,
 )
 from sandyard.broker.stores.dynamo_table import PoolTable
-from sandyard.kit.dynamo import TransactionRefusedError
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.client import TransactionRefusedError
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.transitions import Transition
 
 _NO_TOMBSTONE = "attribute_not_exists(PK) OR kept_until <= :now"

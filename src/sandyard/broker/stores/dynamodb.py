@@ -50,9 +50,9 @@ from sandyard.broker.stores.dynamo_reservations import DynamoReservations
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamo_writes import DynamoWrites, wrote
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo import ConditionFailedError
-from sandyard.kit.dynamo_values import Item
-from sandyard.kit.events_dynamo import DynamoEventLog
+from sandyard.kit.dynamo.client import ConditionFailedError
+from sandyard.kit.dynamo.events import DynamoEventLog
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Transition
 

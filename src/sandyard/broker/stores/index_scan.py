@@ -15,7 +15,7 @@ from typing import Protocol
 from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.stores.dynamo_items import sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.values import Item
 
 _LARGEST_PAGE = 500
 _IDS = 2**128

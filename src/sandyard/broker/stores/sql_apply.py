@@ -22,8 +22,8 @@ from sandyard.broker.stores.tables import (
 )
 from sandyard.broker.ticket_model import Ticket
 from sandyard.broker.webhook_model import Webhook
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import EntityTable, SqlTransitions, StaleTransitionError
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, StaleTransitionError
 from sandyard.kit.transitions import Transition
 
 BINDINGS = EntityTable(ProviderBinding, bindings)

@@ -12,7 +12,7 @@ from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.stores.sql_claims import CLAIM, claimed_values
 from sandyard.broker.stores.sql_rows import EVENTS
 from sandyard.broker.stores.tables import events, sandboxes, status_counts
-from sandyard.kit.sql_batches import BatchInsert, KeyLookup, arrays_of, run_in_driver
+from sandyard.kit.sql.batches import BatchInsert, KeyLookup, arrays_of, run_in_driver
 from sandyard.kit.transitions import Transition
 
 

@@ -29,7 +29,7 @@ from sandyard.broker.stores.sql_rows import (
 )
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.kit.frozen import maker_of
-from sandyard.kit.sql_batches import BatchUpdate, Prepared, Together
+from sandyard.kit.sql.batches import BatchUpdate, Prepared, Together
 
 _column = sandboxes.c
 LeaseKey = tuple[str, str]

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from sandyard.broker.client_model import Client, client_id_of
 from sandyard.broker.stores.sql_apply import CLIENTS
 from sandyard.broker.stores.tables import client_counts, client_slots, clients, token_uses
-from sandyard.kit.sql import Database, insert_or_ignore, upsert
-from sandyard.kit.sql_entities import find_entities, find_entity
+from sandyard.kit.sql.database import Database, insert_or_ignore, upsert
+from sandyard.kit.sql.entities import find_entities, find_entity
 
 _MOST_CLIENTS = 10_000
 _slot = client_slots.c

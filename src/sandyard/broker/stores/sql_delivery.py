@@ -10,9 +10,9 @@ from sandyard.broker.stores.sql_apply import WEBHOOKS
 from sandyard.broker.stores.tables import attempts, streams, webhooks
 from sandyard.broker.webhook_model import Webhook
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database, upsert
-from sandyard.kit.sql_entities import find_entities, find_entity
-from sandyard.kit.sql_paging import page_of
+from sandyard.kit.sql.database import Database, upsert
+from sandyard.kit.sql.entities import find_entities, find_entity
+from sandyard.kit.sql.paging import page_of
 
 _MOST_WEBHOOKS = 1000
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sandyard.broker.history_model import PoolSample
 from sandyard.broker.model import Status
 from sandyard.broker.stores.tables import samples
-from sandyard.kit.sql import Database, upsert
+from sandyard.kit.sql.database import Database, upsert
 
 
 class SqlHistoryStore:

@@ -10,7 +10,7 @@ from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.stores.sql_rows import sandbox_of
 from sandyard.broker.stores.tables import DELETED, sandboxes
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 
 _column = sandboxes.c
 

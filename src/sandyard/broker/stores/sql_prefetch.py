@@ -18,8 +18,8 @@ from sandyard.broker.stores.sql_claims import (
     lease_key,
     read_sandbox,
 )
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_batches import Prepared
+from sandyard.kit.sql.batches import Prepared
+from sandyard.kit.sql.database import Database
 
 _BATCHES_AHEAD = 8
 _MOST_AHEAD = 512

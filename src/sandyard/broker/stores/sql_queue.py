@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from sandyard.broker.stores.sql_apply import TICKETS
 from sandyard.broker.stores.tables import tickets as table
 from sandyard.broker.ticket_model import QueueOrder, Ticket
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_entities import find_entities, find_entity
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import find_entities, find_entity
 
 _CHUNK = 200
 

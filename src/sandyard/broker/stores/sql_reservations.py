@@ -10,8 +10,8 @@ from sandyard.broker.stores.sql_apply import CALENDARS, RESERVATIONS
 from sandyard.broker.stores.sql_rows import sandbox_of
 from sandyard.broker.stores.tables import reservations, sandboxes
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_entities import find_entities, find_entity, page_of_entities
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
 
 _MOST_OPEN = 10_000
 _column = reservations.c

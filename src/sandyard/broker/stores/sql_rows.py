@@ -18,9 +18,9 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.stores.older_releases import GUARDED
 from sandyard.broker.stores.tables import DELETED, events, sandboxes, status_counts
-from sandyard.kit.events_sql import EventWriter
-from sandyard.kit.sql import insert_or_ignore
-from sandyard.kit.sql_batches import BatchInsert
+from sandyard.kit.sql.batches import BatchInsert
+from sandyard.kit.sql.database import insert_or_ignore
+from sandyard.kit.sql.events import EventWriter
 
 EVENTS = EventWriter(events)
 COUNT_LINES = BatchInsert(status_counts, ("status", "change"))

@@ -2,10 +2,10 @@
 
 import sqlalchemy as sa
 
-from sandyard.kit.circuits_sql import circuit_table
-from sandyard.kit.events_sql import event_table
-from sandyard.kit.jobs_sql import job_table
-from sandyard.kit.sql_types import JsonText
+from sandyard.kit.sql.circuits import circuit_table
+from sandyard.kit.sql.column_types import JsonText
+from sandyard.kit.sql.events import event_table
+from sandyard.kit.sql.job_leases import job_table
 
 SCHEMA = "broker"
 DELETED = "deleted"

@@ -13,8 +13,8 @@ from sandyard.e2b_api.control.templates import TemplateFinder, archive_of
 from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
 from sandyard.e2b_api.model import Described, clamped_timeout, is_gone, is_running, sandbox_id_of
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.platform.environment.service import Environments
 from sandyard.platform.principal import Principal

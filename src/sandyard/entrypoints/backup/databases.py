@@ -9,7 +9,7 @@ from pathlib import Path
 from sandyard.entrypoints.backup.errors import ArchiveInvalidError, BackupError
 
 _LOCK_ALL_SEC = 2.0
-"""Well below what a writer waits before it gives up (`kit.sql`)."""
+"""Well below what a writer waits before it gives up (`kit/sql/sqlite_engine.py`)."""
 _TRIES = 20
 _PAGES = 1000
 _HAS_VERSION = "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version' AND type = 'table'"

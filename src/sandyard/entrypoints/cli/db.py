@@ -10,7 +10,7 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.kit.migrations import Migrations
+    from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Settings
 
 _EPILOG = """\b

@@ -99,7 +99,7 @@ def simulate(
     """
     import secrets
 
-    from sandyard.kit.log import configure_logging
+    from sandyard.kit.observability.log import configure_logging
     from sandyard.telemetry.fleet.board import BoardBehavior
     from sandyard.telemetry.fleet.simulation import FleetPlan
 

@@ -69,7 +69,7 @@ def export(
     from sandyard.entrypoints.cli.outputs import open_output
     from sandyard.kit.clock import SystemClock
     from sandyard.kit.events import SETTLED_MS
-    from sandyard.kit.log import configure_logging
+    from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import load_settings
 
     configure_logging("ERROR", "text")
@@ -100,7 +100,7 @@ def export(
 async def _lines(
     settings: "Settings", data_dir: Path, parts: "list[PartSpec]", from_ms: int, to_ms: int
 ) -> AsyncIterator[list[bytes]]:
-    from sandyard.kit.events_http import EventAnswer
+    from sandyard.kit.http.events import EventAnswer
 
     for part in parts:
         assert part.log is not None  # noqa: S101 - only such parts are chosen

@@ -58,7 +58,7 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     from sandyard.bootstrap.registry import parts_with_job
     from sandyard.entrypoints.cli.progress import while_working
     from sandyard.entrypoints.data_dir import locked
-    from sandyard.kit.log import configure_logging
+    from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import load_settings
 
     settings = load_settings()

@@ -31,7 +31,7 @@ def check(create: bool, delete_id: str | None) -> None:
     Reads CSP_BASE_URL, CSP_API_TOKEN and CSP_DIALECT. Without --create and --delete nothing is
     changed at the provider. The exit code is 1 if something does not fit.
     """
-    from sandyard.kit.log import configure_logging
+    from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import SettingsError, load_settings
 
     configure_logging("ERROR", "text")

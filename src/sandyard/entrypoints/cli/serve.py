@@ -59,7 +59,7 @@ def command(
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # its command line, unused
     from sandyard.entrypoints import serve
     from sandyard.entrypoints.server import Tls
-    from sandyard.kit.log import configure_logging
+    from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import load_settings
 
     if (tls_cert is None) != (tls_key is None):

@@ -45,7 +45,7 @@ def create(billing_mode: str) -> None:
     """
 
     async def work(settings: "Settings") -> AsyncIterator[str]:
-        from sandyard.kit.dynamo_tables import on_demand, provisioned, scaling_targets
+        from sandyard.kit.dynamo.tables import on_demand, provisioned, scaling_targets
 
         is_provisioned = billing_mode == "provisioned"
         async with _tables(settings) as opened:

@@ -36,7 +36,7 @@ def command(adopt: bool, data_dir: Path) -> None:
     The Broker: no sandbox with two owners, no track and key with two sandboxes, every allocation
     with its lease, no deleted sandbox back. Exit code 1 if something is wrong.
     """
-    from sandyard.kit.log import configure_logging
+    from sandyard.kit.observability.log import configure_logging
 
     configure_logging("ERROR", "text")
     if adopt:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Depends, Path, Request
 from sandyard.gateway.http.schemas import AccessTokenAnswer, ProjectTokenBody, SandboxTokenBody
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.service import TokenIssue
-from sandyard.kit.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.routes import GuardedRoutes, caller_of
 
 
 class Account(Protocol):

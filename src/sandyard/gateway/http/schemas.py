@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sandyard.gateway.credentials import PARAMETER
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.service import IssuedToken
-from sandyard.kit.schemas import example, inline
+from sandyard.kit.http.schemas import example, inline
 
 _LONGEST_MINUTES = 24 * 60
 _EXAMPLE = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sandyard.gateway.credentials import of_one_host, sets_cookie, without_credentials
 from sandyard.gateway.errors import TunnelRefusedError
-from sandyard.kit.http import RawHeaders, values_of
+from sandyard.kit.http.requests import RawHeaders, values_of
 
 _HOP_BY_HOP = frozenset(
     {

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker, is_account_id, resource_id
 from sandyard.kit.ids import account_id as make_account_id
-from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.platform.accounts.errors import AccountNotFoundError

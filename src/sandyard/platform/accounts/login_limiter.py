@@ -3,8 +3,8 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from sandyard.kit.client_address import network_of
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.http.client_address import network_of
 from sandyard.platform.accounts.login_model import (
     Counter,
     LoginAttempt,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from sandyard.kit.on_demand import OnDemandRoute
+from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.platform.accounts.email_templates import FORGOT_PAGE, RESET_PAGE, VERIFY_PAGE
 from sandyard.platform.accounts.errors import InvalidResetTokenError, InvalidVerificationTokenError
 from sandyard.platform.accounts.schemas import (

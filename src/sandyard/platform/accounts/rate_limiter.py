@@ -3,8 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from sandyard.kit.client_address import network_of
 from sandyard.kit.errors import RateLimitedError
+from sandyard.kit.http.client_address import network_of
 
 if TYPE_CHECKING:  # imported where it is used: it takes a fifth of a second
     from sandyard.kit.rate_limit import RateLimit

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
 
-from sandyard.kit.schemas import PageAnswer, example, example_of
+from sandyard.kit.http.schemas import PageAnswer, example, example_of
 from sandyard.platform.accounts.identity_model import LoginRequest
 from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
 from sandyard.platform.fields import SEARCHABLE, Money, Name, RequestBody

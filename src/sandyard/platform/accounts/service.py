@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sandyard.kit.background import Background
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.background import Background
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker, account_id, mail_token, resource_id
-from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.transitions import Cause, Transition, Tries, stateless_event
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import (

@@ -10,9 +10,9 @@ from sqlalchemy import exc
 
 from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_entities import find_entity, page_of_entities
-from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import find_entity, page_of_entities
+from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
 from sandyard.kit.transitions import Transition
 from sandyard.platform.accounts.errors import AccountExistsError
 from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins

@@ -5,8 +5,8 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database, upsert
-from sandyard.kit.sql_transitions import lock_name
+from sandyard.kit.sql.database import Database, upsert
+from sandyard.kit.sql.transitions import lock_name
 from sandyard.platform.accounts.login_model import (
     KNOWN_FOR,
     KNOWN_NETWORKS,

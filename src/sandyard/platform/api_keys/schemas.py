@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
-from sandyard.kit.schemas import PageAnswer, example
+from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.api_keys.model import AccountKey, KeyChanges, KeyFormat, NewKey
 from sandyard.platform.fields import Moment, NamedBody, NewNamedBody
 from sandyard.platform.principal import Scope

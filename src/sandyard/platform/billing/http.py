@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
+from sandyard.kit.http.routes import joined
+from sandyard.kit.http.schemas import Cursor, Limit, example_of
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.routes import joined
-from sandyard.kit.schemas import Cursor, Limit, example_of
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.billing.jobs import BillingReport
 from sandyard.platform.billing.model import Bill, SumBy

@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.parallel import for_each
 from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore

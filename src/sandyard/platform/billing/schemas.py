@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
-from sandyard.kit.schemas import PageAnswer, example
+from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.billing.model import Bill, MonthToDate, Sum, SumBy
 from sandyard.platform.fields import Money, Quantity
 from sandyard.platform.usage.model import ServiceType

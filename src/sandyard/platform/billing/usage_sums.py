@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql_types import unix_seconds
+from sandyard.kit.sql.column_types import unix_seconds
 from sandyard.platform.billing.model import Sum, SumBy
 from sandyard.platform.billing.ports import UsagesBetween
 from sandyard.platform.tables import sandbox_usage

@@ -5,8 +5,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, StrictBool, StrictStr
 
+from sandyard.kit.http.schemas import example
 from sandyard.kit.patterns import NO_NUL, pattern
-from sandyard.kit.schemas import example
 from sandyard.platform.environment.model import Variable
 from sandyard.platform.fields import RequestBody
 

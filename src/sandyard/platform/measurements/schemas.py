@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from sandyard.kit.schemas import example
+from sandyard.kit.http.schemas import example
 
 
 class MetricsBucketAnswer(BaseModel):

@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_types import unix_seconds
+from sandyard.kit.sql.column_types import unix_seconds
+from sandyard.kit.sql.database import Database
 from sandyard.platform.measurements.model import Measurement, MeasurementBucket
 from sandyard.platform.tables import sandbox_metrics
 

@@ -6,14 +6,14 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-from sandyard.kit.events_schema import (
+from sandyard.kit.sql.column_types import Money, UtcDay, UtcTime
+from sandyard.kit.sql.event_schema import (
     add_sequence,
     create_event_table,
     index_events_by_account,
     write_baseline,
 )
-from sandyard.kit.schema_locks import lock_tables
-from sandyard.kit.sql_types import Money, UtcDay, UtcTime
+from sandyard.kit.sql.schema_locks import lock_tables
 
 revision = "0003"
 down_revision = "0002"

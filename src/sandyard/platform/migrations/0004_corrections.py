@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.sql_types import Money, UtcTime
+from sandyard.kit.sql.column_types import Money, UtcTime
 
 revision = "0004"
 down_revision = "0003"

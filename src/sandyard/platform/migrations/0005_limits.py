@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.sql_types import UtcTime
+from sandyard.kit.sql.column_types import UtcTime
 
 revision = "0005"
 down_revision = "0004"

@@ -5,8 +5,8 @@ import time
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.events_schema import write_baseline
-from sandyard.kit.sql_types import Money, UtcTime
+from sandyard.kit.sql.column_types import Money, UtcTime
+from sandyard.kit.sql.event_schema import write_baseline
 
 revision = "0007"
 down_revision = "0006"

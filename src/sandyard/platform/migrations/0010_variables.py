@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.sql_types import BIG_ID, UtcTime
+from sandyard.kit.sql.column_types import BIG_ID, UtcTime
 
 revision = "0010"
 down_revision = "0009"

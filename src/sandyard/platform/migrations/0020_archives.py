@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.sql_types import Json
+from sandyard.kit.sql.column_types import Json
 
 revision = "0020"
 down_revision = "0016"

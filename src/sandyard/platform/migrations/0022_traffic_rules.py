@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.sql_types import Json
+from sandyard.kit.sql.column_types import Json
 
 revision = "0022"
 down_revision = "0021"

@@ -5,8 +5,8 @@ from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
-from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.platform.apply import BusyError, change

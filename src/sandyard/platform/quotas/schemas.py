@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
-from sandyard.kit.schemas import example
+from sandyard.kit.http.schemas import example
 from sandyard.platform.quotas.model import ResourceQuota
 
 

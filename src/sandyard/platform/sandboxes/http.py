@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Limit
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.fields import OfProject, OfTemplate, Search
 from sandyard.platform.routes import Caller, run_routes

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.sandboxes.end_model import (
     SYSTEM,

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
 from sandyard.kit.clock import utc_time
-from sandyard.kit.schemas import PageAnswer, example, inline
+from sandyard.kit.http.schemas import PageAnswer, example, inline
 from sandyard.platform.fields import (
     ID,
     Description,

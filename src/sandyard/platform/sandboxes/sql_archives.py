@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import SqlTransitions
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.kit.transitions import Transition
 from sandyard.platform.tables import templates
 from sandyard.platform.templates.model import Template

@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql_transitions import FactReader
+from sandyard.kit.sql.transitions import FactReader
 from sandyard.platform.projects.model import ProjectStatus
 from sandyard.platform.sandboxes.model import (
     ACTIVE,

@@ -11,8 +11,8 @@ from typing import Annotated, Self
 from pydantic import BaseModel, Field, StrictBool, StrictStr, model_validator
 
 from sandyard.kit.clock import utc_time
+from sandyard.kit.http.schemas import example
 from sandyard.kit.patterns import pattern
-from sandyard.kit.schemas import example
 from sandyard.platform.fields import RequestBody, ShortName
 from sandyard.platform.sessions.commands import Result, Wait
 from sandyard.platform.sessions.output import Encoding

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from sandyard.kit.routes import GuardedRoutes
+from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.routes import Caller, run_routes
 from sandyard.platform.sandboxes.http import SandboxId

@@ -6,8 +6,8 @@ from typing import Annotated, Self
 from pydantic import BaseModel, Field, StrictStr
 
 from sandyard.kit.clock import utc_time
+from sandyard.kit.http.schemas import example
 from sandyard.kit.patterns import pattern
-from sandyard.kit.schemas import example
 from sandyard.platform.fields import RequestBody
 from sandyard.runtime.session_model import FileInfo, FileKind
 

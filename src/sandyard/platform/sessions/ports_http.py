@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from sandyard.kit.schemas import example
+from sandyard.kit.http.schemas import example
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.routes import Caller, run_routes
 from sandyard.platform.sandboxes.http import SandboxId

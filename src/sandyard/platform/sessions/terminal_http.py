@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sandyard.kit.errors import InvalidError, SandyardError
-from sandyard.kit.schemas import example
+from sandyard.kit.http.schemas import example
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.fields import RequestBody
 from sandyard.platform.logins import Login, Logins

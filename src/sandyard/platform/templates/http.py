@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query
 
+from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.schemas import Cursor, Limit
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.fields import SEARCHABLE, Search
 from sandyard.platform.routes import Caller, account_routes

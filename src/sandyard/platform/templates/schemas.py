@@ -13,7 +13,7 @@ from pydantic import (
     StrictStr,
 )
 
-from sandyard.kit.schemas import PageAnswer, example
+from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.fields import (
     VISIBLE,
     Description,

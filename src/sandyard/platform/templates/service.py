@@ -1,9 +1,9 @@
 """The use cases of templates. Each reads the clock once."""
 
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import is_resource_id, resource_id
-from sandyard.kit.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.apply import BusyError, change

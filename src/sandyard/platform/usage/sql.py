@@ -8,9 +8,9 @@ from decimal import Decimal
 import sqlalchemy as sa
 
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_paging import page_of
-from sandyard.kit.sql_transitions import EntityTable
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.paging import page_of
+from sandyard.kit.sql.transitions import EntityTable
 from sandyard.platform.tables import sandbox_usage
 from sandyard.platform.usage.model import Usage
 from sandyard.platform.usage.ports import UsageQuery

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Protocol
 from fastapi import APIRouter, Body, Depends, Path, Request, Response
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.direct import JsonResponse
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import EventLog
-from sandyard.kit.events_http import EventPage, history_of
-from sandyard.kit.keyed_locks import KeyedLocks
+from sandyard.kit.http.direct import JsonResponse
+from sandyard.kit.http.events import EventPage, history_of
+from sandyard.kit.http.routes import GuardedRoutes, caller_of, joined
+from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.routes import GuardedRoutes, caller_of, joined
-from sandyard.kit.schemas import Cursor, Limit
 from sandyard.previews.http.schemas import (
     PreviewStatusAnswer,
     PreviewSyncAnswer,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-from sandyard.kit.schemas import example, inline
+from sandyard.kit.http.schemas import example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import SandboxInfo, iso, remaining_minutes

@@ -6,7 +6,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import FileResponse
 
-from sandyard.kit.on_demand import OnDemandRoute
+from sandyard.kit.http.on_demand import OnDemandRoute
 
 _FOLDER = Path(__file__).parents[1] / "web"
 _POLICY = (

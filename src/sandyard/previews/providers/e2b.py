@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
-from sandyard.kit import e2b as kit
-from sandyard.kit.e2b_backoff import BackingOffError, Backoff, SandboxBackoffs
+from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.e2b import sdk as kit
+from sandyard.kit.e2b.backoff import BackingOffError, Backoff, SandboxBackoffs
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import holder_id
-from sandyard.kit.parallel import for_each
 from sandyard.previews.providers.end_times import EndTimes
 from sandyard.previews.providers.errors import (
     ProviderFailedError,

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime
 
-from sandyard.kit.single_flight import SingleFlight
+from sandyard.kit.concurrency.single_flight import SingleFlight
 
 FEW = 4
 """So many are asked for one by one at the same time."""

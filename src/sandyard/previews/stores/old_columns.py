@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.events_sql import EventWriter
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_transitions import SqlTransitions
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.events import EventWriter
+from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.kit.transitions import Cause
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import stored_anew

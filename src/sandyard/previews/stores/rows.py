@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql_transitions import EntityTable
+from sandyard.kit.sql.transitions import EntityTable
 from sandyard.kit.transitions import Entity
 from sandyard.previews.model import Attempt, Preview, SandboxInfo, estimate_sandbox, iso
 from sandyard.previews.stores.tables import SCHEMA, previews

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from sandyard.kit.batching import BatchedLookup, Batcher
+from sandyard.kit.concurrency.batching import BatchedLookup, Batcher
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.events_sql import EventWriter
-from sandyard.kit.sql import Database, Work, upsert
-from sandyard.kit.sql_transitions import FactReader, SqlTransitions, StaleTransitionError
-from sandyard.kit.sql_types import UtcTime
+from sandyard.kit.sql.column_types import UtcTime
+from sandyard.kit.sql.database import Database, Work, upsert
+from sandyard.kit.sql.events import EventWriter
+from sandyard.kit.sql.transitions import FactReader, SqlTransitions, StaleTransitionError
 from sandyard.kit.transitions import Transition
 from sandyard.previews.files import FileChanges, ProjectFile
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews

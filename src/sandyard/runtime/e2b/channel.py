@@ -13,8 +13,8 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from sandyard.kit import e2b as kit
-from sandyard.kit.e2b_backoff import BackingOffError, Backoff
+from sandyard.kit.e2b import sdk as kit
+from sandyard.kit.e2b.backoff import BackingOffError, Backoff
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.runtime import errors
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bUnavailableError, translation

@@ -7,8 +7,8 @@ from datetime import datetime
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
-from sandyard.kit import e2b as kit
-from sandyard.kit.e2b_backoff import Backoff, SandboxBackoffs
+from sandyard.kit.e2b import sdk as kit
+from sandyard.kit.e2b.backoff import Backoff, SandboxBackoffs
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bMissingError, translation
 
 if TYPE_CHECKING:

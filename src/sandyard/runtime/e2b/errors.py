@@ -1,6 +1,6 @@
 """How E2B may fail: a sandbox is gone, or E2B is unavailable. Never both."""
 
-from sandyard.kit import e2b as kit
+from sandyard.kit.e2b import sdk as kit
 from sandyard.kit.errors import NotFoundError, SandyardError, UnavailableError
 
 

@@ -4,7 +4,7 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandyard.kit import e2b as kit
+from sandyard.kit.e2b import sdk as kit
 from sandyard.runtime.e2b.channel import HOME, Channel, reading_answer
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation

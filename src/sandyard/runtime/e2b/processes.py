@@ -8,7 +8,7 @@ from contextlib import aclosing
 from secrets import token_hex
 from typing import Any
 
-from sandyard.kit import e2b as kit
+from sandyard.kit.e2b import sdk as kit
 from sandyard.runtime.e2b.channel import Channel, reading_answer
 from sandyard.runtime.e2b.package import STATE
 from sandyard.runtime.errors import (

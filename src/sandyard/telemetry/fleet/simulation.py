@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.parallel import for_each
 from sandyard.telemetry.fleet.board import Batch, Board, BoardBehavior
 from sandyard.telemetry.fleet.checking import Difference, compare, compare_latest
 from sandyard.telemetry.fleet.measuring import Boot, Measured, Reading, measure, new_hardware_id

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Body, Request, Response
 
-from sandyard.kit.direct import JsonResponse
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http import SecurityScheme, find_credential, secured_by
-from sandyard.kit.routes import GuardedRoutes
+from sandyard.kit.http.direct import JsonResponse
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
 from sandyard.telemetry.errors import InvalidApiKeyError
 from sandyard.telemetry.http.schemas import (
     INTAKE_BODY,

@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from sandyard.kit.events import EventLog
-from sandyard.kit.events_http import EventFilter, EventPage, history_of
-from sandyard.kit.http import BearerGuard
+from sandyard.kit.http.events import EventFilter, EventPage, history_of
+from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.schemas import Cursor, Limit
 from sandyard.telemetry.http.operators import HardwareId, KeyId, operator_routes
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.service import Telemetry

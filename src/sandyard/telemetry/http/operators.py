@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query
 
-from sandyard.kit.http import BearerGuard, SecurityScheme, secured_by
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Limit, example_of
+from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.kit.routes import GuardedRoutes
-from sandyard.kit.schemas import Cursor, Limit, example_of
 from sandyard.telemetry.http.schemas import (
     DeviceAnswer,
     DeviceKeyAnswer,

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.clock import Clock, now_ms
-from sandyard.kit.http import BearerGuard
+from sandyard.kit.http.schemas import Cursor
+from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
-from sandyard.kit.schemas import Cursor
 from sandyard.telemetry.http.export import FORMATS, require_format
 from sandyard.telemetry.http.operators import HardwareId, operator_routes
 from sandyard.telemetry.http.schemas import (

@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
 
 from sandyard.kit.clock import rfc3339_from_ms
+from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.kit.patterns import pattern
-from sandyard.kit.schemas import PageAnswer, example
 from sandyard.telemetry.intake import (
     BATCH_ID,
     FIRMWARE_VERSION,

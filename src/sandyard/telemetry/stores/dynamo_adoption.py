@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo import TransactionRefusedError
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.client import TransactionRefusedError
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.events import actor
 from sandyard.kit.transitions import Cause, created, subject_of
 from sandyard.telemetry.stores.dynamo_items import device_of, key_of

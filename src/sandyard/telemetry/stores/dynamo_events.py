@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.events_dynamo import DynamoEventLog
+from sandyard.kit.dynamo.events import DynamoEventLog
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 

@@ -7,8 +7,8 @@ engine collects them, in epoch seconds.
 from dataclasses import asdict
 
 from sandyard.kit.clock import ms_from_rfc3339, rfc3339_from_ms
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
 from sandyard.telemetry.intake import canonical_number
 from sandyard.telemetry.model import ApiKey, Device, Number, Reading

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 
 from sandyard.kit.clock import rfc3339_from_ms
-from sandyard.kit.dynamo import ConditionFailedError
-from sandyard.kit.dynamo_transitions import DynamoTransitions
+from sandyard.kit.dynamo.client import ConditionFailedError
+from sandyard.kit.dynamo.transitions import DynamoTransitions
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import ApiKey

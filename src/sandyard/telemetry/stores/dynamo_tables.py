@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from sandyard.kit.dynamo import Dynamo
-from sandyard.kit.dynamo_items import Table
-from sandyard.kit.dynamo_tables import (
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.tables import (
     Billed,
     Definition,
     TableSpec,
@@ -13,7 +14,6 @@ from sandyard.kit.dynamo_tables import (
     on_demand,
     table_definition,
 )
-from sandyard.kit.event_items import EventItems, event_table_definition
 
 TTL_ATTRIBUTE = "expiration_time"
 

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from sandyard.kit.clock import rfc3339_from_ms
-from sandyard.kit.dynamo import ConditionFailedError, TransactionRefusedError
-from sandyard.kit.dynamo_transitions import DynamoTransitions
-from sandyard.kit.dynamo_values import Item
+from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedError
+from sandyard.kit.dynamo.transitions import DynamoTransitions
+from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-from sandyard.kit.parallel import for_each
 from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
     Bucket,

@@ -10,16 +10,16 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from sandyard.kit.batching import Batcher
 from sandyard.kit.clock import Clock, ms_from_rfc3339, rfc3339_from_ms
-from sandyard.kit.events_sql import EventWriter
-from sandyard.kit.migrations import Migrations
+from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.paging import Page
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_batches import KeyLookup
-from sandyard.kit.sql_entities import all_entities
-from sandyard.kit.sql_paging import page_of
-from sandyard.kit.sql_transitions import EntityTable, SqlTransitions
+from sandyard.kit.sql.batches import KeyLookup
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import all_entities
+from sandyard.kit.sql.events import EventWriter
+from sandyard.kit.sql.migrations import Migrations
+from sandyard.kit.sql.paging import page_of
+from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
 from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
     Bucket,

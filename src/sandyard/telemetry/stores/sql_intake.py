@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from sandyard.kit.batching import Batcher
 from sandyard.kit.clock import rfc3339_from_ms
+from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.sql import Database
-from sandyard.kit.sql_batches import BatchInsert, KeyLookup, Prepared
+from sandyard.kit.sql.batches import BatchInsert, KeyLookup, Prepared
+from sandyard.kit.sql.database import Database
 from sandyard.telemetry.model import Device, Reading, Retention, Stored, whole_second
 from sandyard.telemetry.stores.tables import device_readings, devices, processed_batches
 

@@ -2,9 +2,9 @@
 
 import sqlalchemy as sa
 
-from sandyard.kit.events_sql import event_table
-from sandyard.kit.jobs_sql import job_table
-from sandyard.kit.sql_types import JsonText, Rfc3339
+from sandyard.kit.sql.column_types import JsonText, Rfc3339
+from sandyard.kit.sql.events import event_table
+from sandyard.kit.sql.job_leases import job_table
 
 SCHEMA = "telemetry"
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from sandyard.kit.e2b import uploads
+from sandyard.kit.e2b.sdk import uploads
 from sandyard.previews.providers.e2b import E2bProvider, in_the_way
 from sandyard.previews.providers.errors import ProviderMissingError
 

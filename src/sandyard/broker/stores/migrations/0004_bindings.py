@@ -5,7 +5,7 @@ import time
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.events_schema import write_baseline
+from sandyard.kit.sql.event_schema import write_baseline
 
 revision = "0004"
 down_revision = "0003"

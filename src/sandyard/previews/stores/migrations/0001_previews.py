@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-from sandyard.kit.schema_locks import lock_tables
+from sandyard.kit.sql.schema_locks import lock_tables
 
 revision = "0001"
 down_revision = None

@@ -10,7 +10,7 @@ own again.
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.schema_locks import lock_tables
+from sandyard.kit.sql.schema_locks import lock_tables
 
 revision = "0004"
 down_revision = "0003"

@@ -5,8 +5,8 @@ import time
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.events_schema import add_sequence, create_event_table, write_baseline
-from sandyard.kit.sql_types import JsonText
+from sandyard.kit.sql.column_types import JsonText
+from sandyard.kit.sql.event_schema import add_sequence, create_event_table, write_baseline
 
 revision = "0002"
 down_revision = "0001"

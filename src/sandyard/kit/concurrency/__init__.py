@@ -1,0 +1,1 @@
+"""Work that is shared, bounded, or done beside an answer."""

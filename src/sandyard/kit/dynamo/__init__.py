@@ -1,0 +1,1 @@
+"""What every part needs of DynamoDB, and how shared things are kept there."""

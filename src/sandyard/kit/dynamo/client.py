@@ -1,0 +1,317 @@
+"""Calls to DynamoDB: signed, retried with jitter under one deadline, and told apart by outcome."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+from aiodynamo.credentials import Credentials
+from aiodynamo.http.aiohttp import AIOHTTP
+from aiodynamo.http.types import Request, RequestFailed
+from aiodynamo.sign import signed_dynamo_request
+from purgatory import AsyncCircuitBreakerFactory
+from purgatory.domain.model import OpenedState
+from yarl import URL
+
+from sandyard.kit.dynamo.values import Item, plain_or_none
+from sandyard.kit.errors import UnavailableError
+
+logger = logging.getLogger(__name__)
+
+
+class _QuietCredentialProviders(logging.Filter):
+    """A credential provider that has none is no error: the next is asked, and our own error says
+    so if none has any. Of a file that makes no sense a line is enough."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = None
+        return not str(record.msg).startswith("Candidate %r failed")
+
+
+logging.getLogger("aiodynamo").addFilter(_QuietCredentialProviders())
+
+_CIRCUIT = "dynamodb"
+_CONNECTIONS = 256
+_PASSING = frozenset(
+    {
+        "ThrottlingException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "InternalServerError",
+        "ServiceUnavailable",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+        "LimitExceededException",
+    }
+)
+_PASSING_REASONS = frozenset(
+    {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
+)
+_TROUBLE = {
+    "ThrottlingException": "throttles us",
+    "ProvisionedThroughputExceededException": "throttles us",
+    "RequestLimitExceeded": "throttles us",
+    "LimitExceededException": "throttles us",
+    "ThrottlingError": "throttles us",
+    "ProvisionedThroughputExceeded": "throttles us",
+    "TransactionConflictException": "is busy with others' transactions",
+    "TransactionInProgressException": "is busy with others' transactions",
+    "TransactionConflict": "is busy with others' transactions",
+}
+"""What callers are told of what it says; of anything else, that it answers with an error."""
+_NO_ANSWER = "does not answer in time"
+_STALE_CREDENTIALS = frozenset({"ExpiredTokenException", "ExpiredToken"})
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoPolicy:
+    """How long one call may take in all, one try of it, and the waits between tries."""
+
+    deadline_sec: float = 8.0
+    try_sec: float = 3.0
+    backoff_base_sec: float = 0.025
+    backoff_max_sec: float = 0.8
+    circuit_threshold: int = 5
+    circuit_timeout_sec: float = 5.0
+    probe_sec: float = 1.5
+
+
+class ConditionFailedError(Exception):
+    """The condition of a single write did not hold; `item` is what stood there."""
+
+    def __init__(self, item: Item | None) -> None:
+        super().__init__("condition failed")
+        self.item = item
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one action of a transaction kept it from being carried out, or that it did not."""
+
+    code: str
+    item: Item | None
+
+    @property
+    def is_condition(self) -> bool:
+        return self.code == "ConditionalCheckFailed"
+
+
+class TransactionRefusedError(Exception):
+    """Conditions of a transaction did not hold; nothing of it was carried out."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        super().__init__(", ".join(reason.code for reason in reasons))
+        self.reasons = reasons
+
+
+class TableMissingError(UnavailableError):
+    """The DynamoDB table does not exist. Run `sandyard tables create`, or check AWS_REGION."""
+
+    code = "TABLE_MISSING"
+
+
+class _PassingError(Exception):
+    """A fault that may be over at the next try; `trouble` is what callers are told of it."""
+
+    def __init__(self, said: str, trouble: str) -> None:
+        super().__init__(said)
+        self.trouble = trouble
+
+    @classmethod
+    def of(cls, *codes: str) -> "_PassingError":
+        trouble = next((_TROUBLE[each] for each in codes if each in _TROUBLE), None)
+        return cls(", ".join(codes), trouble or "answers with an error of its own")
+
+
+class Dynamo:
+    """The engine. Every call either answers, raises one of the refusals above, or is unavailable.
+
+    A write whose answer was lost is sent again: callers give their writes conditions under which
+    a second arrival is told apart from a first.
+    """
+
+    name = "dynamodb"
+
+    def __init__(
+        self,
+        *,
+        region: str,
+        endpoint_url: str | None = None,
+        policy: DynamoPolicy | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._region = region
+        self._endpoint = URL(endpoint_url) if endpoint_url else None
+        self._policy = policy or DynamoPolicy()
+        self._credentials = credentials or Credentials.auto()
+        self._http: AIOHTTP | None = None
+        self._last_trouble = _NO_ANSWER
+        self._breakers = AsyncCircuitBreakerFactory(
+            default_threshold=self._policy.circuit_threshold,
+            default_ttl=self._policy.circuit_timeout_sec,
+            exclude=[
+                ConditionFailedError,
+                TransactionRefusedError,
+                ValueError,
+                UnavailableError,  # a table or a credential that is missing stays named
+                asyncio.CancelledError,
+            ],
+        )
+
+    async def call(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """One call, tried until its deadline."""
+        policy = self._policy
+        breaker = await self._breakers.get_breaker(_CIRCUIT)
+        try:
+            async with breaker, asyncio.timeout(policy.deadline_sec):
+                return await self._try_until_answered(action, payload, policy.deadline_sec)
+        except OpenedState as error:
+            raise UnavailableError(
+                f"DynamoDB failed too often (it {self._last_trouble}) and is left alone for a "
+                "moment. Try again shortly.",
+                retry_after=max(1, round(policy.circuit_timeout_sec)),
+            ) from error
+        except (_PassingError, TimeoutError) as error:
+            self._last_trouble = _trouble(error)
+            raise _unavailable(action, error) from error
+
+    async def probe(self, action: str, payload: Mapping[str, Any]) -> None:
+        """One call, tried for a moment, to learn whether the engine takes it; UnavailableError
+        names the call and why not. The circuit neither stops it nor hears of it."""
+        probe_sec = self._policy.probe_sec
+        try:
+            async with asyncio.timeout(probe_sec):
+                await self._try_until_answered(action, payload, probe_sec)
+        except (_PassingError, TimeoutError) as error:
+            raise _unavailable(action, error) from error
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.session.close()
+
+    async def _try_until_answered(
+        self, action: str, payload: Mapping[str, Any], deadline_sec: float
+    ) -> dict[str, Any]:
+        policy = self._policy
+        wait = policy.backoff_base_sec
+        loop = asyncio.get_running_loop()
+        last_start = loop.time() + deadline_sec - policy.backoff_max_sec
+        while True:
+            try:
+                return await self._send(action, payload)
+            except _PassingError:
+                if loop.time() > last_start:
+                    raise
+            await asyncio.sleep(random.uniform(wait / 2, wait))  # noqa: S311 - jitter, no secret
+            wait = min(wait * 2, policy.backoff_max_sec)
+
+    async def _send(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        http = self._open()
+        key = await self._credentials.get_key(http)
+        if key is None:
+            raise UnavailableError(
+                "No AWS credentials were found. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "or run where a profile or a role provides them."
+            )
+        signed = signed_dynamo_request(
+            key=key,
+            payload=payload,
+            action=action,
+            region=self._region,
+            endpoint=self._endpoint,
+        )
+        try:
+            response = await http(Request("POST", str(signed.url), signed.headers, signed.body))
+        except (RequestFailed, TimeoutError, OSError) as error:
+            inner = error.inner if isinstance(error, RequestFailed) else error
+            said = f"{type(inner).__name__}: {inner}"
+            raise _PassingError(said, _NO_ANSWER) from error
+        answer = _json(response.body)
+        if response.status == 200 and isinstance(answer, dict):
+            return answer
+        self._raise(response.status, answer)
+        raise AssertionError("unreachable")
+
+    def _raise(self, status: int, answer: Any) -> None:
+        kind = answer.get("__type", "").split("#")[-1] if isinstance(answer, dict) else ""
+        message = answer.get("message") or answer.get("Message") or "" if kind else ""
+        if kind in _STALE_CREDENTIALS and self._credentials.invalidate():
+            raise _PassingError.of(kind)
+        if kind in _PASSING or status >= 500:
+            raise _PassingError.of(kind or f"status {status}")
+        match kind:
+            case "ConditionalCheckFailedException":
+                raise ConditionFailedError(plain_or_none(answer.get("Item")))
+            case "TransactionCanceledException":
+                _raise_refused(answer)
+            case "ResourceNotFoundException":
+                raise TableMissingError(reason=message)
+            case "ValidationException" | "SerializationException":
+                raise ValueError(f"DynamoDB does not take our request: {message}")
+            case "":
+                raise UnavailableError(
+                    "What answers at the DynamoDB endpoint is not DynamoDB. "
+                    "Check DDB_ENDPOINT_URL and AWS_REGION.",
+                    reason=f"status {status}",
+                )
+            case _:
+                raise UnavailableError(
+                    "DynamoDB refuses us. Check the AWS credentials and their permissions.",
+                    reason=f"{kind}: {message}",
+                )
+
+    def _open(self) -> AIOHTTP:
+        if self._http is None:
+            self._http = AIOHTTP(
+                aiohttp.ClientSession(
+                    timeout=aiohttp.ClientTimeout(total=self._policy.try_sec),
+                    connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+                )
+            )
+        return self._http
+
+
+def _unavailable(action: str, error: _PassingError | TimeoutError) -> UnavailableError:
+    return UnavailableError(
+        f"DynamoDB {_trouble(error)} ({action}). Try again shortly.",
+        reason=f"{action}: {str(error) or 'deadline passed'}",
+    )
+
+
+def _trouble(error: _PassingError | TimeoutError) -> str:
+    return error.trouble if isinstance(error, _PassingError) else _NO_ANSWER
+
+
+def _raise_refused(answer: Mapping[str, Any]) -> None:
+    reasons = [
+        Reason(reason.get("Code", "None"), plain_or_none(reason.get("Item")))
+        for reason in answer.get("CancellationReasons", [])
+    ]
+    if any(reason.is_condition for reason in reasons):
+        raise TransactionRefusedError(reasons)
+    codes = {reason.code for reason in reasons}
+    if codes & _PASSING_REASONS:
+        raise _PassingError.of(*sorted(codes - {"None"}))
+    raise ValueError(f"DynamoDB does not take our transaction: {sorted(codes)}")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except ValueError:
+        return None
+
+
+@asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """One deadline for all the calls inside."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise UnavailableError(f"DynamoDB {_NO_ANSWER}. Try again shortly.") from error

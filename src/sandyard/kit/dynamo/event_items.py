@@ -1,0 +1,87 @@
+"""Events as items of a DynamoDB table, and the table's definition."""
+
+import zlib
+from datetime import UTC, date, datetime
+from typing import Any
+
+import orjson
+
+from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.tables import Definition, table_definition
+from sandyard.kit.dynamo.values import Item
+from sandyard.kit.events import Effect, Event
+from sandyard.kit.ids import EventIds
+
+SHARDS = 8
+TIME_INDEX = "TimeIndex"
+ACTOR_INDEX = "ActorIndex"
+
+
+def event_table_definition(name: str) -> Definition:
+    return table_definition(
+        name,
+        ("subject", "sequence"),
+        {TIME_INDEX: ("bucket", "event_id"), ACTOR_INDEX: ("actor_bucket", "event_id")},
+        numbers=["sequence"],
+    )
+
+
+def job_key(job: str) -> Item:
+    """Where the lease of a job is kept, if the part has no better table for it."""
+    return {"subject": f"#job {job}", "sequence": 0}
+
+
+class EventItems:
+    """Events as actions of the transactions that they belong to.
+
+    Id and bucket are made with the action, which is sent at once: what has the time of its
+    decision, however old that is, would be behind those who read the log.
+    """
+
+    def __init__(self, engine: Dynamo, name: str, clock: Clock | None = None) -> None:
+        self.table = Table(engine, name)
+        self._clock = clock or SystemClock()
+        self._make_id = EventIds()
+
+    def put_action(self, event: Event) -> dict[str, Any]:
+        return self.table.put_action(self._item(event))
+
+    def _item(self, event: Event) -> Item:
+        written_ms = max(event.at_ms, int(self._clock.now() * 1000))
+        bucket = f"{day_of(written_ms).isoformat()}#{shard_of(event.subject)}"
+        return {
+            "subject": event.subject,
+            "sequence": event.sequence,
+            "event_id": self._make_id(written_ms),
+            "bucket": bucket,
+            "actor_bucket": f"{event.actor}#{bucket}",
+            "kind": event.kind,
+            "actor": event.actor,
+            "at_ms": event.at_ms,
+            "reason": event.reason,
+            "effect": event.effect.value,
+            "data": orjson.dumps(event.data).decode(),
+        }
+
+
+def event_of(item: Item) -> Event:
+    return Event(
+        kind=item["kind"],
+        subject=item["subject"],
+        sequence=item["sequence"],
+        actor=item["actor"],
+        at_ms=item["at_ms"],
+        effect=Effect(item["effect"]),
+        data=orjson.loads(item["data"]),
+        reason=item.get("reason"),
+    )
+
+
+def shard_of(subject: str) -> int:
+    return zlib.crc32(subject.encode()) % SHARDS
+
+
+def day_of(at_ms: int) -> date:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date()

@@ -1,0 +1,394 @@
+"""A part's event log in a DynamoDB table of its own: one more item in each transaction.
+
+The key is (subject, sequence), so a subject's history is one query, as last written. `TimeIndex`
+has the events by time; a partition of it holds one day's events of one shard, so that neither
+writes nor queries all meet in one. `ActorIndex` has the same for each actor. Both lag a moment
+behind.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from sandyard.kit.clock import Clock
+from sandyard.kit.dynamo.event_items import (
+    ACTOR_INDEX,
+    SHARDS,
+    TIME_INDEX,
+    EventItems,
+    day_of,
+    event_of,
+)
+from sandyard.kit.dynamo.values import Item
+from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
+from sandyard.kit.ids import first_event_id
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+
+_KEPT = "kept-"
+_KEPT_FOR = timedelta(days=30)
+"""Old events that a live subject still needs move to the bucket `kept-DAY`, with a day so much
+later, and are looked at again when pruning comes to that day."""
+_MARK: Item = {"subject": "#pruned", "sequence": 0}
+"""Where pruning goes on; no subject's id begins with `#`."""
+_LEAST_READ = 100
+_PAGE = 200
+_MOST_READ = 5_000
+_MOST_DAYS = 10
+"""A page of events of any subject ends after reading so many of them, or of days."""
+_PARALLEL = 32
+_LAST = "g"
+"""After every event id, which is hexadecimal."""
+
+Alive = Callable[[Sequence[str]], Awaitable[set[str]]]
+"""Those of the subjects that there are."""
+
+
+class DynamoEventLog:
+    def __init__(
+        self,
+        items: EventItems,
+        *,
+        part: str,
+        alive: Alive,
+        clock: Clock,
+        retention: timedelta,
+    ) -> None:
+        self.part = part
+        self._table = items.table
+        self._alive = alive
+        self._clock = clock
+        self._retention = retention
+
+    async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
+        """May be short, also empty, where few of many events match; the cursor goes on."""
+        listing = f"events {self.part} {query}"
+        position = None if cursor is None else _position(query, decode_cursor(listing, cursor))
+        found: list[Item]
+        rest: int | str | None
+        if query.subject is not None:
+            found, rest = await self._page_by_subject(query, query.subject, position, limit)
+        else:
+            found, rest = await self._page_by_time(query, _before(query, position), limit)
+        return Page(
+            [self._logged(item) for item in found],
+            None if rest is None else encode_cursor(listing, [rest]),
+        )
+
+    async def _page_by_subject(
+        self, query: EventQuery, subject: str, position: int | None, limit: int
+    ) -> tuple[list[Item], int | None]:
+        """In the order of its changes, as last written."""
+        values = _filter_values(query) | {"subject": subject, "position": position}
+        found = await self._up_to(
+            limit + 1,
+            condition="#subject = :subject"
+            + ("" if position is None else " AND #sequence < :position"),
+            values=values,
+            where=_filters(query, "kind", "actor", "from", "to"),
+            forward=False,
+        )
+        return found[:limit], found[limit - 1]["sequence"] if len(found) > limit else None
+
+    async def _up_to(self, number: int, **query: Any) -> list[Item]:
+        found: list[Item] = []
+        async for items in self._table.pages(**query, limit=max(number + 1, _LEAST_READ)):
+            found += items
+            if len(found) >= number:
+                break
+        return found
+
+    async def _page_by_time(
+        self, query: EventQuery, before: str, limit: int
+    ) -> tuple[list[Item], str | None]:
+        now_ms = int(self._clock.now() * 1000)
+        from_ms = query.from_ms or now_ms - int(self._retention.total_seconds() * 1000)
+        first = first_event_id(from_ms)
+        if first >= before:
+            return [], None
+        last_ms = min(now_ms + SETTLED_MS, int(before[:12], 16) if before != _LAST else now_ms * 2)
+        buckets = _ALL if query.actor is None else _buckets_of(query.actor)
+        found: list[Item] = []
+        for day in _days(day_of(last_ms), day_of(from_ms)):
+            items, read_to = await self._of_day(
+                buckets, day, first, before, limit=limit + 1, kind=query.kind, forward=False
+            )
+            found += items
+            if len(found) > limit:
+                return found[:limit], found[limit - 1]["event_id"]
+            if read_to is not None:
+                return found, read_to
+            if (day_of(last_ms) - day).days >= _MOST_DAYS and day > day_of(from_ms):
+                return found, first_event_id(_midnight_ms(day))
+        return found, None
+
+    async def state_events(self, subjects: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        slots = asyncio.Semaphore(_PARALLEL)
+
+        async def read(subject: str) -> Sequence[Event]:
+            async with slots:
+                return await self._state_events(subject)
+
+        found = await asyncio.gather(*(read(each) for each in subjects))
+        return {each: events for each, events in zip(subjects, found, strict=True) if events}
+
+    async def _state_events(self, subject: str) -> Sequence[Event]:
+        """From the newest back to the last full state."""
+        found: list[Event] = []
+        async for items in self._table.pages(
+            condition="#subject = :subject", values={"subject": subject}, forward=False
+        ):
+            for item in items:
+                found.append(event_of(item))
+                if item["effect"] == Effect.FULL:
+                    return found[::-1]
+        return found[::-1]
+
+    async def gone(self) -> AsyncIterator[Sequence[str]]:
+        last: str | None = None
+        async for items in self._table.scan():  # which has a subject's events together
+            found = dict.fromkeys(item["subject"] for item in items)
+            subjects = [each for each in found if each != last and not each.startswith("#")]
+            last = next(reversed(found), last)
+            alive = await self._alive(subjects) if subjects else set()
+            yield [each for each in subjects if each not in alive]
+
+    async def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
+        first, end = first_event_id(from_ms), first_event_id(to_ms)
+        if first >= end:
+            return
+        for day in _days(day_of(from_ms), day_of(to_ms - 1)):
+            after = first
+            while True:
+                items, _ = await self._of_day(
+                    _ALL, day, after, end, limit=_BATCH, kind=None, forward=True
+                )
+                if items:
+                    yield [self._logged(item) for item in items]
+                if len(items) < _BATCH:
+                    break
+                after = items[-1]["event_id"]
+
+    async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
+        first, end = first_event_id(from_ms), first_event_id(to_ms)
+        buckets = [
+            f"{day}#{shard}"
+            for day in _days(day_of(from_ms), day_of(to_ms - 1))
+            for shard in range(SHARDS)
+        ]
+        counts = [self._count_of_shard(each, kind, first, end) for each in buckets]
+        return sum(await asyncio.gather(*counts))
+
+    async def _count_of_shard(self, bucket: str, kind: str, first: str, end: str) -> int:
+        """Counted by the engine: what is read is what was written in that time."""
+        total, start = 0, None
+        while True:
+            _, start, count = await self._table.query(
+                index=TIME_INDEX,
+                condition="#bucket = :bucket AND event_id BETWEEN :first AND :end",
+                values={"bucket": bucket, "first": first, "end": end, "kind": kind},
+                where="#kind = :kind",
+                count_only=True,
+                start=start,
+            )
+            total += count
+            if start is None:
+                return total
+
+    async def read_after(
+        self, position: str | None, *, limit: int
+    ) -> tuple[Sequence[LoggedEvent], str | None]:
+        """Only what has settled is read, so that nothing can appear before a position later. Ids
+        follow the replicas' clocks: a subject's events are in order as far as those agree."""
+        now_ms = int(self._clock.now() * 1000)
+        settled = now_ms - SETTLED_MS
+        after = position or first_event_id(now_ms - int(self._retention.total_seconds() * 1000))
+        found: list[LoggedEvent] = []
+        async for events in self.between(from_ms=int(after[:12], 16), to_ms=settled):
+            found += [each for each in events if each.event_id > after]
+            if len(found) >= limit:
+                break
+        if len(found) < limit:
+            return found, max(after, first_event_id(settled))
+        return found[:limit], found[limit - 1].event_id
+
+    async def position_before(self, at_ms: int) -> str | None:
+        return first_event_id(at_ms - SETTLED_MS)
+
+    async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
+        """One day at a time, beginning where the last run ended."""
+        day = await self._first_day() if after is None else date.fromisoformat(after)
+        if day >= day_of(before_ms):
+            return Pruned(0, None)
+        removed = await self._prune_bucket(day.isoformat(), day)
+        removed += await self._prune_bucket(f"{_KEPT}{day.isoformat()}", day)
+        following = (day + timedelta(days=1)).isoformat()
+        await self._table.put({**_MARK, "day": following})
+        return Pruned(removed, following)
+
+    async def _first_day(self) -> date:
+        mark = await self._table.get(_MARK)
+        if mark is not None:
+            return date.fromisoformat(mark["day"])
+        answer = await self._table.engine.call("DescribeTable", {"TableName": self._table.name})
+        return datetime.fromtimestamp(answer["Table"]["CreationDateTime"], UTC).date()
+
+    async def _prune_bucket(self, name: str, day: date) -> int:
+        removed = 0
+        kept = f"{_KEPT}{(day + _KEPT_FOR).isoformat()}"
+        for shard in range(SHARDS):
+            async for items in self._table.pages(
+                index=TIME_INDEX,
+                condition="#bucket = :bucket",
+                values={"bucket": f"{name}#{shard}"},
+            ):
+                removed += await self._prune_items(items, f"{kept}#{shard}")
+        return removed
+
+    async def _prune_items(self, items: Sequence[Item], kept_bucket: str) -> int:
+        subjects = sorted({item["subject"] for item in items})
+        alive = sorted(await self._alive(subjects)) if subjects else []
+        states = await self.state_events(alive)
+        first_needed = {each: events[0].sequence for each, events in states.items() if events}
+        removed = 0
+        for item in items:
+            key = {"subject": item["subject"], "sequence": item["sequence"]}
+            needed_from = first_needed.get(item["subject"])
+            if needed_from is not None and item["sequence"] >= needed_from:
+                await self._table.update(key, "SET #bucket = :kept", {"kept": kept_bucket})
+            else:
+                await self._table.delete(key)
+                removed += 1
+        return removed
+
+    async def _of_day(
+        self,
+        buckets: "_Buckets",
+        day: date,
+        first: str,
+        before: str,
+        *,
+        limit: int,
+        kind: str | None,
+        forward: bool,
+    ) -> tuple[list[Item], str | None]:
+        """Up to so many events between the two ids, from all shards in one order; and the id up to
+        which the day was read, if that was not to its end."""
+        shards = await asyncio.gather(
+            *(
+                self._of_shard(buckets, f"{day}#{shard}", first, before, limit, kind, forward)
+                for shard in range(SHARDS)
+            )
+        )
+        read_to = max((each for _, each in shards if each is not None), default=None)
+        found = sorted(
+            (item for items, _ in shards for item in items),
+            key=lambda item: str(item["event_id"]),
+            reverse=not forward,
+        )
+        if read_to is not None:
+            found = [item for item in found if item["event_id"] >= read_to]
+        return found[:limit], read_to
+
+    async def _of_shard(
+        self,
+        buckets: "_Buckets",
+        shard: str,
+        first: str,
+        before: str,
+        limit: int,
+        kind: str | None,
+        forward: bool,
+    ) -> tuple[list[Item], str | None]:
+        """Those that were found, and where reading ended because too few of too many matched; that
+        happens only with a kind, and backwards."""
+        values = {"bucket": buckets.prefix + shard, "first": first, "before": before, "kind": kind}
+        found: list[Item] = []
+        start: Item | None = None
+        while True:
+            for _ in range(_MOST_READ // SHARDS // _PAGE):
+                items, start, _count = await self._table.query(
+                    index=buckets.index,
+                    condition=f"{buckets.key} = :bucket AND event_id BETWEEN :first AND :before",
+                    values=values,
+                    where=None if kind is None else "#kind = :kind",
+                    forward=forward,
+                    limit=_PAGE if kind is not None else limit + 2,
+                    start=start,
+                )
+                found += [item for item in items if first < item["event_id"] < before]
+                if len(found) >= limit or start is None:
+                    return found, None
+            if kind is not None and not forward and start is not None:
+                return found, str(start["event_id"])
+
+    def _logged(self, item: Item) -> LoggedEvent:
+        return LoggedEvent(item["event_id"], self.part, event_of(item))
+
+
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """The partitions of an index, one for each day and shard."""
+
+    index: str
+    key: str
+    prefix: str
+
+
+_ALL = _Buckets(TIME_INDEX, "#bucket", "")
+
+
+def _buckets_of(actor: str) -> _Buckets:
+    return _Buckets(ACTOR_INDEX, "actor_bucket", f"{actor}#")
+
+
+def _position(query: EventQuery, position: list[Any]) -> Any:
+    """A subject's events go by its sequence, all others by their ids."""
+    match position:
+        case [int() as sequence] if query.subject is not None:
+            return sequence
+        case [str() as event_id] if query.subject is None:
+            return event_id
+        case _:
+            raise InvalidCursorError
+
+
+def _before(query: EventQuery, position: str | None) -> str:
+    end = _LAST if query.to_ms is None else first_event_id(query.to_ms)
+    return end if position is None else min(end, position)
+
+
+_FILTERS = {
+    "kind": "#kind = :kind",
+    "actor": "#actor = :actor",
+    "from": "event_id > :from",
+    "to": "event_id < :to",
+}
+
+
+def _filter_values(query: EventQuery) -> Item:
+    return {
+        "kind": query.kind,
+        "actor": query.actor,
+        "from": None if query.from_ms is None else first_event_id(query.from_ms),
+        "to": None if query.to_ms is None else first_event_id(query.to_ms),
+    }
+
+
+def _filters(query: EventQuery, *names: str) -> str | None:
+    values = _filter_values(query)
+    return " AND ".join(_FILTERS[each] for each in names if values[each] is not None) or None
+
+
+def _midnight_ms(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000
+
+
+def _days(first: date, last: date) -> list[date]:
+    """From the one to the other, both included, in that direction."""
+    step = 1 if last >= first else -1
+    return [first + timedelta(days=step * n) for n in range(abs((last - first).days) + 1)]

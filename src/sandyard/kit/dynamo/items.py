@@ -1,0 +1,179 @@
+"""One table of DynamoDB: its items, and the actions of its transactions, in plain values."""
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.values import Item, plain, plain_or_none, wire, wire_value
+
+_NAME = re.compile(r"#(\w+)")
+"""An attribute in an expression; those that DynamoDB reserves can only be written so."""
+
+
+class Table:
+    """One table's items, in plain values."""
+
+    def __init__(self, engine: Dynamo, name: str) -> None:
+        self.engine = engine
+        self.name = name
+
+    async def get(self, key: Item) -> Item | None:
+        """The item as last written."""
+        answer = await self.engine.call(
+            "GetItem", {"TableName": self.name, "Key": wire(key), "ConsistentRead": True}
+        )
+        return plain_or_none(answer.get("Item"))
+
+    async def probe_get(self, key: Item) -> None:
+        """Read, to learn whether the engine answers; UnavailableError says why not."""
+        await self.engine.probe(
+            "GetItem", {"TableName": self.name, "Key": wire(key), "ConsistentRead": True}
+        )
+
+    async def get_many(self, keys: Sequence[Item]) -> list[Item]:
+        """Those of the items that exist, as last written."""
+        found: list[Item] = []
+        for start in range(0, len(keys), 100):
+            left = [wire(key) for key in keys[start : start + 100]]
+            while left:
+                request = {"Keys": left, "ConsistentRead": True}
+                answer = await self.engine.call(
+                    "BatchGetItem", {"RequestItems": {self.name: request}}
+                )
+                found += [plain(item) for item in answer["Responses"].get(self.name, [])]
+                left = answer.get("UnprocessedKeys", {}).get(self.name, {}).get("Keys", [])
+        return found
+
+    async def update(
+        self, key: Item, expression: str, values: Item, *, condition: str | None = None
+    ) -> Item:
+        """The item as it is then."""
+        action = self.update_action(key, expression, values, condition=condition)["Update"]
+        answer = await self.engine.call("UpdateItem", {**action, "ReturnValues": "ALL_NEW"})
+        return plain(answer.get("Attributes", {}))
+
+    async def probe_update(self, key: Item, expression: str, values: Item) -> None:
+        """Write, to learn whether the engine takes writes; UnavailableError says why not."""
+        action = self.update_action(key, expression, values)["Update"]
+        await self.engine.probe("UpdateItem", action)
+
+    async def put(
+        self, item: Item, *, condition: str | None = None, values: Item | None = None
+    ) -> None:
+        await self.engine.call(
+            "PutItem", self.put_action(item, condition=condition, values=values)["Put"]
+        )
+
+    async def delete(self, key: Item) -> None:
+        await self.engine.call("DeleteItem", {"TableName": self.name, "Key": wire(key)})
+
+    async def transact(self, *actions: Mapping[str, Any]) -> None:
+        """All actions or none; TransactionRefusedError with a reason for each."""
+        await self.engine.call("TransactWriteItems", {"TransactItems": list(actions)})
+
+    async def query(
+        self,
+        *,
+        index: str | None = None,
+        condition: str,
+        values: Item,
+        where: str | None = None,
+        limit: int | None = None,
+        start: Item | None = None,
+        count_only: bool = False,
+        forward: bool = True,
+    ) -> tuple[list[Item], Item | None, int]:
+        """A page of the table as last written, or of an index as it was a moment ago; where the
+        next begins; and its count."""
+        payload: dict[str, Any] = {
+            "TableName": self.name,
+            "KeyConditionExpression": condition,
+            **_expression(values, condition, where),
+            "ScanIndexForward": forward,
+            **({"IndexName": index} if index else {"ConsistentRead": True}),
+        }
+        if where:
+            payload["FilterExpression"] = where
+        if limit:
+            payload["Limit"] = limit
+        if start:
+            payload["ExclusiveStartKey"] = wire(start)
+        if count_only:
+            payload["Select"] = "COUNT"
+        answer = await self.engine.call("Query", payload)
+        items = [plain(item) for item in answer.get("Items", [])]
+        return items, plain_or_none(answer.get("LastEvaluatedKey")), answer["Count"]
+
+    async def pages(self, **query: Any) -> AsyncIterator[list[Item]]:
+        """All pages of a query, to its end."""
+        start: Item | None = query.pop("start", None)
+        while True:
+            items, start, _ = await self.query(**query, start=start)
+            yield items
+            if start is None:
+                return
+
+    async def scan(self) -> AsyncIterator[list[Item]]:
+        """The whole table, as last written. For checks of everything only."""
+        start: dict[str, Any] | None = None
+        while True:
+            payload: dict[str, Any] = {"TableName": self.name, "ConsistentRead": True}
+            if start:
+                payload["ExclusiveStartKey"] = start
+            answer = await self.engine.call("Scan", payload)
+            yield [plain(item) for item in answer["Items"]]
+            start = answer.get("LastEvaluatedKey")
+            if not start:
+                return
+
+    def update_action(
+        self, key: Item, expression: str, values: Item, *, condition: str | None = None
+    ) -> dict[str, Any]:
+        action: dict[str, Any] = {
+            "TableName": self.name,
+            "Key": wire(key),
+            "UpdateExpression": expression,
+            **_expression(values, expression, condition),
+        }
+        return {"Update": _conditional(action, condition)}
+
+    def put_action(
+        self, item: Item, *, condition: str | None = None, values: Item | None = None
+    ) -> dict[str, Any]:
+        action = {"TableName": self.name, "Item": wire(item), **_expression(values, condition)}
+        return {"Put": _conditional(action, condition)}
+
+    def delete_action(self, key: Item, *, condition: str, values: Item) -> dict[str, Any]:
+        action = {"TableName": self.name, "Key": wire(key), **_expression(values, condition)}
+        return {"Delete": _conditional(action, condition)}
+
+    def check_action(
+        self, key: Item, *, condition: str, values: Item | None = None
+    ) -> dict[str, Any]:
+        action = {"TableName": self.name, "Key": wire(key), **_expression(values, condition)}
+        return {"ConditionCheck": _conditional(action, condition)}
+
+
+def _expression(values: Item | None, *texts: str | None) -> dict[str, Any]:
+    """The `:values` that the texts use, and the names among them that DynamoDB reserves."""
+    text = " ".join(filter(None, texts))
+    parts: dict[str, Any] = {}
+    used = {
+        f":{name}": wire_value(v)
+        for name, v in (values or {}).items()
+        if v is not None and f":{name}" in text
+    }
+    if used:
+        parts["ExpressionAttributeValues"] = used
+    names = {f"#{name}": name for name in _NAME.findall(text)} if "#" in text else {}
+    if names:
+        parts["ExpressionAttributeNames"] = names
+    return parts
+
+
+def _conditional(action: dict[str, Any], condition: str | None) -> dict[str, Any]:
+    if condition is not None:
+        action["ConditionExpression"] = condition
+        action["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+    return action

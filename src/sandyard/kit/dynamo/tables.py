@@ -1,0 +1,224 @@
+"""Tables of DynamoDB: their definitions, making them, and whether those that are there fit."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandyard.kit.dynamo.client import Dynamo, TableMissingError
+from sandyard.kit.errors import UnavailableError
+
+Definition = dict[str, Any]
+"""A table as `CreateTable` takes it; infrastructure code uses this too."""
+Billed = Callable[[Definition], Definition]
+"""`on_demand` or `provisioned`."""
+Key = tuple[str, ...]
+"""The attributes of a key: the partition's, and the sort's if it has one."""
+
+CREATED = "created"
+EXISTS = "exists"
+_ACTIVE_SEC = 60
+_FILLED_SEC = 3600
+"""An index over a large table takes its time."""
+
+
+class TableUnfitError(UnavailableError):
+    """A DynamoDB table is not laid out as this part needs it."""
+
+    code = "TABLE_UNFIT"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table, and the attribute that says when DynamoDB may remove an item, if it has one."""
+
+    definition: Definition
+    ttl: str | None = None
+
+    @property
+    def name(self) -> str:
+        name: str = self.definition["TableName"]
+        return name
+
+
+def table_definition(
+    name: str, key: Key, indexes: Mapping[str, Key], *, numbers: Sequence[str] = ()
+) -> Definition:
+    """A table billed by request; key attributes are texts unless they are named as numbers."""
+    attributes = dict.fromkeys([*key, *(each for keys in indexes.values() for each in keys)])
+    definition: dict[str, Any] = {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": each, "AttributeType": "N" if each in numbers else "S"}
+            for each in attributes
+        ],
+        "KeySchema": _key_schema(key),
+    }
+    if indexes:
+        definition["GlobalSecondaryIndexes"] = [
+            {
+                "IndexName": index,
+                "KeySchema": _key_schema(keys),
+                "Projection": {"ProjectionType": "ALL"},
+            }
+            for index, keys in indexes.items()
+        ]
+    return definition
+
+
+def on_demand(definition: Definition) -> Definition:
+    """The table as it is defined: billed by request."""
+    return definition
+
+
+def provisioned(definition: Definition) -> Definition:
+    """The same table with provisioned capacity, at the least that auto scaling goes down to."""
+    indexes = [
+        index | {"ProvisionedThroughput": _LEAST_CAPACITY}
+        for index in definition.get("GlobalSecondaryIndexes", ())
+    ]
+    return {
+        **definition,
+        "BillingMode": "PROVISIONED",
+        "ProvisionedThroughput": _LEAST_CAPACITY,
+        **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingTarget:
+    """What a provisioned table needs to be registered with Application Auto Scaling, and the
+    utilization in percent that its target-tracking policy aims at."""
+
+    resource_id: str
+    dimension: str
+    least: int = 5
+    most: int = 4000
+    utilization: int = 70
+
+    def __str__(self) -> str:
+        capacity = f"{self.least} to {self.most}, target {self.utilization} %"
+        return f"auto scaling: {self.resource_id} {self.dimension} {capacity}"
+
+
+def scaling_targets(definition: Definition) -> list[ScalingTarget]:
+    """One for the reads and one for the writes of the table and of each index."""
+    table = f"table/{definition['TableName']}"
+    indexes = [each["IndexName"] for each in definition.get("GlobalSecondaryIndexes", ())]
+    resources = [(table, "table"), *((f"{table}/index/{name}", "index") for name in indexes)]
+    return [
+        ScalingTarget(resource, f"dynamodb:{kind}:{capacity}")
+        for resource, kind in resources
+        for capacity in _LEAST_CAPACITY
+    ]
+
+
+_LEAST_CAPACITY = {"ReadCapacityUnits": 5, "WriteCapacityUnits": 5}
+
+
+async def create_table(engine: Dynamo, definition: Definition, *, ttl: str | None) -> str:
+    """Make the table with a TTL on this attribute, or the indexes that it lacks; says which."""
+    name = definition["TableName"]
+    try:
+        actual = await _describe(engine, name)
+    except TableMissingError:
+        await engine.call("CreateTable", definition)
+    else:
+        return await _add_indexes(engine, definition, actual)
+    await _wait_until_active(engine, name, _ACTIVE_SEC)
+    if ttl is not None:
+        specification = {"AttributeName": ttl, "Enabled": True}
+        await engine.call(
+            "UpdateTimeToLive", {"TableName": name, "TimeToLiveSpecification": specification}
+        )
+    return CREATED
+
+
+async def _add_indexes(engine: Dynamo, definition: Definition, actual: dict[str, Any]) -> str:
+    """One by one, as AWS wants it; each is filled from the table's rows before the next."""
+    name = definition["TableName"]
+    there = {index["IndexName"] for index in actual.get("GlobalSecondaryIndexes", [])}
+    wanted = definition.get("GlobalSecondaryIndexes", ())
+    missing = [index for index in wanted if index["IndexName"] not in there]
+    for index in missing:
+        await _wait_until_active(engine, name, _FILLED_SEC)
+        update = {
+            "TableName": name,
+            "AttributeDefinitions": definition["AttributeDefinitions"],
+            "GlobalSecondaryIndexUpdates": [{"Create": _billed_as(actual, index)}],
+        }
+        await engine.call("UpdateTable", update)
+    await _wait_until_active(engine, name, _FILLED_SEC)
+    added = ", ".join(index["IndexName"] for index in missing)
+    return f"exists, index added: {added}" if added else EXISTS
+
+
+def _billed_as(actual: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
+    """The index with capacity of its own exactly if the table has some."""
+    summary = actual.get("BillingModeSummary", {})
+    if summary.get("BillingMode") == "PAY_PER_REQUEST":
+        return {key: value for key, value in index.items() if key != "ProvisionedThroughput"}
+    return {"ProvisionedThroughput": _LEAST_CAPACITY, **index}
+
+
+async def _wait_until_active(engine: Dynamo, name: str, seconds: float) -> None:
+    """AWS has no event for it."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not _is_active(await _describe(engine, name)):  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+    except TimeoutError as error:
+        raise UnavailableError(
+            f"The table {name} or one of its indexes is still being made. Run this again later."
+        ) from error
+
+
+def _is_active(actual: dict[str, Any]) -> bool:
+    indexes = actual.get("GlobalSecondaryIndexes", [])
+    states = {actual["TableStatus"], *(index.get("IndexStatus", "ACTIVE") for index in indexes)}
+    return states == {"ACTIVE"}
+
+
+async def check_table(engine: Dynamo, definition: Definition) -> None:
+    """Raise TableMissingError or TableUnfitError unless keys and indexes are as defined."""
+    name = definition["TableName"]
+    actual = await _describe(engine, name)
+    if not _same_keys(actual["KeySchema"], definition["KeySchema"]):
+        raise TableUnfitError(
+            f"The table {name} does not have the key {_names(definition['KeySchema'])}."
+        )
+    there = {
+        index["IndexName"]: index["KeySchema"] for index in actual.get("GlobalSecondaryIndexes", [])
+    }
+    for index in definition.get("GlobalSecondaryIndexes", ()):
+        keys = there.get(index["IndexName"])
+        if keys is None or not _same_keys(keys, index["KeySchema"]):
+            raise TableUnfitError(
+                f"The table {name} lacks the index {index['IndexName']} on "
+                f"{_names(index['KeySchema'])}."
+            )
+
+
+async def _describe(engine: Dynamo, name: str) -> dict[str, Any]:
+    answer = await engine.call("DescribeTable", {"TableName": name})
+    description: dict[str, Any] = answer["Table"]
+    return description
+
+
+def _key_schema(key: Key) -> list[dict[str, str]]:
+    return [
+        {"AttributeName": attribute, "KeyType": kind}
+        for attribute, kind in zip(key, ("HASH", "RANGE"), strict=False)
+    ]
+
+
+def _names(keys: Sequence[dict[str, str]]) -> str:
+    return " and ".join(key["AttributeName"] for key in keys)
+
+
+def _same_keys(actual: Sequence[dict[str, str]], wanted: Sequence[dict[str, str]]) -> bool:
+    def plain(keys: Sequence[dict[str, str]]) -> set[tuple[str, str]]:
+        return {(key["AttributeName"], key["KeyType"]) for key in keys}
+
+    return plain(actual) == plain(wanted)

@@ -1,0 +1,56 @@
+"""Transitions on DynamoDB: an item that is compared and set, and its events, in one transaction."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sandyard.kit.dynamo.client import TransactionRefusedError
+from sandyard.kit.dynamo.event_items import EventItems
+from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.values import Item
+from sandyard.kit.transitions import E, Transition
+
+
+class DynamoTransitions:
+    """Transitions of entities that are one item each."""
+
+    def __init__(
+        self,
+        table: Table,
+        events: EventItems,
+        *,
+        key: str,
+        item_of: Callable[[Any], Item],
+    ) -> None:
+        self._table = table
+        self._events = events
+        self._key = key
+        self._item_of = item_of
+
+    async def apply(self, transition: Transition[E]) -> bool:
+        """False if the item is not what the transition was decided from. A write whose answer was
+        lost is sent again and is then refused too: whoever decides anew finds it done."""
+        events = [self._events.put_action(event) for event in transition.events]
+        try:
+            await self._table.transact(self._action(transition), *events)
+        except TransactionRefusedError:
+            return False
+        return True
+
+    def _action(self, transition: Transition[E]) -> dict[str, Any]:
+        after = self._item_of(transition.result)
+        if transition.before is None:
+            return self._table.put_action(after, condition=f"attribute_not_exists({self._key})")
+        before = self._item_of(transition.before)
+        return change_action(self._table, {self._key: after[self._key]}, before, after)
+
+
+def change_action(table: Table, key: Item, before: Item, after: Item) -> dict[str, Any]:
+    """Write what is different, if the item still has the sequence of `before`; 0 is that of an
+    item from before there were sequences."""
+    unchanged = "#sequence = :before" if before["sequence"] else "attribute_not_exists(#sequence)"
+    changed = [name for name in after if after[name] != before.get(name)]
+    sets = [f"#{name} = :{name}" for name in changed if after[name] is not None]
+    removes = [f"#{name}" for name in changed if after[name] is None]
+    expression = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(removes)}" if removes else "")
+    values = {name: after[name] for name in changed} | {"before": before["sequence"]}
+    return table.update_action(key, expression, values, condition=unchanged)

@@ -1,0 +1,1 @@
+"""E2B's SDK as the parts use it."""

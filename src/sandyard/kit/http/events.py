@@ -1,0 +1,140 @@
+"""Events as the API shows them, in every part alike."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Self
+
+from fastapi import Query
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
+
+from sandyard.kit.events import Effect, EventListing, EventLog, EventQuery, LoggedEvent
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import pattern
+
+_TEXT = pattern(
+    r"^[A-Za-z0-9][ -~]*$", "must be ASCII characters, the first of them a letter or a digit"
+)
+
+
+def _text(description: str) -> Any:
+    return Query(max_length=200, pattern=_TEXT, description=description)
+
+
+_Subject = Annotated[str | None, _text("The id of what the event is about")]
+_Kind = Annotated[str | None, _text("Such as `lease.created`, in full")]
+_Actor = Annotated[str | None, _text("Such as `track:demo`, `account:…` or `job:expiry`, in full")]
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
+
+
+def _is_rfc3339(sent: Any) -> Any:
+    """Pydantic would take numbers for times too."""
+    if isinstance(sent, str) and not _RFC3339.fullmatch(sent):
+        raise ValueError("must be a time such as 2026-11-16T09:00:00Z")
+    return sent
+
+
+_Time = Annotated[AwareDatetime, BeforeValidator(_is_rfc3339)]
+_From = Annotated[_Time | None, Query(alias="from", description="RFC 3339; events from then on")]
+_To = Annotated[_Time | None, Query(alias="to", description="RFC 3339; events before then")]
+
+
+class EventAnswer(BaseModel):
+    model_config = example(
+        event_id="01a3185c50000000012f9a4c1b",
+        part="broker",
+        kind="lease.created",
+        subject="0b5e1f4e-5d6c-5a57-9f0f-6a1d3b6a9c11",
+        sequence=1794830401,
+        actor="track:demo",
+        at="2026-11-16T12:00:01Z",
+        reason=None,
+        effect="partial",
+        data={"status": "allocated", "allocated_to_track": "demo"},
+    )
+
+    event_id: str = Field(description="Sorts by time")
+    part: str
+    kind: str
+    subject: str
+    sequence: int | None = Field(description="Counts the subject's changes; null if none changed")
+    actor: str = Field(description="Such as track:demo, account:…, key:…, operator, job:expiry")
+    at: datetime
+    reason: str | None
+    effect: Effect = Field(
+        description="full: data is the whole state; partial: what changed; removed: the subject is "
+        "gone; none: nothing changed"
+    )
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, logged: LoggedEvent) -> Self:
+        event = logged.event
+        return cls(
+            event_id=logged.event_id,
+            part=logged.part,
+            kind=event.kind,
+            subject=event.subject,
+            sequence=event.sequence,
+            actor=event.actor,
+            at=datetime.fromtimestamp(event.at_ms / 1000, UTC),
+            reason=event.reason,
+            effect=event.effect,
+            data=dict(event.data),
+        )
+
+
+class EventPage(PageAnswer):
+    events: list[EventAnswer]
+    next_cursor: str | None
+
+
+class EventFilter:
+    """The filters of `…/events`, as a dependency."""
+
+    def __init__(
+        self,
+        subject: _Subject = None,
+        kind: _Kind = None,
+        actor: _Actor = None,
+        from_: _From = None,
+        to: _To = None,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
+    ) -> None:
+        self.subject = subject
+        self.kind = kind
+        self.actor = actor
+        self.from_ms = None if from_ is None else _milliseconds(from_)
+        self.to_ms = None if to is None else _milliseconds(to)
+        self.limit = limit
+        self.cursor = cursor
+
+    async def page(self, log: EventListing, *, account_id: str | None = None) -> EventPage:
+        query = EventQuery(
+            subject=self.subject,
+            kind=self.kind,
+            actor=self.actor,
+            account_id=account_id,
+            from_ms=self.from_ms,
+            to_ms=self.to_ms,
+        )
+        page = await log.page(query, limit=self.limit, cursor=self.cursor)
+        return EventPage.of(page, EventAnswer.of)
+
+
+async def history_of(
+    log: EventLog,
+    subject: str,
+    *,
+    limit: int,
+    cursor: str | None,
+    account_id: str | None = None,
+) -> EventPage:
+    """What happened to one subject, the newest first."""
+    query = EventQuery(subject=subject, account_id=account_id)
+    return EventPage.of(await log.page(query, limit=limit, cursor=cursor), EventAnswer.of)
+
+
+def _milliseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

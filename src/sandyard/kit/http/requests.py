@@ -1,0 +1,39 @@
+"""Requests as every endpoint may read them: their headers, no body, their end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+
+from sandyard.kit.errors import InvalidError
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""Headers as the server gives them: names in lower case, repeated ones as often as they came."""
+
+
+def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
+    return [value for header, value in headers if header == name]
+
+
+async def refuse_body(request: Request) -> None:
+    """For calls of weight that take no body: one may hold a `dry_run` that would not be read."""
+    if await request.body():
+        raise InvalidError("Send no body; this call takes query parameters. Nothing was changed.")
+
+
+@asynccontextmanager
+async def noticing_disconnect(request: Request, leave: Callable[[], None]) -> AsyncIterator[None]:
+    """Calls `leave` if the caller closes the connection during the block. The body is lost."""
+
+    async def notice() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        leave()
+
+    noticing = asyncio.create_task(notice())
+    try:
+        yield
+    finally:
+        noticing.cancel()
+        await asyncio.gather(noticing, return_exceptions=True)

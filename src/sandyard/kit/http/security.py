@@ -1,0 +1,92 @@
+"""Credentials of requests: their description in the API's document, and how they are read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from sandyard.kit.errors import RepeatedCredentialError, UnauthorizedError
+from sandyard.kit.http.requests import RawHeaders, values_of
+from sandyard.kit.rotation import as_secret
+
+SCHEMES = "x-security-schemes"
+"""Where an operation carries the definitions of its schemes until the document collects them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityScheme:
+    """A kind of credential, as the API's document describes it."""
+
+    name: str
+    where: str
+    """Where a person gets such a credential."""
+    header: str | None = None
+    """The header that carries it; None for a bearer token."""
+
+    def definition(self) -> dict[str, str]:
+        if self.header is None:
+            return {"type": "http", "scheme": "bearer", "description": self.where}
+        return {
+            "type": "apiKey",
+            "in": "header",
+            "name": self.header,
+            "description": self.where,
+        }
+
+
+def secured_by(
+    *schemes: SecurityScheme, parameters: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """The security requirement of an endpoint, any one of the schemes, and its headers that are
+    read by hand, for `openapi_extra`.
+
+    Described here instead of as dependencies, which FastAPI would solve anew for every request.
+    """
+    return {
+        "security": [{scheme.name: []} for scheme in schemes],
+        "parameters": list(parameters),
+        SCHEMES: {scheme.name: scheme.definition() for scheme in schemes},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A bearer token, or a key from `X-API-Key`; no text if it is of another scheme."""
+
+    text: str
+    is_key: bool
+
+
+def find_credential(headers: RawHeaders, *, key_wins: bool = False) -> Credential | None:
+    """The one that was sent, in either header; RepeatedCredentialError if there are more, but for
+    an `Authorization` beside a key that wins: it may be meant for a proxy."""
+    bearers, keys = values_of(headers, b"authorization"), values_of(headers, b"x-api-key")
+    if key_wins and keys:
+        bearers = []
+    if len(bearers) + len(keys) > 1:
+        raise RepeatedCredentialError
+    if keys:
+        return Credential(keys[0].decode("latin-1"), is_key=True)
+    if not bearers:
+        return None
+    scheme, _, token = bearers[0].decode("latin-1").partition(" ")
+    return Credential(token.strip() if scheme.lower() == "bearer" else "", is_key=False)
+
+
+class BearerGuard:
+    """Lets the holders of its tokens in; every token is compared, in constant time."""
+
+    def __init__(self, accepted: Sequence[str]) -> None:
+        self._accepted = as_secret(accepted)
+
+    async def require(self, request: Request) -> None:
+        values = values_of(request.scope["headers"], b"authorization")
+        if len(values) > 1:
+            raise RepeatedCredentialError
+        scheme, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
+        sent = token.strip()
+        if scheme.lower() != b"bearer":
+            raise UnauthorizedError
+        if not self._accepted.accepts(sent) and not await self._accepted.accepts_newest(sent):
+            raise UnauthorizedError

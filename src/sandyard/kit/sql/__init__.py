@@ -1,0 +1,1 @@
+"""What every part needs of SQLite and PostgreSQL, and how shared things are kept there."""

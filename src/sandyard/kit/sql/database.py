@@ -1,0 +1,372 @@
+"""One way to use SQLite and PostgreSQL.
+
+A unit of work is a plain function of a SQLAlchemy connection. `Database.write` runs it in a
+transaction and returns only after the commit; `Database.read` runs it on a connection that never
+makes a writer wait. The same function serves both engines: SQLite calls it in a thread, PostgreSQL
+inside SQLAlchemy's asyncio bridge.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.util import greenlet_spawn
+
+from sandyard.kit.concurrency.batching import Batcher
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.sql.batches import run_in_driver
+from sandyard.kit.sql.postgres_login import PostgresLogin
+from sandyard.kit.sql.sqlite_engine import WITHOUT_TRANSACTION, sqlite_engine
+
+T = TypeVar("T")
+R = TypeVar("R")
+Work = Callable[[sa.Connection], T]
+
+
+_FULL = "can't write: its disk is full. Nothing was changed; free some space"
+_STORAGE_TROUBLE = {
+    sqlite3.SQLITE_FULL: _FULL,
+    "53100": _FULL,
+    sqlite3.SQLITE_READONLY: "can't write: its file or file system is read-only",
+    "25006": "can't write: it is read-only",
+    sqlite3.SQLITE_IOERR: "can't use its file: the disk or file system fails",
+}
+"""What an operator can mend, by the code of the engine."""
+
+
+class Database(Protocol):
+    """An engine with durable transactions. Every method raises UnavailableError when it is away."""
+
+    name: str
+    concurrent_writers: bool
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its files are; None if they are not on this machine."""
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a consistent snapshot; never blocks a writer, never waits for one."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction; it is durable before this returns.
+
+        `work` may be run again after a deadlock, so it has no effect outside the connection.
+        """
+        ...
+
+    async def run_statement(self, work: Work[T]) -> T:
+        """Run `work`, which is one statement and so a transaction by itself; it is durable before
+        this returns. On PostgreSQL that is one round trip; `write` takes two more."""
+        ...
+
+    async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
+        """Run `work`, and `then` with what it returned before its transaction ends: what it locked
+        stays locked. SQLite locks nothing; its one process has locks of its own."""
+        ...
+
+    async def check(self) -> None:
+        """Return if the engine answers."""
+        ...
+
+    async def erase_deleted(self) -> None:
+        """What was deleted can't be read from SQLite's files any more, unless a reader was in the
+        way: call it again later. PostgreSQL does so by itself in its own time."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SqliteDatabase:
+    """One file, one writer thread, and a group commit: writes that wait share one fsync.
+
+    Each write runs in a savepoint of its own, so that one that fails is rolled back alone. Reads
+    share a turn of a thread when there are more of them than threads.
+    """
+
+    name = "sqlite"
+    concurrent_writers = False
+    _READERS = 4
+    _GROUP = 64
+    _READ_GROUP = 8
+
+    def __init__(self, path: Path, *, schema: str) -> None:
+        self._path = path
+        self._schema = schema
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # its owner's alone; what SQLite puts beside it gets the same
+        self._write_engine = sqlite_engine(path, schema, begin="BEGIN IMMEDIATE", readers=0)
+        self._without_transactions = self._write_engine.execution_options(**WITHOUT_TRANSACTION)
+        self._read_engine = sqlite_engine(path, schema, begin="BEGIN", readers=self._READERS)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{schema}-writer")
+        self._readers = ThreadPoolExecutor(self._READERS, thread_name_prefix=f"{schema}-reader")
+        self._writes = Batcher(self._commit_group, key=id, parallel=1, max_size=self._GROUP)
+        self._reads = Batcher(
+            self._read_group,
+            key=id,
+            parallel=self._READERS,
+            max_size=self._READ_GROUP,
+            is_spread=True,
+        )
+        self._inode: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self._path.parent
+
+    async def read(self, work: Work[T]) -> T:
+        try:
+            result: T = await self._reads.submit(work)
+        except exc.DBAPIError as error:
+            raise_unavailable(error, self.name)
+        return result
+
+    async def write(self, work: Work[T]) -> T:
+        try:
+            result: T = await self._writes.submit(work)
+        except exc.DBAPIError as error:
+            raise_unavailable(error, self.name)
+        return result
+
+    async def run_statement(self, work: Work[T]) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._writer, self._alone, work)
+        except exc.DBAPIError as error:
+            raise_unavailable(error, self.name)
+
+    def _alone(self, work: Work[T]) -> T:
+        with self._without_transactions.connect() as connection:
+            return work(connection)
+
+    async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
+        return await then(await self.read(work))
+
+    async def _commit_group(self, works: Sequence[Work[Any]]) -> Sequence[Any]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer, self._commit_together, works)
+
+    async def _read_group(self, works: Sequence[Work[Any]]) -> Sequence[Any]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read_together, works)
+
+    def _commit_together(self, works: Sequence[Work[Any]]) -> list[Any]:
+        try:
+            with self._write_engine.begin() as connection:
+                if len(works) == 1:
+                    return [works[0](connection)]
+                return [_in_savepoint(connection, work) for work in works]
+        except Exception as error:
+            return [error] * len(works)
+
+    def _read_together(self, works: Sequence[Work[Any]]) -> list[Any]:
+        with self._read_engine.begin() as connection:
+            return [_result_or_error(connection, work) for work in works]
+
+    async def check(self) -> None:
+        await self.read(_select_one)
+        loop = asyncio.get_running_loop()
+        try:
+            inode = (await loop.run_in_executor(self._readers, self._path.stat)).st_ino
+        except OSError as error:
+            raise UnavailableError(f"The database file {self._path} is gone.") from error
+        self._inode = self._inode or inode
+        if inode != self._inode:
+            raise UnavailableError(f"The database file {self._path} was replaced under us.")
+
+    async def erase_deleted(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._writer, self._truncate_wal)
+        except sqlite3.Error as error:
+            raise_unavailable(error, self.name)
+
+    def _truncate_wal(self) -> None:
+        """Outside of a transaction, as SQLite wants it. Pages in the file itself are overwritten
+        when they are deleted."""
+        with closing(self._write_engine.raw_connection()) as connection:
+            connection.cursor().execute(f"PRAGMA {self._schema}.wal_checkpoint(TRUNCATE)")
+
+    async def close(self) -> None:
+        await self._writes.drain()
+        await self._reads.drain()
+        for pool, engine in (
+            (self._writer, self._write_engine),
+            (self._readers, self._read_engine),
+        ):
+            await asyncio.get_running_loop().run_in_executor(pool, engine.dispose)
+            pool.shutdown()
+
+
+class PostgresDatabase:
+    """A pool of asyncpg connections; a transaction that loses a deadlock is run again."""
+
+    name = "postgresql"
+    concurrent_writers = True
+    _ATTEMPTS = 5
+    _TIMEOUT_SEC = 10
+    _RERUN = frozenset({"40001", "40P01"})
+    folder = None
+
+    def __init__(
+        self, url: sa.URL, *, pool_size: int, connect: Callable[..., Any] | None = None
+    ) -> None:
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        self._engine = create_async_engine(
+            url.set(drivername="postgresql+asyncpg"),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=self._TIMEOUT_SEC,
+            pool_use_lifo=True,
+            connect_args={
+                **({} if connect is None else {"async_creator_fn": connect}),
+                "timeout": self._TIMEOUT_SEC,
+                "command_timeout": 60,
+                "server_settings": {
+                    "application_name": "sandyard",
+                    "jit": "off",
+                    "lock_timeout": f"{self._TIMEOUT_SEC}s",
+                    # what a process that hangs has written is not committed minutes later
+                    "idle_in_transaction_session_timeout": "30s",
+                },
+            },
+        )
+        self._without_transactions = self._engine.sync_engine.execution_options(
+            isolation_level="AUTOCOMMIT"
+        )
+
+    async def read(self, work: Work[T]) -> T:
+        try:
+            return await greenlet_spawn(self._in_transaction, work)
+        except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
+            raise_unavailable(error, self.name)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._run(self._in_transaction, work)
+
+    async def run_statement(self, work: Work[T]) -> T:
+        return await self._run(self._alone, work)
+
+    async def _run(self, how: Callable[[Work[T]], T], work: Work[T]) -> T:
+        for attempt in range(self._ATTEMPTS):
+            try:
+                return await greenlet_spawn(how, work)
+            except exc.IntegrityError:
+                raise
+            except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
+                if _sqlstate(error) not in self._RERUN or attempt + 1 == self._ATTEMPTS:
+                    raise_unavailable(error, self.name)
+        raise AssertionError("unreachable")
+
+    def _in_transaction(self, work: Work[T]) -> T:
+        """All of it in one greenlet; SQLAlchemy's own way needs five and a task."""
+        with self._engine.sync_engine.begin() as connection:
+            return work(connection)
+
+    def _alone(self, work: Work[T]) -> T:
+        with self._without_transactions.connect() as connection:
+            return work(connection)
+
+    async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
+        try:
+            async with self._engine.begin() as connection:
+                return await then(await connection.run_sync(work))
+        except (exc.DBAPIError, exc.TimeoutError, OSError, TimeoutError) as error:
+            raise_unavailable(error, self.name)
+
+    async def check(self) -> None:
+        await self.read(_select_one)
+
+    async def erase_deleted(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def open_database(
+    login: PostgresLogin | str | None, *, data_dir: Path, part: str, pool_size: int
+) -> Database:
+    """The engine of one part: a file of its own in `data_dir`, or the shared PostgreSQL, whose URL
+    may change while it is in use."""
+    if login is None:
+        return SqliteDatabase(data_dir / f"{part}.db", schema=part)
+    if isinstance(login, str):
+        return PostgresDatabase(sa.make_url(login), pool_size=pool_size)
+    return PostgresDatabase(login.url, pool_size=pool_size, connect=login.connect)
+
+
+def upsert(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that can say what to do where a row is there already."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
+
+
+def insert_or_ignore(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that leaves a row alone whose key is taken."""
+    return upsert(connection, table).on_conflict_do_nothing()
+
+
+def raise_unavailable(error: Exception, engine: str) -> NoReturn:
+    """Turn a driver's error into ours if the engine is what failed; else raise it as it is."""
+    if isinstance(error, exc.IntegrityError | exc.DataError):
+        raise error
+    cause = getattr(error, "orig", None) or error
+    reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+    trouble = _STORAGE_TROUBLE.get(_storage_code(cause), "does not answer. Try again shortly")
+    raise UnavailableError(f"The {engine} engine {trouble}.", reason=reason) from error
+
+
+def _storage_code(error: Any) -> str | int | None:
+    """The engine's code for what may be wrong with its storage; SQLite's without the details."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else getattr(error, "sqlstate", None)
+
+
+def _sqlstate(error: Exception) -> str | None:
+    cause = getattr(error, "orig", None)
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+
+
+def _in_savepoint(connection: sa.Connection, work: Work[Any]) -> Any:
+    """The result or the error of one write among others; said to the driver itself, because
+    SQLAlchemy's work around a savepoint costs more than a small write."""
+    run_in_driver(connection, "SAVEPOINT work", ())
+    try:
+        result = work(connection)
+    except Exception as error:
+        if not _driver(connection).in_transaction:
+            raise  # on a full disk the engine has rolled back everything
+        run_in_driver(connection, "ROLLBACK TO work", ())
+        result = error
+    run_in_driver(connection, "RELEASE work", ())
+    return result
+
+
+def _driver(connection: sa.Connection) -> sqlite3.Connection:
+    driver: sqlite3.Connection = connection.connection.dbapi_connection  # type: ignore[assignment]
+    return driver
+
+
+def _result_or_error(connection: sa.Connection, work: Work[Any]) -> Any:
+    try:
+        return work(connection)
+    except Exception as error:
+        return error
+
+
+def _select_one(connection: sa.Connection) -> None:
+    connection.execute(sa.select(1))

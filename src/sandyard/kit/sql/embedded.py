@@ -1,0 +1,28 @@
+"""A part's embedded database, which one process has to itself."""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.job_leases import SqlJobLeases
+from sandyard.kit.sql.migrations import Migrations
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedDatabase:
+    database: Database
+    migrations: Migrations
+    jobs: sa.Table
+    """The table of job leases."""
+
+    async def prepare(self) -> None:
+        """Bring it to the newest schema, and free the jobs of a process that died."""
+        await self.upgrade()
+        await SqlJobLeases(self.database, self.jobs).forget_holders()
+
+    async def upgrade(self) -> None:
+        """Bring it to the newest schema; one that is newer is left alone."""
+        current = await self.migrations.current(self.database)
+        if current is None or current < self.migrations.head:
+            await self.migrations.upgrade(self.database)

@@ -1,0 +1,304 @@
+"""A part's event log in a SQL table, written inside the transactions of what it tells of.
+
+`position` counts the events as they are inserted. The subject's row is locked while its event is
+inserted, so the positions of one subject's events are in the order of its changes. On PostgreSQL
+`xid` is the number of the transaction; a reader may pass an event once every transaction with a
+smaller number has ended. `event_id` is made as the event is inserted.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+import sqlalchemy as sa
+
+from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
+from sandyard.kit.ids import EventIds, first_event_id, subject_key
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.sql.batches import BatchInsert
+from sandyard.kit.sql.column_types import BIG_ID
+from sandyard.kit.sql.database import Database
+
+_BATCH = 1000
+_COLUMNS = (
+    "event_id",
+    "subject",
+    "subject_key",
+    "sequence",
+    "kind",
+    "actor",
+    "account_id",
+    "at_ms",
+    "reason",
+    "effect",
+    "data",
+)
+
+
+def event_table(metadata: sa.MetaData) -> sa.Table:
+    return sa.Table(
+        "events",
+        metadata,
+        sa.Column("position", BIG_ID, primary_key=True),
+        sa.Column("event_id", sa.String(26), nullable=False),
+        sa.Column("subject", sa.String(128), nullable=False),
+        sa.Column("subject_key", sa.BigInteger, nullable=False),
+        sa.Column("sequence", sa.BigInteger),
+        sa.Column("kind", sa.String(64), nullable=False),
+        sa.Column("actor", sa.String(160), nullable=False),
+        sa.Column("account_id", sa.String(12)),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Column("effect", sa.String(8), nullable=False),
+        sa.Column("data", sa.Text, nullable=False),
+        sa.Column("xid", sa.BigInteger),
+    )
+
+
+class EventWriter:
+    """Appends events inside the caller's transaction."""
+
+    def __init__(self, table: sa.Table, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._make_id = EventIds()
+        self.insert = BatchInsert(table, _COLUMNS)
+        """Of `rows`, for who writes them together with something else."""
+
+    def write(self, connection: sa.Connection, events: Sequence[Event]) -> None:
+        """The last statements of a transaction: soon after it the events are committed."""
+        for start in range(0, len(events), _BATCH):
+            self.insert.execute(connection, self.rows(events[start : start + _BATCH]))
+
+    def rows(self, events: Sequence[Event]) -> list[tuple[Any, ...]]:
+        """Made just before they are inserted: their ids have the time."""
+        now_ms = int(self._clock.now() * 1000)
+        return [self._row(each, now_ms) for each in events]
+
+    def _row(self, event: Event, now_ms: int) -> tuple[Any, ...]:
+        return (
+            self._make_id(max(event.at_ms, now_ms)),
+            event.subject,
+            subject_key(event.subject),
+            event.sequence,
+            event.kind,
+            event.actor,
+            event.account_id,
+            event.at_ms,
+            event.reason,
+            event.effect.value,
+            orjson.dumps(event.data).decode(),
+        )
+
+
+class SqlEventLog:
+    """`subjects` are the columns that hold the ids of what is alive."""
+
+    def __init__(
+        self,
+        database: Database,
+        table: sa.Table,
+        *,
+        part: str,
+        subjects: Sequence[sa.Column[Any]],
+    ) -> None:
+        self.part = part
+        self._database = database
+        self._table = table
+        self._subjects = subjects
+
+    async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
+        listing = f"events {self.part} {query}"
+        [last] = [None] if cursor is None else _single(decode_cursor(listing, cursor))
+        found = await self.newest(query, limit + 1, before=last)
+        items = [event for _, event in found[:limit]]
+        if len(found) <= limit:
+            return Page(items, None)
+        return Page(items, encode_cursor(listing, [found[limit - 1][0]]))
+
+    async def newest(
+        self, query: EventQuery, limit: int, *, before: Any
+    ) -> Sequence[tuple[str | int, LoggedEvent]]:
+        """The newest, from one on if `before` is its key; each with its own key. A subject's events
+        are in the order of its changes, all others in that of their ids. InvalidCursorError if
+        there are no such keys here."""
+        order = self._table.c["event_id" if query.subject is None else "position"]
+        statement = sa.select(self._table).where(*self._matching(query))
+        if before is not None:
+            if type(before) is not order.type.python_type:
+                raise InvalidCursorError
+            statement = statement.where(order < before)
+        rows = await self._rows(statement.order_by(order.desc()).limit(limit))
+        return [(getattr(row, order.name), self._logged(row)) for row in rows]
+
+    async def state_events(self, subjects: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        column = self._table.c
+        statement = (
+            sa.select(self._table)
+            .where(
+                column.subject_key.in_([subject_key(each) for each in subjects]),
+                column.subject.in_(subjects),
+                column.effect != Effect.NONE,
+            )
+            .order_by(column.subject, column.position)
+        )
+        found: dict[str, list[Event]] = defaultdict(list)
+        for row in await self._rows(statement):
+            if row.effect == Effect.FULL:
+                found[row.subject].clear()
+            found[row.subject].append(_event(row))
+        return found
+
+    async def gone(self) -> AsyncIterator[Sequence[str]]:
+        column = self._table.c
+        here = sa.tuple_(column.subject_key, column.subject)
+        last: tuple[int, str] = (-1, "")
+        while True:
+            statement = (
+                sa.select(column.subject_key, column.subject)
+                .distinct()
+                .where(here > last, sa.not_(self._is_alive()))
+                .order_by(column.subject_key, column.subject)
+                .limit(_BATCH)
+            )
+            rows = await self._rows(statement)
+            if not rows:
+                return
+            last = rows[-1].subject_key, rows[-1].subject
+            yield [row.subject for row in rows]
+
+    async def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
+        column = self._table.c
+        last, end = first_event_id(from_ms), first_event_id(to_ms)
+        while True:
+            statement = (
+                sa.select(self._table)
+                .where(column.event_id > last, column.event_id < end)
+                .order_by(column.event_id)
+                .limit(_BATCH)
+            )
+            rows = await self._rows(statement)
+            if not rows:
+                return
+            last = rows[-1].event_id
+            yield [self._logged(row) for row in rows]
+
+    async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
+        query = EventQuery(kind=kind, from_ms=from_ms, to_ms=to_ms)
+        statement = sa.select(sa.func.count()).where(*self._matching(query))
+        return int((await self._rows(statement))[0][0])
+
+    async def read_after(
+        self, position: str | None, *, limit: int
+    ) -> tuple[Sequence[LoggedEvent], str | None]:
+        xid, last = (int(each) for each in (position or "0.0").split("."))
+        rows = await self._database.read(
+            lambda connection: connection.execute(self._next(connection, xid, last, limit)).all()
+        )
+        if not rows:
+            return [], position
+        return [self._logged(row) for row in rows], f"{rows[-1].xid or 0}.{rows[-1].position}"
+
+    async def position_before(self, at_ms: int) -> str | None:
+        """That of the last event which had settled by then: the transactions of later ones began
+        after it."""
+        column = self._table.c
+        statement = (
+            sa.select(column.xid, column.position)
+            .where(column.event_id < first_event_id(at_ms - SETTLED_MS))
+            .order_by(column.event_id.desc())
+            .limit(1)
+        )
+        rows = await self._rows(statement)
+        return f"{rows[0].xid or 0}.{rows[0].position}" if rows else None
+
+    async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
+        column = self._table.c
+        batch = (
+            sa.select(column.position, column.event_id, self._is_needed().label("is_needed"))
+            .where(column.event_id < first_event_id(before_ms), column.event_id > (after or ""))
+            .order_by(column.event_id)
+            .limit(_BATCH)
+        )
+
+        rows = await self._rows(batch)
+        unneeded = [row.position for row in rows if not row.is_needed]
+        if unneeded:  # nothing makes them needed again, so they may go a moment later
+            statement = self._table.delete().where(column.position.in_(unneeded))
+            await self._database.write(lambda connection: connection.execute(statement))
+        return Pruned(len(unneeded), rows[-1].event_id if len(rows) == _BATCH else None)
+
+    def _is_needed(self) -> sa.ColumnElement[bool]:
+        """Whether the state of something alive rests on the event."""
+        column, later = self._table.c, self._table.alias("later")
+        superseded = sa.exists().where(
+            later.c.subject_key == column.subject_key,
+            later.c.subject == column.subject,
+            later.c.position > column.position,
+            later.c.effect == Effect.FULL,
+        )
+        return sa.and_(column.effect != Effect.NONE, self._is_alive(), sa.not_(superseded))
+
+    def _is_alive(self) -> sa.ColumnElement[bool]:
+        subject = self._table.c.subject
+        return sa.or_(*(sa.exists().where(each == subject) for each in self._subjects))
+
+    def _matching(self, query: EventQuery) -> list[sa.ColumnElement[bool]]:
+        column = self._table.c
+        named = {
+            column.subject: query.subject,
+            column.kind: query.kind,
+            column.actor: query.actor,
+            column.account_id: query.account_id,
+        }
+        conditions = [each == value for each, value in named.items() if value is not None]
+        if query.subject is not None:
+            conditions.append(column.subject_key == subject_key(query.subject))
+        if query.from_ms is not None:
+            conditions.append(column.event_id > first_event_id(query.from_ms))
+        if query.to_ms is not None:
+            conditions.append(column.event_id < first_event_id(query.to_ms))
+        return conditions
+
+    def _next(
+        self, connection: sa.Connection, xid: int, position: int, limit: int
+    ) -> sa.Select[Any]:
+        column = self._table.c
+        statement = sa.select(self._table).limit(limit)
+        if connection.dialect.name == "sqlite":  # one writer: positions are in order of commits
+            return statement.where(column.position > position).order_by(column.position)
+        oldest_running = sa.literal_column(
+            "pg_snapshot_xmin(pg_current_snapshot())::text::bigint", sa.BigInteger
+        )
+        here = sa.tuple_(column.xid, column.position)
+        there = sa.tuple_(sa.literal(xid, sa.BigInteger), sa.literal(position, sa.BigInteger))
+        return statement.where(here > there, column.xid < oldest_running).order_by(
+            column.xid, column.position
+        )
+
+    async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
+        return await self._database.read(lambda connection: connection.execute(statement).all())
+
+    def _logged(self, row: Any) -> LoggedEvent:
+        return LoggedEvent(row.event_id, self.part, _event(row))
+
+
+def _single(position: list[Any]) -> list[Any]:
+    if len(position) != 1 or position[0] is None:
+        raise InvalidCursorError
+    return position
+
+
+def _event(row: Any) -> Event:
+    return Event(
+        kind=row.kind,
+        subject=row.subject,
+        sequence=row.sequence,
+        actor=row.actor,
+        at_ms=row.at_ms,
+        effect=Effect(row.effect),
+        data=orjson.loads(row.data),
+        reason=row.reason,
+        account_id=row.account_id,
+    )

@@ -1,0 +1,43 @@
+"""The events of several parts in one listing."""
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from sandyard.kit.events import EventQuery, LoggedEvent
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.sql.events import SqlEventLog
+
+
+class MergedEvents:
+    """The newest first, whichever log they are in; each log's in its own order. A cursor says for
+    each log how far the listing has come there, so none is told twice or left out."""
+
+    def __init__(self, *logs: SqlEventLog) -> None:
+        self._logs = list(logs)
+
+    def add(self, log: SqlEventLog) -> None:
+        """Of a part that is built later."""
+        self._logs.append(log)
+
+    async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
+        listing = f"events {[log.part for log in self._logs]} {query}"
+        positions = [None] * len(self._logs) if cursor is None else self._positions(listing, cursor)
+        found = [
+            [
+                (index, key, event)
+                for key, event in await log.newest(query, limit + 1, before=position)
+            ]
+            for index, (log, position) in enumerate(zip(self._logs, positions, strict=True))
+        ]
+        merged = list(heapq.merge(*found, key=lambda each: each[2].event_id, reverse=True))
+        for index, key, _ in merged[:limit]:
+            positions[index] = key
+        next_cursor = encode_cursor(listing, positions) if len(merged) > limit else None
+        return Page([event for _, _, event in merged[:limit]], next_cursor)
+
+    def _positions(self, listing: str, cursor: str) -> list[Any]:
+        positions: Sequence[Any] = decode_cursor(listing, cursor)
+        if len(positions) != len(self._logs):
+            raise InvalidCursorError
+        return list(positions)

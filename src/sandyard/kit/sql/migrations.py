@@ -1,0 +1,201 @@
+"""Schema versions of a part: its numbered Alembic scripts, run on any `Database`.
+
+Scripts are files like `0001_pool.py`, so the newest version is known without importing Alembic.
+A whole upgrade is one transaction: it happens or it does not.
+
+A script that only adds what older code does not miss says so by `oldest_code`: the version of the
+oldest code that may go on serving beside it. That is stored with the version, because older code
+does not have the script. Without it, only code of that version or a newer one may.
+
+0.1.0 serves only if `schema_version` names its own version. On PostgreSQL, which releases share
+during a rolling deployment, it names the oldest code that may go on, and the version itself stands
+in `schema_revision`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.kit.sql.database import Database
+
+_FIRST_TABLE = "schema_version"
+_SHARED_TABLE = "schema_revision"
+_VERSION = "version_num"
+_OLDEST_CODE = "oldest_code"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    current: str | None
+    """None if there is no schema yet."""
+    oldest_code: str | None = None
+
+    def is_served_by(self, code: str) -> bool:
+        """Whether code that was written for this version may use it."""
+        if self.current is None or self.current <= code:
+            return self.current == code
+        return self.oldest_code is not None and self.oldest_code <= code
+
+
+_NONE = SchemaVersion(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one script does."""
+
+    version: str
+    title: str
+    oldest_code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Migrations:
+    """The schema of `part`: where its scripts lie and how it is brought to a version."""
+
+    part: str
+    scripts: Path
+
+    @property
+    def head(self) -> str:
+        return max(script.name for script in self.scripts.glob("[0-9]*.py")).split("_")[0]
+
+    async def current(self, database: Database) -> str | None:
+        return (await database.read(self._read)).current
+
+    async def require_head(self, database: Database) -> None:
+        """Raise UnavailableError unless this code may use the schema: it was written for it, or
+        the schema is newer and has all that this code needs."""
+        found = await database.read(self._read)
+        if not found.is_served_by(self.head):
+            is_newer = found.current is not None and found.current > self.head
+            raise UnavailableError(
+                f"The {self.part} schema is at version {found.current or 'none'} and this code "
+                f"needs {self.head}. "
+                + ("Deploy the newer release." if is_newer else "Run `sandyard db upgrade`.")
+            )
+
+    def steps(self, after: str | None) -> Sequence[Step]:
+        """What an upgrade from this version does."""
+        from alembic.script import ScriptDirectory
+
+        scripts = ScriptDirectory(str(self.scripts), version_locations=[str(self.scripts)])
+        steps = [
+            Step(
+                each.revision,
+                (each.longdoc or "").strip().split("\n\n")[0].replace("\n", " "),
+                getattr(each.module, _OLDEST_CODE, each.revision),
+            )
+            for each in scripts.walk_revisions()
+        ]
+        return sorted((s for s in steps if s.version > (after or "")), key=lambda s: s.version)
+
+    async def upgrade(self, database: Database, to: str = "head") -> None:
+        await database.write(lambda connection: self._move(connection, to, forward=True))
+
+    async def downgrade(self, database: Database, to: str = "base") -> None:
+        await database.write(lambda connection: self._move(connection, to, forward=False))
+
+    def _read(self, connection: sa.Connection) -> SchemaVersion:
+        found = self._read_from(connection, _SHARED_TABLE) if _is_shared(connection) else _NONE
+        return found if found.current else self._read_from(connection, _FIRST_TABLE)
+
+    def _read_from(self, connection: sa.Connection, name: str) -> SchemaVersion:
+        columns = self._columns(connection, name)
+        if not columns:
+            return _NONE
+        row = connection.execute(sa.select(self._table(name, *columns))).mappings().first()
+        return _NONE if row is None else SchemaVersion(row[_VERSION], row.get(_OLDEST_CODE))
+
+    def _table(self, name: str, *columns: str) -> sa.TableClause:
+        return sa.table(name, *(sa.column(each) for each in columns), schema=self.part)
+
+    def _columns(self, connection: sa.Connection, table: str) -> Sequence[str]:
+        """None if there is no such table; release 0.1.0 made no `oldest_code`."""
+        inspector = sa.inspect(connection)
+        if not inspector.has_table(table, schema=self.part):
+            return ()
+        return [each["name"] for each in inspector.get_columns(table, schema=self.part)]
+
+    def _prepare_version_table(self, connection: sa.Connection) -> str:
+        """The name of the table that holds the version, with a column for the oldest code."""
+        name = _SHARED_TABLE if _is_shared(connection) else _FIRST_TABLE
+        columns = self._columns(connection, name)
+        if not columns:
+            current = self._read(connection).current
+            connection.exec_driver_sql(
+                f"CREATE TABLE {self.part}.{name} "
+                f"({_VERSION} VARCHAR(32) PRIMARY KEY, {_OLDEST_CODE} VARCHAR(32))"
+            )
+            if current is not None:
+                table = self._table(name, _VERSION)
+                connection.execute(table.insert().values({_VERSION: current}))
+        elif _OLDEST_CODE not in columns:
+            table_name = f"{self.part}.{name}"
+            connection.exec_driver_sql(
+                f"ALTER TABLE {table_name} ADD COLUMN {_OLDEST_CODE} VARCHAR(32)"
+            )
+        return name
+
+    def _write_oldest_code(self, connection: sa.Connection, name: str) -> None:
+        """The newest of those that the applied scripts ask for."""
+        current = self._read_from(connection, name).current
+        if current is None:
+            if self._columns(connection, _FIRST_TABLE):
+                connection.execute(self._table(_FIRST_TABLE).delete())
+            return
+        applied = [step for step in self.steps(None) if step.version <= current]
+        oldest = max(step.oldest_code for step in applied)
+        self._set(connection, name, _OLDEST_CODE, oldest)
+        if name != _FIRST_TABLE and self._columns(connection, _FIRST_TABLE):
+            self._set(connection, _FIRST_TABLE, _VERSION, oldest)
+
+    def _set(self, connection: sa.Connection, table: str, column: str, value: str) -> None:
+        connection.execute(self._table(table, column).update().values({column: value}))
+
+    def _move(self, connection: sa.Connection, to: str, *, forward: bool) -> None:
+        from alembic.config import Config
+        from alembic.runtime.environment import EnvironmentContext
+        from alembic.script import ScriptDirectory
+
+        if _is_shared(connection):
+            lock = sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"sandyard {self.part} schema"))
+            connection.execute(sa.select(lock))
+            connection.execute(sa.schema.CreateSchema(self.part, if_not_exists=True))
+        else:
+            _drop_temporary_views(connection)
+        version_table = self._prepare_version_table(connection)
+        scripts = ScriptDirectory(str(self.scripts), version_locations=[str(self.scripts)])
+
+        def steps(revision: Any, _context: Any) -> Any:
+            plan: Callable[[str, Any], Any] = (
+                scripts._upgrade_revs if forward else scripts._downgrade_revs  # noqa: SLF001
+            )  # the same calls that `alembic upgrade` makes; there is no public name for them
+            return plan(to, revision)
+
+        with EnvironmentContext(Config(), scripts, fn=steps) as environment:
+            environment.configure(
+                connection=connection,
+                version_table=version_table,
+                version_table_schema=self.part,
+                transactional_ddl=True,
+            )
+            environment.run_migrations()
+        self._write_oldest_code(connection, version_table)
+
+
+def _is_shared(connection: sa.Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+def _drop_temporary_views(connection: sa.Connection) -> None:
+    """They and their triggers rest on tables that may change now; `info` tells that they are there,
+    and who needs them makes them again."""
+    views = connection.exec_driver_sql("SELECT name FROM sqlite_temp_master WHERE type = 'view'")
+    for (name,) in views.all():
+        connection.exec_driver_sql(f"DROP VIEW temp.{name}")
+    connection.info.clear()
