@@ -69,8 +69,3 @@ async def page_of(
     token = (await api.post(f"/sandboxes/{running['sandbox_id']}/tokens", caller, {}))["token"]
     url = f"http://8080-{running['sandbox_id']}.localhost{path}"
     return await api.client.get(url, headers={"X-Access-Token": token}, timeout=10)
-
-
-async def page_at(url: str, path: str = "/") -> httpx.Response:
-    async with httpx.AsyncClient() as client:
-        return await client.get(url + path, timeout=10)

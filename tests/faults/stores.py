@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from aiodynamo.credentials import Key, StaticCredentials
 
@@ -12,8 +11,6 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
-from sandyard.kit.dynamo.items import Table
-from sandyard.kit.dynamo.values import Item, plain
 from tests.pools import everything
 
 IMPATIENT = DynamoPolicy(  # but not too much so for a busy machine without faults
@@ -59,18 +56,6 @@ async def store_at(
             on_conflict=on_conflict,
             counts_age_sec=0,
         )
-
-
-async def whole_table(table: Table) -> list[Item]:
-    """Every item as last written; only a check of everything may read so."""
-    items: list[Item] = []
-    payload: dict[str, Any] = {"TableName": table.name, "ConsistentRead": True}
-    while True:
-        answer = await table.engine.call("Scan", payload)
-        items += [plain(item) for item in answer["Items"]]
-        if "LastEvaluatedKey" not in answer:
-            return items
-        payload["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
 async def in_state(store: PoolStore, status: Status) -> list[Sandbox]:

@@ -1,6 +1,5 @@
 """How events reach their sinks: which are wanted, when a failed one is tried again. No I/O."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,8 +8,6 @@ from sandyard.kit.events import LoggedEvent
 from sandyard.kit.ids import first_event_id
 
 ANY_KIND = "*"
-KIND = re.compile(r"\*|[a-z_]+(\.[a-z_]+)*(\.\*)?")
-"""One kind in full, such as `lease.created`, or all that begin alike, such as `lease.*`."""
 
 
 def wants(kinds: Sequence[str], kind: str) -> bool:
@@ -74,10 +71,6 @@ class Attempt:
     status: int | None
     """What the receiver answered; None if it did not."""
     error: str | None = None
-
-    @property
-    def is_delivered(self) -> bool:
-        return self.error is None
 
 
 class Sink(Protocol):

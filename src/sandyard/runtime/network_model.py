@@ -193,11 +193,6 @@ def refusal_line(host: str, reason: str) -> str:
     return f"blocked: {host} ({reason})"
 
 
-def plain_host(host: str) -> str:
-    """The name as it is compared: small letters, without the dot at its end."""
-    return host.lower().removesuffix(".")
-
-
 def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text.strip("[]"))

@@ -39,7 +39,6 @@ from tests.pools import fill
 
 ACME = Limits([ClientScope.ALLOCATE], track_prefix="acme-", rate="3/minute", max_leases=3)
 READER = Limits([ClientScope.READ])
-NO_CLIENT = Limits([ClientScope.ALLOCATE])
 
 
 @dataclass

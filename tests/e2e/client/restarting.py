@@ -1,6 +1,5 @@
 """A server that is killed and started again at the same address, with what it knew."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,11 +31,6 @@ class RestartingServer:
         """Kill it in whatever it does, and start it again."""
         self.process.kill()
         self.process = self._start()
-
-    def restart_in_background(self) -> threading.Thread:
-        thread = threading.Thread(target=self.restart)
-        thread.start()
-        return thread
 
     def allocated(self, track: str) -> list[str]:
         """The sandboxes that the track has a lease of."""

@@ -18,7 +18,7 @@ from sandyard_client.errors import (
     SandyardClientError,
     UncertainOutcomeError,
 )
-from sandyard_client.models import AccessTokenAnswer, CommandAnswer, SandboxAnswer
+from sandyard_client.models import AccessTokenAnswer, SandboxAnswer
 from sandyard_client.server_events import ServerEvents
 from sandyard_client.steps import Emit, Flow, Sleep, Stream
 from sandyard_client.wire import Credential, Request
@@ -266,11 +266,6 @@ def command_about(
     sandbox_id: str, command_id: str, method: str = "GET", action: str = "", json: Any = None
 ) -> Request:
     return about(method, f"/sandboxes/{sandbox_id}/commands/{command_id}{action}", json=json)
-
-
-def get_command(calls: Calls, sandbox_id: str, command_id: str) -> Flow[CommandAnswer]:
-    answer = yield from calls.json(command_about(sandbox_id, command_id))
-    return decode(CommandAnswer, answer)
 
 
 def run(

@@ -302,8 +302,3 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
             if isinstance(outcome, BaseException):
                 raise outcome
         return outcomes
-
-
-def _subject_of(item: Item) -> str:
-    found = item.get("sandbox_id") or item.get("pool") or item["autoscaler"]
-    return str(found)

@@ -25,7 +25,6 @@ from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.runtime.model import Sample
 
 Unary = Callable[[Inside, Message], Awaitable[Message]]
-Streaming = Callable[[Inside, Message], AsyncIterator[Message]]
 _PLAIN = frozenset({"/health", "/files", "/envs", "/metrics", "/init"})
 Sampler = Callable[[Sandbox], Awaitable[Sample]]
 

@@ -3,6 +3,7 @@
 SQLAlchemy's work around a statement costs more than the engine's in it, and more than ours.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -51,7 +52,7 @@ class Prepared:
         return self._compiled[dialect.name]
 
 
-class Batch:
+class Batch(ABC):
     """A statement about many rows, whose values stand in the order of its columns.
 
     SQLite gets a text with a placeholder for each value, PostgreSQL one array per column, so that
@@ -89,11 +90,13 @@ class Batch:
         row = f"({', '.join('?' * len(self.columns))})"
         return self._from_values(f"VALUES {', '.join([row] * count)}")
 
+    @abstractmethod
     def _from_values(self, values: str) -> str:
-        raise NotImplementedError
+        """The text for SQLite, of the rows in `values`."""
 
+    @abstractmethod
     def _from_arrays(self, arrays: str) -> str:
-        raise NotImplementedError
+        """The text for PostgreSQL, of the rows in `arrays`."""
 
 
 class BatchInsert(Batch):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.ids import IdMaker, account_api_key, e2b_api_key, is_resource_id, resource_id
+from sandyard.kit.ids import account_api_key, e2b_api_key, is_resource_id, resource_id
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Transition
 from sandyard.platform.api_keys.errors import KeyNotFoundError
@@ -27,28 +27,22 @@ from sandyard.platform.apply import change
 from sandyard.platform.notifications.model import create_notification
 from sandyard.platform.principal import Principal
 
+_MAKE = {KeyFormat.SANDYARD: account_api_key, KeyFormat.E2B: e2b_api_key}
+
 
 class AccountKeys:
     """Every use case is about the named account's keys; another's are not found."""
 
-    def __init__(
-        self,
-        store: KeyStore,
-        *,
-        clock: Clock,
-        make_api_key: IdMaker = account_api_key,
-        make_e2b_key: IdMaker = e2b_api_key,
-    ) -> None:
+    def __init__(self, store: KeyStore, *, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._locks = KeyedLocks()
-        self._make = {KeyFormat.SANDYARD: make_api_key, KeyFormat.E2B: make_e2b_key}
 
     async def create(self, principal: Principal, new: NewKey) -> tuple[AccountKey, str]:
         """The key's row and the key itself, which nobody can show again; KeyNameTakenError,
         KeyMakesNoKeysError, ExpiryPassedError."""
         cause = Cause.by(principal.actor, self._clock)
-        api_key = self._make[new.format]()
+        api_key = _MAKE[new.format]()
         made = create_key(
             new, key_id=resource_id("key"), api_key=api_key, by=principal, cause=cause
         )

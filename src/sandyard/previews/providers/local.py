@@ -45,6 +45,7 @@ from sandyard.runtime.session_ports import Ports
 _SITE = "site"
 _SERVER = "server.py"
 _SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
+_START_TIMEOUT_SEC = 30.0
 _LOOK_SEC = 0.02
 _ON_NODE = "_"
 """Between what is an attempt's own in its id and the node."""
@@ -66,14 +67,12 @@ class LocalPreviewProvider:
         node: str,
         url_of: Callable[[Running], str],
         clock: Clock | None = None,
-        start_timeout_sec: float = 30,
     ) -> None:
         self._runtime = runtime
         self._limits = limits
         self._node = node
         self._url_of = url_of
         self._clock = clock or SystemClock()
-        self._start_timeout_sec = start_timeout_sec
 
     def make_attempt_id(self) -> str:
         return f"{holder_id()}{_ON_NODE}{self._node}"
@@ -178,7 +177,7 @@ class LocalPreviewProvider:
 
     async def _get_running(self, run_id: RunId) -> Running:
         """One that is starting is waited for: whoever started it may be dead."""
-        until = time.monotonic() + self._start_timeout_sec
+        until = time.monotonic() + _START_TIMEOUT_SEC
         while isinstance(run := await self._find(run_id), Starting):
             if time.monotonic() > until:
                 raise ProviderTimeoutError(reason=f"{run_id} is still starting")
