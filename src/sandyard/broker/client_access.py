@@ -19,7 +19,7 @@ from sandyard.broker.errors import (
 from sandyard.broker.ports import PoolStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
-from sandyard.kit.errors import ExhaustedError, UnauthorizedError
+from sandyard.kit.errors import SandyardError, UnauthorizedError, UnavailableError
 
 T = TypeVar("T")
 
@@ -100,8 +100,8 @@ class ClientAccess:
     ) -> T:
         """A claim within the client's number of leases; ClientLeaseLimitError, but for a repeat.
 
-        A claim that gets nothing gives its slot back. One whose outcome is not known keeps it: a
-        retry finds it, or the job frees it.
+        A claim that is refused gives its slot back, if the track and key have no lease from before.
+        One whose outcome is not known keeps it: a retry finds it, or the job frees it.
         """
         if caller.max_leases is None:
             return await claim()
@@ -109,20 +109,25 @@ class ClientAccess:
         taken = await self._store.take_slot(
             caller.name, lease_key, most=caller.max_leases, now_ms=now_ms
         )
-        if not taken:
-            lease = await self._pool.find_lease(*lease_key)
-            if lease is None or not lease.is_live(now_ms // 1000):
-                raise ClientLeaseLimitError(retry_after=_RETRY_AFTER)
+        if not taken and not await self._has_lease(lease_key):
+            raise ClientLeaseLimitError(retry_after=_RETRY_AFTER)
         try:
             return await claim()
-        except ExhaustedError:  # the slot stays if the same track and key has asked again since
-            await self._store.free_slot(caller.name, lease_key, taken_at_ms=now_ms)
+        except UnavailableError:
+            raise
+        except SandyardError:  # the slot stays if the same track and key has asked again since
+            if not await self._has_lease(lease_key):
+                await self._store.free_slot(caller.name, lease_key, taken_at_ms=now_ms)
             raise
 
     async def give_back(self, caller: Caller, lease_key: tuple[str, str]) -> None:
-        """The lease has ended, or there was none."""
-        if caller.max_leases is not None:
+        """A lease of this track and key has ended; they may have another one by now."""
+        if caller.max_leases is not None and not await self._has_lease(lease_key):
             await self._store.free_slot(caller.name, lease_key)
+
+    async def _has_lease(self, lease_key: tuple[str, str]) -> bool:
+        lease = await self._pool.find_lease(*lease_key)
+        return lease is not None and lease.is_live(int(self._clock.now()))
 
     async def close(self) -> None:
         await self._background.finish()

@@ -18,11 +18,13 @@ from sandyard.broker.errors import (
     ClientRateLimitedError,
     ClientTokenNotFoundError,
     InsufficientScopeError,
+    InvalidLabMinutesError,
     NoSandboxesAvailableError,
     TooManyClientTokensError,
     TrackNotAllowedError,
+    TrackRateLimitedError,
 )
-from sandyard.broker.model import Claim, Claimed
+from sandyard.broker.model import Claim, Claimed, decide_mark
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.stores.dynamo_clients import DynamoClientStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
@@ -30,9 +32,10 @@ from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.stores.sql_clients import SqlClientStore
 from sandyard.broker.verification import verify
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.errors import UnauthorizedError
+from sandyard.kit.errors import SandyardError, UnauthorizedError
 from sandyard.kit.events import EventQuery
 from sandyard.kit.rate_limit import RateLimit
+from sandyard.kit.transitions import Cause
 from tests.clocks import ManualClock
 from tests.engines import STORE_ENGINES, broker_database, pool_table
 from tests.pools import fill
@@ -68,6 +71,15 @@ class Bench:
             return claimed
 
         return await self.access.limited(caller, (track_id, track_id), claim)
+
+    async def give_up(self, caller: Caller, track_id: str) -> None:
+        lease = await self.pool.find_lease(track_id, track_id)
+        assert lease is not None
+        cause = Cause("test", int(self.clock.now() * 1000))
+        marked = decide_mark(await self.pool.find(lease.sandbox_id), track_id=track_id, cause=cause)
+        assert marked is not None
+        assert await self.pool.apply_together(marked)
+        await self.access.give_back(caller, (track_id, track_id))
 
 
 @pytest.fixture(params=STORE_ENGINES)
@@ -204,9 +216,45 @@ async def test_what_ends_or_never_was_counts_no_more(bench: Bench) -> None:
     await bench.claim(caller, "acme-2")
     with pytest.raises(ClientLeaseLimitError):
         await bench.claim(caller, "acme-3")
-    await bench.access.give_back(caller, ("acme-1", "acme-1"))
+    await bench.give_up(caller, "acme-1")
     await bench.claim(caller, "acme-3")
     bench.clock.advance(5 * 3600)  # the leases are past their end
     assert (await bench.clients.free_slots()).freed == 2
     assert (await bench.clients.free_slots()).freed == 0
     await bench.claim(caller, "acme-4")
+
+
+async def test_a_late_repeat_of_giving_up_does_not_free_the_slot_of_a_newer_lease(
+    bench: Bench,
+) -> None:
+    await fill(bench.pool, 3)
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=1)
+    await bench.claim(caller, "acme-1")
+    await bench.give_up(caller, "acme-1")
+    await bench.claim(caller, "acme-1")
+    await bench.access.give_back(caller, ("acme-1", "acme-1"))  # of the first lease, again
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(caller, "acme-2")
+
+
+@pytest.mark.parametrize(
+    "refusal", [TrackRateLimitedError(retry_after=1), InvalidLabMinutesError()], ids=repr
+)
+async def test_a_refused_claim_costs_no_slot_and_a_refused_repeat_keeps_its_own(
+    bench: Bench, refusal: SandyardError
+) -> None:
+    await fill(bench.pool, 3)
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=1)
+
+    async def refuse() -> Claimed:
+        raise refusal
+
+    async def ask_in_vain(track_id: str) -> None:
+        with pytest.raises(type(refusal)):
+            await bench.access.limited(caller, (track_id, track_id), refuse)
+
+    await ask_in_vain("acme-0")
+    await bench.claim(caller, "acme-1")
+    await ask_in_vain("acme-1")
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(caller, "acme-2")
