@@ -7,6 +7,7 @@ from sandyard.broker.errors import RowBusyError
 from sandyard.broker.model import Sandbox, Tombstone
 from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore
+from sandyard.broker.ticket_model import becomes_free
 from sandyard.kit.clock import Clock
 from sandyard.kit.transitions import Cause, Transition, Tries
 
@@ -43,5 +44,12 @@ class Rows:
                 assert row is not None  # noqa: S101 - an unknown id is an error in every decision
                 return row, False
             if (await self._offers.apply([transition]))[0]:
-                return transition.result, True
+                return await self._as_written(transition), True
         raise RowBusyError
+
+    async def _as_written(self, transition: Transition[Sandbox]) -> Sandbox:
+        """What became free may be kept for somebody by the same write."""
+        if not becomes_free(transition):
+            return transition.result
+        row = await self._store.find(transition.result.sandbox_id)
+        return row if isinstance(row, Sandbox) else transition.result

@@ -167,7 +167,8 @@ async def test_a_kept_sandbox_that_breaks_leaves_its_ticket_in_its_place(yard: Y
     assert kept.status is Status.RESERVED
     await yard.broker.act(Action.QUARANTINE, sandbox_id=kept.sandbox_id)
     await yard.queue.dispatch()
-    await yard.broker.act(Action.RESTORE, sandbox_id=kept.sandbox_id)
+    restored = await yard.broker.act(Action.RESTORE, sandbox_id=kept.sandbox_id)
+    assert (restored.status, restored.reserved_for) == (Status.RESERVED, kept.reserved_for)
     assert isinstance(await yard.ask("b"), Ticket)
     assert await yard.served("a") == "lab-1"
     await check_invariants(yard.store)
