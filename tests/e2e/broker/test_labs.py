@@ -78,7 +78,7 @@ class Host:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, str]]:
     folder = tmp_path_factory.mktemp("labs")
-    with csp_simulator(folder, "--count", "6") as provider:
+    with csp_simulator(folder, "--count", "9") as provider:
         settings = {"PARTS": "broker", "CSP_BASE_URL": provider, "QUEUE_INTERVAL_SEC": "1"}
         with sandyard_serve(folder / "data", environment=settings) as server:
             httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
@@ -124,6 +124,27 @@ def test_from_set_up_to_clean_up(lab: tuple[ServerProcess, str], host: Host, lan
         code, output = host.run(language, "cleanup")
         assert code == 0, output
     assert row(server, sandbox_id)["status"] in ("pending_deletion", None)
+
+
+def test_a_broken_sandbox_is_replaced_and_the_new_one_given_up(
+    lab: tuple[ServerProcess, str], host: Host
+) -> None:
+    server, _ = lab
+    assert host.run("bash", "setup")[0] == 0
+    broken = host.variable("SANDBOX_ID")
+    for _ in range(2):  # the second time it is the new one that is broken
+        code, output = host.run("bash", "replace")
+        assert code == 0, output
+    assert row(server, broken)["status"] == "held"
+    instead = row(server, host.variable("SANDBOX_ID"))
+    assert instead["allocated_to_track"] == host.participant
+    assert instead["name"] == host.variable("SANDBOX_NAME")
+    assert str(instead["expires_at"]) == host.variable("SANDBOX_EXPIRES_AT")
+    assert host.run("bash", "cleanup")[0] == 0
+    assert row(server, host.variable("SANDBOX_ID"))["status"] in ("pending_deletion", None)
+    code, output = host.run("bash", "replace")
+    assert code == 1
+    assert "TRANSITION_NOT_ALLOWED" in output or "NOT_FOUND" in output
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
