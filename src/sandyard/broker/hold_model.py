@@ -72,7 +72,8 @@ def decide_replacement(
     old: Sandbox, free: Sandbox, *, held_until: int, cause: Cause, is_probed: bool = False
 ) -> tuple[Transition[Sandbox], Transition[Sandbox]]:
     """The lease goes over to a free sandbox, with its beginning and its end, and the old one is
-    held: what bounded the lease before still does."""
+    held: what bounded the lease before still does. It counts for the same reservation, unless the
+    free one was kept for one."""
     held = replace(_held(old, held_until, cause), replaced_by=free.sandbox_id)
     leased = replace(
         free,
@@ -84,6 +85,7 @@ def decide_replacement(
         ends_at=old.lease.expires_at,
         extension_keys=old.extension_keys,
         reserved_for=None,
+        reservation_id=free.reservation_id or old.reservation_id,
         probed_at=seconds_of(cause) if is_probed else None,
         updated_at=seconds_of(cause),
     )

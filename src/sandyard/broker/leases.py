@@ -1,7 +1,7 @@
 """What a track may do with a lease that it has, beside giving it up."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from sandyard.broker.errors import (
@@ -17,6 +17,7 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Claim, Lease, Sandbox, Status, Tombstone
 from sandyard.broker.open_reservations import ReservedClaims
 from sandyard.broker.ports import PoolStore
+from sandyard.broker.reservation_model import Reservation, decide_lost
 from sandyard.broker.rows import Rows
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import SandyardError, UnavailableError
@@ -132,16 +133,39 @@ class Leases:
                 continue  # an index that lags still has it among the free ones
             if check is not None and not await check(free):
                 continue
+            lease = await self._move(old, free, asked, is_probed=check is not None)
+            if lease is not None or not await self._is_same(old):
+                return lease
+        return None
+
+    async def _move(
+        self, old: Sandbox, free: Sandbox, asked: Replacement, *, is_probed: bool
+    ) -> Lease | None:
+        """The lease on the free sandbox; None if one of the two has changed. If only the
+        reservation has, it is tried again."""
+        async for _ in Tries():
             cause = Cause.by(actor("track", asked.track_id), self._clock, reason=asked.reason)
             until = cause.at_ms // 1000 + self._hold_sec
             held, leased = decide_replacement(
-                old, free, held_until=until, cause=cause, is_probed=check is not None
+                old, free, held_until=until, cause=cause, is_probed=is_probed
             )
-            if await self._store.apply_together(held, leased):
+            lost = await self._lost(old, free, cause)
+            if await self._store.apply_together(held, leased, *lost):
                 return leased.result.lease
-            if not await self._is_same(old):
+            if not lost or not (await self._is_same(old) and await self._is_same(free)):
                 return None
-        return None
+        raise RowBusyError
+
+    async def _lost(
+        self, old: Sandbox, free: Sandbox, cause: Cause
+    ) -> Sequence[Transition[Reservation]]:
+        """The reservation has one less, if both sandboxes are of those that were kept for it."""
+        if old.reservation_id is None or free.reservation_id is None:
+            return ()
+        found = await self._store.find_reservation(old.reservation_id)
+        if found is None or not found.is_active(cause.at_ms // 1000):
+            return ()
+        return [decide_lost(found, cause)]
 
     async def _free(self, asked: Replacement) -> AsyncIterator[Sandbox]:
         """What the track may have: of its reservations, of the rest, and what has gone from there

@@ -203,7 +203,7 @@ def decide_counted(reservation: Reservation, more: int, cause: Cause) -> Transit
 
 
 def decide_lost(reservation: Reservation, cause: Cause) -> Transition[Reservation]:
-    """A sandbox that was kept for it, and that nobody has leased, can't be leased any more."""
+    """A sandbox that was kept for it can't be used any more."""
     after = replace(reservation, kept=max(0, reservation.kept - 1))
     return changed(reservation, after, "reservation.lost", cause)
 
@@ -236,12 +236,16 @@ def decide_ended(reservation: Reservation, cause: Cause) -> Transition[Reservati
 
 
 def loses_reserved(transition: Transition[Sandbox]) -> bool:
-    """Whether a reservation has one sandbox less by it, which nobody has leased."""
+    """Whether a reservation has one sandbox less by it: one that nobody has leased can't be leased
+    any more, or one that its track had is held."""
     before, after = transition.before, transition.after
-    if before is None or before.reservation_id is None or before.status is not Status.RESERVED:
+    if before is None or before.reservation_id is None:
         return False
+    if before.status is Status.ALLOCATED:
+        return after is not None and after.status is Status.HELD
     kept = (Status.RESERVED, Status.ALLOCATED)
-    return after is None or after.status not in kept or after.reservation_id is None
+    is_kept = after is not None and after.status in kept and after.reservation_id is not None
+    return before.status is Status.RESERVED and not is_kept
 
 
 def in_turn(reservations: Iterable[Reservation]) -> list[Reservation]:

@@ -165,6 +165,44 @@ async def test_a_replacement_comes_from_the_tracks_reservation(lab: Lab) -> None
     await lab.check()
 
 
+async def test_a_reservation_gets_another_for_each_that_is_replaced_by_its_own(lab: Lab) -> None:
+    await fill(lab.store, 6)
+    reservations = Reservations(lab.store, clock=lab.clock)
+    made, _ = await reservations.reserve(Booking(6, lab.now, lab.now + 3600, "course-"))
+    leased = [await lab.lease(f"course-{number}") for number in range(3)]
+    await asyncio.gather(*(lab.replace(f"course-{n}", each) for n, each in enumerate(leased)))
+    assert (await reservations.get(made.reservation_id)).missing == 3
+    await fill(lab.store, 4, prefix="more")
+    await reservations.maintain()
+    assert (await reservations.get(made.reservation_id)).missing == 0
+    for number in range(3, 6):
+        assert (await row(lab.store, await lab.lease(f"course-{number}"))).reservation_id
+    await lab.check()
+
+
+async def test_a_reservation_gets_another_for_one_that_an_operator_holds(lab: Lab) -> None:
+    await fill(lab.store, 3)
+    reservations = Reservations(lab.store, clock=lab.clock)
+    made, _ = await reservations.reserve(Booking(2, lab.now, lab.now + 3600, "course-"))
+    leased = await lab.lease("course-1")
+    for _ in range(2):  # the second time it is held already
+        await lab.broker.hold(sandbox_id=leased, reason="for Ana")
+        assert (await reservations.get(made.reservation_id)).missing == 1
+    await reservations.maintain()
+    assert (await reservations.get(made.reservation_id)).missing == 0
+    await lab.check()
+
+
+async def test_a_replacement_from_the_rest_counts_for_the_reservation(lab: Lab) -> None:
+    await fill(lab.store, 2)
+    reservations = Reservations(lab.store, clock=lab.clock)
+    made, _ = await reservations.reserve(Booking(1, lab.now, lab.now + 3600, "course-"))
+    new = await lab.replace("course-1", await lab.lease("course-1"))
+    assert (await row(lab.store, new)).reservation_id == made.reservation_id
+    assert (await reservations.get(made.reservation_id)).missing == 0
+    await lab.check()
+
+
 async def test_a_held_one_is_neither_leased_nor_expired_and_then_released(lab: Lab) -> None:
     await fill(lab.store, 2)
     leased = await lab.lease("track")
