@@ -1,36 +1,28 @@
 """The HTTP application: every part's routes behind one middleware and one error shape."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match, Route
-from starlette.types import ASGIApp, Scope
+from starlette.types import Scope
 
 from sandyard import __version__
-from sandyard.bootstrap.addresses import sandbox_domain
 from sandyard.bootstrap.part import Checked, Part
-from sandyard.bootstrap.spec import lazy
-from sandyard.console.paths import is_for_console
-from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.entrypoints.answers import AnswerErrors, BodyLimits
 from sandyard.entrypoints.docs_page import create_bare_app
 from sandyard.entrypoints.errors import install_error_handlers
-from sandyard.entrypoints.gateway import GatewayErrors, names_host_below
+from sandyard.entrypoints.hosted import HostedApps
 from sandyard.entrypoints.literal_paths import with_closed_paths
 from sandyard.entrypoints.middleware import (
-    CONSOLE,
-    E2B,
-    GATEWAY,
     Applications,
-    HostedApp,
     InFlight,
     RequestMetrics,
     RequestMiddleware,
@@ -41,16 +33,17 @@ from sandyard.entrypoints.queries import refuse_unknown_parameters
 from sandyard.entrypoints.websockets import WebSocketErrors
 from sandyard.kit import ids
 from sandyard.kit.http.direct import DirectRoute, DirectRoutes, JsonResponse
-from sandyard.kit.http.on_demand_app import OnDemandApp
 from sandyard.kit.http.routes import StreamedRoute
 from sandyard.settings import ServerSettings, Settings
-
-if TYPE_CHECKING:  # imported with the Platform, which most of it is about
-    from sandyard.bootstrap.gateway import GatewayWired
 
 _DOCUMENT = "/openapi.json"
 _OF_ALL_PARTS = (_DOCUMENT, "/metrics")
 """What tells of all parts, and so waits for all."""
+_CORS: Mapping[str, Any] = {
+    "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
+    "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+    "expose_headers": ["Date", "Retry-After", "X-Request-ID"],
+}
 
 
 def create_app(
@@ -74,51 +67,14 @@ def create_app(
         summary="One control plane for short-lived environments.",
     )
     metrics = MetricsAccess(settings.secret("metrics_token"), is_open=not is_exposed)
-    gateway = _gateway(settings, parts)
-    routers = [
-        *(part.routers[0] for part in parts),
-        create_operations_router(parts, registry, in_flight, metrics, awaited),
-        *(router for part in parts for router in part.routers[1:]),
-        *([] if gateway is None else [gateway.router]),
-    ]
-    # One flat list, the busiest first: an included router is matched again for every request.
-    routes = [_document_route(app), *(route for router in routers for route in router.routes)]
-    with_limits = partial(AnswerErrors, limits=_body_limits(settings.server))
-    streamed = [route for route in routes if isinstance(route, StreamedRoute)]
-    app.add_middleware(with_limits, streamed=streamed)
-    if settings.server.allowed_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.server.allowed_origins,
-            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
-            expose_headers=["Date", "Retry-After", "X-Request-ID"],
-        )
-    install_error_handlers(app)
-    for route in routes:
-        if isinstance(route, APIRoute) and route.include_in_schema:
-            refuse_unknown_parameters(route)
-    app.router.routes[:0] = with_closed_paths(routes)
-    # A browser on another site needs headers that only the ordinary way adds.
-    direct = DirectRoutes(routes, with_origin=not settings.server.allowed_origins)
-    api = app.build_middleware_stack()
-    apps = Applications(app, api, direct, with_limits(direct), WebSocketErrors(api))
-    console = _console(settings, parts, apps.call_api)
-    app.state.on_demand = [console]
-    apps = replace(apps, console=HostedApp(is_for_console, GatewayErrors(console), CONSOLE))
-    domain = sandbox_domain(settings)
-    e2b_hosts, is_for_sandboxes = E2bHosts(domain.name), partial(names_host_below, domain)
-    if gateway is not None:
-        e2b = _e2b(settings, parts, e2b_hosts, gateway.app)
-        app.state.on_demand += [e2b, gateway.app]
-        # E2B's API has a port of each sandbox to itself, so it is asked first.
-        hosted = (
-            HostedApp(e2b_hosts.takes, e2b, E2B),
-            HostedApp(is_for_sandboxes, GatewayErrors(gateway.app), GATEWAY),
-        )
-        apps = replace(apps, hosted=hosted)
+    operations = create_operations_router(parts, registry, in_flight, metrics, awaited)
+    hosted = HostedApps(settings, parts)
+    routes = [_document_route(app), *_routes(parts, operations, hosted.routers)]
+    apps = _api(app, routes, settings.server)
+    apps = replace(apps, console=hosted.console(apps.call_api), hosted=hosted.by_host())
     if awaited:
-        apps = replace(apps, early=_are_for(routes, (e2b_hosts.takes, is_for_sandboxes)))
+        apps = replace(apps, early=_are_for(routes, hosted))
+    app.state.hosted = hosted
     app.middleware_stack = RequestMiddleware(
         apps,
         metrics=requests or RequestMetrics(registry),
@@ -130,45 +86,48 @@ def create_app(
     return app
 
 
-def _gateway(settings: Settings, parts: Sequence[Part]) -> "GatewayWired | None":
-    """None if this process serves no sandboxes."""
-    if not any(part.name == "platform" for part in parts):
-        return None
-    from sandyard.bootstrap.gateway import build_gateway
+def _routes(
+    parts: Sequence[Part], operations: APIRouter, hosted: Sequence[APIRouter]
+) -> list[BaseRoute]:
+    """One flat list, the busiest first: an included router is matched again for every request."""
+    busiest = [part.routers[0] for part in parts]
+    others = [router for part in parts for router in part.routers[1:]]
+    return [route for each in (*busiest, operations, *others, *hosted) for route in each.routes]
 
-    return build_gateway(settings, parts)
+
+def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) -> Applications:
+    """Adds the routes to the application, and what is around them."""
+    with_limits = partial(AnswerErrors, limits=_body_limits(settings))
+    streamed = [route for route in routes if isinstance(route, StreamedRoute)]
+    app.add_middleware(with_limits, streamed=streamed)
+    if settings.allowed_origins:
+        app.add_middleware(CORSMiddleware, allow_origins=settings.allowed_origins, **_CORS)
+    install_error_handlers(app)
+    for route in routes:
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            refuse_unknown_parameters(route)
+    app.router.routes[:0] = with_closed_paths(routes)
+    # A browser on another site needs headers that only the ordinary way adds.
+    direct = DirectRoutes(routes, with_origin=not settings.allowed_origins)
+    api = app.build_middleware_stack()
+    return Applications(app, api, direct, with_limits(direct), WebSocketErrors(api))
 
 
-def _are_for(
-    routes: Sequence[BaseRoute], others: Sequence[Callable[[Scope], bool]]
-) -> Callable[[Scope], bool]:
-    """Which requests are for these routes, and are not taken by others nor tell of all parts."""
+def _are_for(routes: Sequence[BaseRoute], hosted: HostedApps) -> Callable[[Scope], bool]:
+    """Which requests are for these routes, and are not for hosted ones nor about all parts."""
     own = [each for each in routes if isinstance(each, Route) and each.path not in _OF_ALL_PARTS]
 
     def are_for(scope: Scope) -> bool:
-        if any(takes(scope) for takes in others):
+        if hosted.have_host_of(scope):
             return False
         return any(route.matches(scope)[0] is Match.FULL for route in own)
 
     return are_for
 
 
-def _e2b(
-    settings: Settings, parts: Sequence[Part], hosts: E2bHosts, gateway: ASGIApp
-) -> OnDemandApp:
-    build = lazy("sandyard.bootstrap.e2b_api:build_e2b_api")
-    return OnDemandApp(partial(build, settings, parts, hosts=hosts, ports=gateway))
-
-
-def _console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> OnDemandApp:
-    build = lazy("sandyard.bootstrap.console:build_console")
-    return OnDemandApp(partial(build, settings, parts, api))
-
-
 async def prepare_on_demand(app: FastAPI) -> None:
     """Make what `create_app` has left out: what no server needs for its first answers."""
-    for each in app.state.on_demand:
-        await each.prepare()
+    await app.state.hosted.prepare()
 
 
 def _body_limits(settings: ServerSettings) -> BodyLimits:
