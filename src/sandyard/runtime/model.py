@@ -12,8 +12,17 @@ from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
 Kind = Literal["sandbox", "preview", "warm"]
 """Whose a run is; one that is warm is nobody's yet."""
 EndReason = Literal[
-    "stopped", "timeout", "exited", "out_of_memory", "out_of_storage", "killed", "not_started"
+    "stopped",
+    "terminated",
+    "timeout",
+    "exited",
+    "out_of_memory",
+    "out_of_storage",
+    "killed",
+    "not_started",
 ]
+"""`stopped` was asked for; one that was `terminated` got SIGTERM without that, as at a shutdown of
+its host."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _WEB_LINE = re.compile(r"^web:[ \t]*(\S.*?)\s*$", re.MULTILINE)

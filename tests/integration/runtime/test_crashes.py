@@ -89,6 +89,16 @@ if os.fork() == 0:
     await until_gone(below)
 
 
+async def test_a_supervisor_that_is_terminated_from_outside_was_not_stopped(
+    runtime: LocalRuntime,
+) -> None:
+    running = await runtime.start(new_run_id(), OBEDIENT, LIMITS)
+    os.kill(supervisor_of(runtime, running.run_id), signal.SIGTERM)
+    ended = await until_ended(runtime, running.run_id)
+    assert (ended.reason, ended.snapshot is None) == ("terminated", False)
+    assert await runtime.stop(running.run_id) == ended
+
+
 async def until_gone(pids: list[int]) -> None:
     async with asyncio.timeout(30):
         while any(identity(pid) for pid in pids):

@@ -15,6 +15,7 @@ _REASONS = {
     "timeout": "its time was over",
     "out_of_memory": "it took more memory than it may have",
     "out_of_storage": "it took more storage than it may have",
+    "terminated": "its host terminated it, as at a shutdown",
     "killed": "its processes were killed",
 }
 _LONGEST_REASON = 500

@@ -247,6 +247,8 @@ class Supervisor:
         # If several come together, the earliest in the list above tells.
         reason, grace_sec = next(end for future, end in ends.items() if future.done())
         deadline.cancel()
+        if reason == "stopped" and not self._folder.stop_is_requested():
+            reason = "terminated"
         if reason == "killed":
             reason = self._why_killed(exceeded)
         code = self._log.exited.result() if reason == "exited" else None

@@ -40,6 +40,7 @@ def by_itself(reason: EndReason) -> Ended:
         ("exited", Status.STOPPED, "its program ended with code 3"),
         ("out_of_memory", Status.STOPPED, "it took more memory than it may have"),
         ("out_of_storage", Status.STOPPED, "it took more storage than it may have"),
+        ("terminated", Status.STOPPED, "its host terminated it, as at a shutdown"),
         ("killed", Status.STOPPED, "its processes were killed"),
         ("not_started", Status.STOPPED, "CLONE_FAILED: why"),
     ],
