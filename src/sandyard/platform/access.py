@@ -12,7 +12,7 @@ from starlette.requests import Request
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ForbiddenError, UnauthorizedError
 from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
-from sandyard.platform.credentials import CredentialLookup, hash_api_key
+from sandyard.platform.credentials import CredentialLookup, KeyCredential, hash_api_key
 from sandyard.platform.logins import Login, Logins
 from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.request_rate import RequestRate
@@ -82,9 +82,8 @@ class AccessGuard:
         RepeatedCredentialError if it says so twice, ScopeMissingError if its key may not,
         RateLimitedError if it does too often."""
         credential = _credential(request)
-        now = utc_time(self._clock.now())
         if _API_KEY.match(credential):
-            principal = await self._by_key(credential, now)
+            principal = await self._by_key(credential)
         else:
             principal = await self.by_token(credential, self._logins)
         await self._requests.count(principal.account_id)
@@ -104,32 +103,60 @@ class AccessGuard:
         account = await self._credentials.find_account(principal.account_id)
         if account is None:
             raise LoginRequiredError
-        now = utc_time(self._clock.now())
         return logins.issue(
-            account_id=account.account_id, token_version=account.token_version, now=now
+            account_id=account.account_id,
+            token_version=account.token_version,
+            now=self._now(),
+            key_id=principal.key_id,
+            until=principal.expires_at,
         )
 
     async def by_token(self, token: str, logins: Logins) -> Principal:
         """LoginRequiredError if it does not hold, or not any more."""
-        claim = logins.read(token, now=utc_time(self._clock.now()))
+        claim = logins.read(token, now=self._now())
         account = await self._credentials.find_account(claim.account_id) if claim else None
-        if (
-            claim is None
-            or account is None
-            or not account.is_active
-            or claim.token_version != account.token_version
-        ):
+        if claim is None or account is None or not account.has_login(claim.token_version):
             raise LoginRequiredError
-        return Principal(account.account_id, account.role)
+        if claim.key_id is not None:
+            return _principal_of(await self._require_key(claim.key_id))
+        version, expires_at = claim.token_version, claim.expires_at
+        return Principal(
+            account.account_id, account.role, token_version=version, expires_at=expires_at
+        )
 
-    async def _by_key(self, api_key: str, now: datetime) -> Principal:
+    async def check(self, principal: Principal) -> None:
+        """LoginRequiredError if what it came with does not hold any more; for what goes on for
+        longer than a request."""
+        if principal.key_id is not None:
+            await self._require_key(principal.key_id)
+            return
+        account = await self._credentials.find_account(principal.account_id)
+        is_over = principal.expires_at is None or principal.expires_at <= self._now()
+        if account is None or is_over or not account.has_login(principal.token_version):
+            raise LoginRequiredError
+
+    async def _require_key(self, key_id: str) -> KeyCredential:
+        key = await self._credentials.find_key_by_id(key_id)
+        if key is None or not key.holds_at(self._now()):
+            raise LoginRequiredError
+        return key
+
+    async def _by_key(self, api_key: str) -> Principal:
+        now = self._now()
         key = await self._credentials.find_key(hash_api_key(api_key))
         if key is None or not key.holds_at(now):
             raise LoginRequiredError
         due = now - LAST_USED_EVERY
         if key.last_used_at is None or key.last_used_at <= due:
             await self._credentials.touch_key(key.key_id, now=now, unless_after=due)
-        return Principal(key.account.account_id, key.account.role, key.key_id, key.scope)
+        return _principal_of(key)
+
+    def _now(self) -> datetime:
+        return utc_time(self._clock.now())
+
+
+def _principal_of(key: KeyCredential) -> Principal:
+    return Principal(key.account.account_id, key.account.role, key.key_id, key.scope)
 
 
 def _needed(request: Request, *, to_change: Scope) -> Scope:

@@ -13,7 +13,7 @@ from sandyard.platform.tables import api_keys, users
 
 _ACCOUNT = (users.c.account_id, users.c.role, users.c.is_active, users.c.token_version)
 _account = sa.select(*_ACCOUNT).where(users.c.account_id == sa.bindparam("account_id"))
-_key = (
+_any_key = (
     sa.select(
         *_ACCOUNT,
         api_keys.c.key_id,
@@ -23,8 +23,10 @@ _key = (
         api_keys.c.expires_at,
     )
     .join_from(api_keys, users, api_keys.c.user_account_id == users.c.account_id)
-    .where(api_keys.c.key_hash == sa.bindparam("key_hash"), api_keys.c.deleted_at.is_(None))
+    .where(api_keys.c.deleted_at.is_(None))
 )
+_key = _any_key.where(api_keys.c.key_hash == sa.bindparam("key_hash"))
+_key_by_id = _any_key.where(api_keys.c.key_id == sa.bindparam("key_id"))
 
 
 class SqlCredentialLookup:
@@ -41,10 +43,13 @@ class SqlCredentialLookup:
         return None if row is None else _account_credential(row)
 
     async def find_key(self, key_hash: str) -> KeyCredential | None:
-        return await self._keys.run(key_hash, lambda: self._find_key(key_hash))
+        return await self._keys.run(key_hash, lambda: self._find_key(_key, key_hash=key_hash))
 
-    async def _find_key(self, key_hash: str) -> KeyCredential | None:
-        row = await self._first(_key, key_hash=key_hash)
+    async def find_key_by_id(self, key_id: str) -> KeyCredential | None:
+        return await self._find_key(_key_by_id, key_id=key_id)
+
+    async def _find_key(self, statement: sa.Select[Any], **values: str) -> KeyCredential | None:
+        row = await self._first(statement, **values)
         if row is None:
             return None
         return KeyCredential(

@@ -17,6 +17,10 @@ class AccountCredential:
     is_active: bool
     token_version: int
 
+    def has_login(self, token_version: int | None) -> bool:
+        """Whether its logins of this version hold."""
+        return self.is_active and self.token_version == token_version
+
 
 @dataclass(frozen=True, slots=True)
 class KeyCredential:
@@ -39,6 +43,10 @@ class CredentialLookup(Protocol):
 
     async def find_key(self, key_hash: str) -> KeyCredential | None:
         """The key and its account, in one statement; None if there is none, or it was deleted."""
+        ...
+
+    async def find_key_by_id(self, key_id: str) -> KeyCredential | None:
+        """The same of a key that was shown before."""
         ...
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:

@@ -22,6 +22,10 @@ class LoginClaim:
 
     account_id: str
     token_version: int
+    expires_at: datetime
+    """When the login ends that it is, or that it was made with."""
+    key_id: str | None = None
+    """The API key that it was made with."""
 
 
 class Logins:
@@ -35,17 +39,31 @@ class Logins:
         self._lifetime = lifetime
         self._issuer = issuer
 
-    def issue(self, *, account_id: str, token_version: int, now: datetime) -> Login:
+    def issue(
+        self,
+        *,
+        account_id: str,
+        token_version: int,
+        now: datetime,
+        key_id: str | None = None,
+        until: datetime | None = None,
+    ) -> Login:
+        """`key_id` and `until` are of the credential that asks for it, if there is one: what the
+        token opens does not outlive that."""
         import jwt
 
         expires_at = (now + self._lifetime).replace(microsecond=0)
-        claims = {
+        claims: dict[str, str | int] = {
             "iss": self._issuer,
             "sub": account_id,
             "ver": token_version,
             "iat": int(now.timestamp()),
             "exp": int(expires_at.timestamp()),
         }
+        if key_id is not None:
+            claims["key"] = key_id
+        if until is not None:
+            claims["until"] = int(until.timestamp())
         return Login(jwt.encode(claims, self._secrets[0], algorithm=_ALGORITHM), expires_at)
 
     def read(self, token: str, *, now: datetime) -> LoginClaim | None:
@@ -68,7 +86,8 @@ class Logins:
             except jwt.InvalidTokenError:
                 continue
             if _is_later(claims["exp"], now):
-                return LoginClaim(claims["sub"], claims["ver"])
+                expires_at = utc_time(claims.get("until", claims["exp"]))
+                return LoginClaim(claims["sub"], claims["ver"], expires_at, claims.get("key"))
         return None
 
 

@@ -1,6 +1,7 @@
 """Whom a request comes from."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from sandyard.kit.events import actor
@@ -32,6 +33,10 @@ class Principal:
     key_id: str | None = None
     """The API key that was sent; None with a login."""
     scope: Scope = Scope.ADMIN
+    token_version: int | None = None
+    """Of the login; None with a key."""
+    expires_at: datetime | None = None
+    """When the login ends."""
 
     @property
     def is_admin(self) -> bool:

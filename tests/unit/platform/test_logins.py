@@ -22,9 +22,19 @@ def issue(secret: str = OLD) -> str:
 def test_a_login_says_whose_it_is_until_it_ends() -> None:
     logins = Logins([OLD], lifetime=HOUR)
     token = issue()
-    assert logins.read(token, now=NOW) == LoginClaim("1", 3)
+    assert logins.read(token, now=NOW) == LoginClaim("1", 3, NOW + HOUR)
     assert logins.read(token, now=NOW + HOUR - timedelta(seconds=1)) is not None
     assert logins.read(token, now=NOW + HOUR) is None
+
+
+def test_what_a_token_opens_does_not_outlive_what_it_was_made_with() -> None:
+    logins = Logins([OLD], lifetime=HOUR)
+    of_login = logins.issue(account_id="1", token_version=3, now=NOW, until=NOW + 9 * HOUR)
+    claim = LoginClaim("1", 3, NOW + 9 * HOUR)
+    assert logins.read(of_login.access_token, now=NOW) == claim
+    assert logins.read(of_login.access_token, now=NOW + HOUR) is None
+    of_key = logins.issue(account_id="1", token_version=3, now=NOW, key_id="k")
+    assert logins.read(of_key.access_token, now=NOW) == LoginClaim("1", 3, NOW + HOUR, "k")
 
 
 def test_a_new_key_signs_and_the_old_one_is_still_taken() -> None:

@@ -12,6 +12,7 @@ from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.fields import OfProject, OfTemplate, Search
+from sandyard.platform.open_streams import stream_end
 from sandyard.platform.routes import Caller, run_routes
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.schemas import (
@@ -70,8 +71,13 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
         account_id = caller.account_id
         if follow:
             written = await sandboxes.follow_logs(sandbox_id, account_id=account_id, lines=lines)
-            text = _as_text(written, lambda: bool(request.state.in_flight.draining))
-            return StreamingResponse(text, media_type="text/plain")
+
+            async def text() -> AsyncIterator[bytes]:
+                async with stream_end(request, guard, caller) as is_over:
+                    async for line in _as_text(written, is_over):
+                        yield line
+
+            return StreamingResponse(text(), media_type="text/plain")
         tail = await sandboxes.tail_logs(sandbox_id, account_id=account_id, lines=lines)
         body = LogsAnswer(sandbox_id=sandbox_id, lines=list(tail))
         return Response(body.model_dump_json(), media_type="application/json")

@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.platform.access import AccessGuard
+from sandyard.platform.open_streams import stream_end
 from sandyard.platform.routes import Caller, run_routes
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sessions.command_schemas import (
@@ -62,7 +63,7 @@ def create_commands_router(commands: Commands, guard: AccessGuard, *, prefix: st
     path = f"{prefix}/sandboxes/{{sandbox_id}}/commands"
     routes = run_routes(guard, prefix=path, tag="commands")
     _add_starting(routes, commands)
-    _add_output(routes, commands)
+    _add_output(routes, commands, guard)
     _add_control(routes, commands)
     return routes.router
 
@@ -96,7 +97,7 @@ def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
         return CommandAnswer.of(found)
 
 
-def _add_output(routes: GuardedRoutes, commands: Commands) -> None:
+def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -> None:
     @routes.get(
         "/{command_id}/output",
         "What a command wrote",
@@ -134,8 +135,9 @@ def _add_output(routes: GuardedRoutes, commands: Commands) -> None:
 
         async def events() -> AsyncIterator[bytes]:
             whole = _encodable(outputs, encoding)
-            async for output in until_stopping(whole, lambda: request.state.in_flight.draining):
-                yield as_event(output, encoding)
+            async with stream_end(request, guard, caller) as is_over:
+                async for output in until_stopping(whole, is_over):
+                    yield as_event(output, encoding)
             ended = await commands.get(sandbox_id, command_id, account_id=account_id)
             if not ended.is_running:
                 yield exit_event(ended)

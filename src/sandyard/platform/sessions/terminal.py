@@ -1,9 +1,9 @@
 """A terminal in a running sandbox, over a connection that may be lost and made again."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from sandyard.platform.sessions.commands import Commands
 from sandyard.platform.sessions.service import Sessions
@@ -66,10 +66,11 @@ class Terminal:
         self._process = process
         self._offset = offset
 
-    async def serve(self, client: TerminalClient) -> None:
-        """Return when the process has ended and all was shown, or the client is gone."""
-        await client.tell("attached", command_id=self._process.id, offset=self._offset)
-        tasks = [asyncio.create_task(self._show(client)), asyncio.create_task(self._type(client))]
+    async def serve(self, client: TerminalClient, until_revoked: Coroutine[Any, Any, None]) -> None:
+        """Return when the process has ended and all was shown, or the client is gone; raises what
+        `until_revoked` does."""
+        work = (self._show(client), self._type(client), until_revoked)
+        tasks = [asyncio.create_task(each) for each in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -80,6 +81,7 @@ class Terminal:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _show(self, client: TerminalClient) -> None:
+        await client.tell("attached", command_id=self._process.id, offset=self._offset)
         process_id = self._process.id
         async for output in self._processes.output(process_id, offset=self._offset, follow=True):
             if output.skipped:

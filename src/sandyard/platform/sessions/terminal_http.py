@@ -10,13 +10,14 @@ import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from sandyard.kit.errors import InvalidError, SandyardError
 from sandyard.kit.http.schemas import example
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.fields import RequestBody
 from sandyard.platform.logins import Login, Logins
+from sandyard.platform.open_streams import until_revoked
 from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.routes import Caller, run_routes
 from sandyard.platform.sandboxes.http import SandboxId
@@ -116,32 +117,42 @@ def create_terminal_router(
         scope = {**websocket.scope, "type": "http", "method": "GET"}
         return await guard.require(Request(scope), Scope.RUN)
 
-    async def opened(websocket: WebSocket) -> Terminal:
+    async def opened(websocket: WebSocket, query: TerminalQuery, account_id: str) -> Terminal:
         sandbox_id = websocket.path_params["sandbox_id"]
-        query = _query_of(websocket)
-        account_id = (await principal_of(websocket, query)).account_id
         if query.command_id is None:
             return await terminals.start(sandbox_id, query.new(), account_id=account_id)
         return await terminals.attach(
             sandbox_id, query.command_id, account_id=account_id, offset=query.offset
         )
 
+    async def serve(websocket: WebSocket) -> None:
+        query = _query_of(websocket)
+        principal = await principal_of(websocket, query)
+        await websocket.accept()
+        terminal = await opened(websocket, query, principal.account_id)
+        await terminal.serve(WebSocketClient(websocket), until_revoked(guard, principal))
+
     async def open_terminal(websocket: WebSocket) -> None:
         """What goes wrong is told as JSON before the connection is closed: a page can't read the
         answer to a handshake."""
-        await websocket.accept()
         with suppress(WebSocketDisconnect):
             try:
-                await (await opened(websocket)).serve(WebSocketClient(websocket))
+                await serve(websocket)
             except SandyardError as error:
-                shown = {"type": "error", "code": error.code, "message": error.message}
-                await websocket.send_text(orjson.dumps(shown).decode())
-                await websocket.close(_POLICY_VIOLATION)
+                await _refuse(websocket, error)
             else:
                 await websocket.close()
 
     routes.router.add_websocket_route(path, open_terminal)
     return routes.router
+
+
+async def _refuse(websocket: WebSocket, error: SandyardError) -> None:
+    if websocket.application_state is WebSocketState.CONNECTING:
+        await websocket.accept()
+    shown = {"type": "error", "code": error.code, "message": error.message}
+    await websocket.send_text(orjson.dumps(shown).decode())
+    await websocket.close(_POLICY_VIOLATION)
 
 
 class WebSocketClient:
