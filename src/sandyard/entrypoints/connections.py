@@ -17,7 +17,7 @@ import struct
 import termios
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
@@ -32,8 +32,12 @@ _SPARE_DESCRIPTORS = 256
 """For files, databases and whoever connects between two looks."""
 _DESCRIPTORS = Path("/proc/self/fd")
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
-_TCP_INFO = struct.Struct("44xI4xI64xQ")
-"""Of Linux's `tcp_info`: tcpi_last_data_sent, tcpi_last_data_recv and tcpi_bytes_acked."""
+_TCP_INFO = struct.Struct("44xI4xI64xQQ")
+"""Of Linux's `tcp_info`: tcpi_last_data_sent, tcpi_last_data_recv, tcpi_bytes_acked and
+tcpi_bytes_received."""
+
+Peer = tuple[str, int]
+"""The address and port of a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,12 @@ class Connection:
     unsent_bytes: int = 0
     acked_bytes: int = 0
     """What the client has taken so far."""
+    received_bytes: int = 0
+    """What the server has read so far."""
+    peer: Peer = ("", 0)
+
+
+FindConnections = Callable[[Sequence[Connection]], Mapping[Connection, str]]
 
 
 def choose_surplus(
@@ -104,8 +114,12 @@ class Stalls:
 class ConnectionLimits:
     """Holds the connections of one listening port to the policy, from `start` to `stop`."""
 
-    def __init__(self, port: int, policy: ConnectionPolicy) -> None:
+    def __init__(
+        self, port: int, policy: ConnectionPolicy, *, find_more: FindConnections | None = None
+    ) -> None:
+        """`find_more` finds others to break off, and why."""
         self._port = port
+        self._find_more = find_more
         self._policy = policy.within(_raise_descriptor_limit(policy.most + _SPARE_DESCRIPTORS))
         self._stalls = Stalls(policy.write_timeout_sec)
         self._reserve = _reserved()
@@ -137,6 +151,8 @@ class ConnectionLimits:
         try:
             found = dict(_connections(self._port))
             chosen = self._stalls.find([*found], now=time.monotonic())
+            if self._find_more is not None:
+                chosen |= self._find_more([*found])
             going_on = [each for each in found if each not in chosen]
             chosen |= choose_surplus(going_on, self._policy)
             for connection in chosen:
@@ -188,19 +204,27 @@ def _connection(handle: socket.socket, port: int) -> Connection | None:
     try:
         if handle.family not in _FAMILIES or handle.getsockname()[1] != port:
             return None
-        address = handle.getpeername()[0]
+        address, peer_port = handle.getpeername()[:2]
         info = handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-        unsent = fcntl.ioctl(handle, termios.TIOCOUTQ, b"\0" * 4)
+        unsent = _queued(handle, termios.TIOCOUTQ)
+        unread = _queued(handle, termios.FIONREAD)
     except OSError:  # it listens, or is gone already
         return None
-    last_sent_ms, last_received_ms, acked = _TCP_INFO.unpack(info)
+    last_sent_ms, last_received_ms, acked, received = _TCP_INFO.unpack(info)
     return Connection(
         inode=os.fstat(handle.fileno()).st_ino,
         address=network_of(address),
         silent_sec=min(last_sent_ms, last_received_ms) / 1000,
-        unsent_bytes=struct.unpack("i", unsent)[0],
+        unsent_bytes=unsent,
         acked_bytes=acked,
+        received_bytes=received - unread,
+        peer=(address, peer_port),
     )
+
+
+def _queued(handle: socket.socket, request: int) -> int:
+    count: int = struct.unpack("i", fcntl.ioctl(handle, request, b"\0" * 4))[0]
+    return count
 
 
 def _break_off(connection: Connection, descriptor: int) -> None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.entrypoints.answers import BROKEN_OFF
 from sandyard.entrypoints.security_headers import with_security_headers
+from sandyard.entrypoints.websocket_intake import WebSocketIntake
 from sandyard.kit.http.direct import DirectRoutes
 from sandyard.kit.observability.log import log_info
 
@@ -43,11 +44,13 @@ class RequestMetrics:
 
 
 class InFlight:
-    """How many requests are being answered; a stopping server waits until there are none."""
+    """How many requests are being answered; a stopping server waits until there are none. And the
+    WebSockets that are open, which are not waited for."""
 
     def __init__(self) -> None:
         self.count = 0
         self.draining = False
+        self.websockets = WebSocketIntake()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,9 @@ class RequestMiddleware:
         self._complete.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":  # not in flight: it has no end to wait for
-            await self._connect(scope, receive, send)
+        if scope["type"] == "websocket":
+            with self._in_flight.websockets.opened(scope, receive, send) as socket:
+                await self._connect(scope, socket.receive, socket.send)
             return
         if scope["type"] != "http":
             await self.apps.api(scope, receive, send)

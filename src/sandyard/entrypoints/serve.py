@@ -33,6 +33,7 @@ from sandyard.entrypoints.parts import RunningParts
 from sandyard.entrypoints.renewal import Renewal
 from sandyard.entrypoints.server import Listener, Tls, is_loopback, require_free_port
 from sandyard.entrypoints.staged_start import StagedStart
+from sandyard.entrypoints.websocket_intake import UnfinishedMessages, WebSocketIntake
 from sandyard.entrypoints.welcome import local_url, welcome
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.errors import UnavailableError
@@ -121,7 +122,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
             keep_alive_sec=settings.server.keep_alive_sec,
             tls=options.tls,
         )
-        _limit_connections(stack, settings.server, options.port)
+        _limit_connections(stack, settings.server, options.port, in_flight.websockets)
         reload = None if options.tls is None else listener.reload_certificate
         _start_renewal(stack, settings, registry, stopping.set, reload)
         if settings.server.metrics_port is not None and options.worker_of is None:
@@ -208,14 +209,16 @@ def _settle_heap() -> None:
     gc.enable()
 
 
-def _limit_connections(stack: AsyncExitStack, server: ServerSettings, port: int) -> None:
+def _limit_connections(
+    stack: AsyncExitStack, server: ServerSettings, port: int, websockets: WebSocketIntake
+) -> None:
     policy = ConnectionPolicy(
         most=server.max_connections,
         most_per_address=server.max_connections_per_address,
         write_timeout_sec=server.write_timeout_sec,
         trusted=server.proxy_networks,
     )
-    limits = ConnectionLimits(port, policy)
+    limits = ConnectionLimits(port, policy, find_more=UnfinishedMessages(websockets).find)
     limits.start()
     stack.push_async_callback(limits.stop)
 

@@ -29,7 +29,6 @@ from sandyard.gateway.proxy.headers import (
 )
 from sandyard.gateway.proxy.http1 import ClientGoneError, Exchange, ProgramRequest
 from sandyard.gateway.proxy.websocket import (
-    MESSAGE_BYTES,
     HandshakeRefusedError,
     HeldBytes,
     ProgramSocket,
@@ -37,6 +36,7 @@ from sandyard.gateway.proxy.websocket import (
 )
 from sandyard.kit.errors import NotFoundError
 from sandyard.kit.http.requests import values_of
+from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.errors import NotRunningError, PortClosedError
 from sandyard.runtime.session_ports import PortConnection
 
@@ -51,14 +51,16 @@ class GatewayPolicy:
     """How long a program may take to begin its answer."""
     connections_per_target: int
     held_bytes_per_target: int = 8 * MESSAGE_BYTES
-    """Of messages on the WebSockets of one sandbox; one that goes beyond is closed."""
+    """Of messages on the WebSockets of one sandbox, those of its program and those of its clients
+    each; one that goes beyond is closed."""
 
 
 @dataclass(slots=True)
 class _Load:
     """What one sandbox takes of the gateway at this moment."""
 
-    held: HeldBytes
+    of_program: HeldBytes
+    of_clients: HeldBytes
     connections: int = 0
 
 
@@ -101,7 +103,9 @@ class Gateway:
         with self._counted(host.target_id) as load:
             connection = await self._connect(targets, target, host)
             if scope["type"] == "websocket":
-                socket = ProgramSocket(connection, load.held, timeout_sec=self._policy.timeout_sec)
+                socket = ProgramSocket(
+                    connection, load.of_program, load.of_clients, self._policy.timeout_sec
+                )
                 await self._pass_socket(socket, connection.host, scope, receive, send)
             else:
                 await self._pass_request(connection, scope, receive, send)
@@ -138,7 +142,8 @@ class Gateway:
         """A sandbox that is asked for by crowds takes nothing from the others."""
         load = self._loads.get(target_id)
         if load is None:
-            load = self._loads[target_id] = _Load(HeldBytes(self._policy.held_bytes_per_target))
+            most = self._policy.held_bytes_per_target
+            load = self._loads[target_id] = _Load(HeldBytes(most), HeldBytes(most))
         if load.connections >= self._policy.connections_per_target:
             raise TooManyConnectionsError(retry_after=1)
         load.connections += 1

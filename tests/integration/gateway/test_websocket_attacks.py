@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from sandyard.gateway.credentials import COOKIE
 from sandyard.kit.clock import utc_time
+from sandyard.kit.sizes import MESSAGE_BYTES
 from tests.gateways import BOX, OTHER_BOX, OWNER, STRANGER, GatewayServer, gateway_server
 from tests.integration.gateway.programs import Seen, answering, in_box, page
 from tests.integration.gateway.test_access import cookie_in, cookie_of
@@ -217,6 +218,37 @@ async def test_a_program_that_takes_nothing_is_told_to_a_client_that_stays() -> 
                 await overfill(socket)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1011
+
+
+async def test_clients_of_a_program_that_takes_nothing_have_room_for_so_much() -> None:
+    async with (
+        gateway_server(timeout_sec=20, held_bytes=8 << 20) as server,
+        taking_nothing(server),
+        opened(server) as first,
+        opened(server) as second,
+    ):
+        await first.send(bytes(7 << 20))
+        await asyncio.sleep(0.5)
+        await second.send(bytes(7 << 20))
+        with pytest.raises(ConnectionClosed) as closed:
+            async with asyncio.timeout(10):
+                await second.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+        assert await answers(server)
+
+
+async def test_a_message_that_is_too_large_closes_its_socket(server: GatewayServer) -> None:
+    async with socket_in_box(server, echo):
+        async with opened(server) as socket:
+            await socket.send(bytes(MESSAGE_BYTES))
+            assert len(await socket.recv()) == MESSAGE_BYTES
+            await socket.send([bytes(MESSAGE_BYTES), b"1"])
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+        await until_idle(server)
 
 
 async def overfill(socket: ClientConnection) -> None:

@@ -18,10 +18,8 @@ from sandyard.gateway.errors import (
     ProgramBrokeOffError,
     ProgramTimeoutError,
 )
+from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.session_ports import PortConnection
-
-MESSAGE_BYTES = 16 * 1024 * 1024
-"""The largest message that a program may send."""
 
 _PIECE_BYTES = 256 * 1024
 _UNSENDABLE = frozenset({CloseCode.NO_STATUS_RCVD, CloseCode.ABNORMAL_CLOSURE})
@@ -33,6 +31,10 @@ class HandshakeRefusedError(Exception):
     def __init__(self, status: int) -> None:
         self.status = status
         super().__init__(f"the program answered {status}")
+
+
+class HeldTooMuchError(Exception):
+    """The clients of this sandbox have sent more than its program takes."""
 
 
 class HeldBytes:
@@ -56,10 +58,17 @@ class ProgramSocket:
     """The program's end of a WebSocket. One that takes nothing for `timeout_sec` is given up: as
     long as it is waited for, nobody would see that its client has left."""
 
-    def __init__(self, connection: PortConnection, held: HeldBytes, *, timeout_sec: float) -> None:
+    def __init__(
+        self,
+        connection: PortConnection,
+        held: HeldBytes,
+        held_of_clients: HeldBytes,
+        timeout_sec: float,
+    ) -> None:
         self._reader = connection.reader
         self._writer = connection.writer
         self._held = held
+        self._held_of_clients = held_of_clients
         self._own_bytes = 0
         self._timeout_sec = timeout_sec
         self._wire: ClientProtocol
@@ -104,12 +113,19 @@ class ProgramSocket:
         self._early: list[Frame] = events[1:]
 
     async def send(self, message: Any) -> None:
-        """One message of the client."""
-        if (text := message.get("text")) is not None:
-            self._wire.send_text(text.encode())
-        else:
-            self._wire.send_binary(message.get("bytes") or b"")
-        await self._flush()
+        """One message of the client, which is held until the program has taken it."""
+        text, data = message.get("text"), message.get("bytes") or b""
+        data = data if text is None else text.encode()
+        try:
+            if not self._held_of_clients.add(len(data)):
+                raise HeldTooMuchError
+            if text is not None:
+                self._wire.send_text(data)
+            else:
+                self._wire.send_binary(data)
+            await self._flush()
+        finally:
+            self._held_of_clients.release(len(data))
 
     async def close(self, code: int) -> None:
         with suppress(OSError):
@@ -194,14 +210,17 @@ async def pass_messages(socket: ProgramSocket, receive: Receive, send: Send) -> 
     from_program = asyncio.create_task(_from_program(socket, send))
     try:
         await asyncio.wait({from_client, from_program}, return_when=asyncio.FIRST_COMPLETED)
-        has_left = from_client.done() and from_client.exception() is None
+        failure = from_client.exception() if from_client.done() else None
+        has_left = from_client.done() and failure is None
     finally:
         for task in (from_client, from_program):
             task.cancel()
         await asyncio.gather(from_client, from_program, return_exceptions=True)
         socket.abort()
     if not has_left:  # only now: the server does not close while something still receives
-        await send({"type": "websocket.close", "code": socket.close_code})
+        is_too_big = isinstance(failure, HeldTooMuchError)
+        code = CloseCode.MESSAGE_TOO_BIG if is_too_big else socket.close_code
+        await send({"type": "websocket.close", "code": code})
 
 
 async def _from_client(socket: ProgramSocket, receive: Receive) -> None:
