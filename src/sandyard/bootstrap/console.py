@@ -14,6 +14,7 @@ from sandyard.console.assets import Assets
 from sandyard.console.forward import Forwarding
 from sandyard.console.health import PartHealth
 from sandyard.console.live import LiveChanges
+from sandyard.console.operator_logins import OperatorLogins
 from sandyard.console.pages import Pages
 from sandyard.console.screens import (
     account,
@@ -31,6 +32,7 @@ from sandyard.console.screens import (
 )
 from sandyard.console.session import SessionCookies
 from sandyard.console.viewer import Viewers
+from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.rotation import AnyOf
 from sandyard.settings import Settings
@@ -73,6 +75,11 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
         assets=assets,
         cookies=SessionCookies(_secrets(settings, operators)),
         viewers=Viewers(api, credentials, operators),
+        operator_logins=OperatorLogins(
+            ClientAddress(settings.server.proxy_networks),
+            failures_per_network=settings.platform.auth_rate_limit_per_account,
+            storage_url=settings.broker.rate_limit_storage_url,
+        ),
         forwarding=Forwarding(api, credentials),
         live=LiveChanges([part.events for part in parts if part.events is not None]),
         check_health=lambda: asyncio.gather(*map(_health, parts)),

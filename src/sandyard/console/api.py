@@ -22,9 +22,15 @@ class ApiError(Exception):
         super().__init__(error.get("message", ""))
         self.status = status
         self.code = str(error.get("code", "UNKNOWN"))
-        self.message = str(error.get("message", "The server gave no reason."))
+        self.message = _for_people(error)
         self.request_id = str(error.get("request_id", ""))
         self.details: Mapping[str, Any] = error.get("details") or {}
+
+
+def _for_people(error: Mapping[str, Any]) -> str:
+    """The message; where it names the field that says how long to wait, its value instead."""
+    message = str(error.get("message", "The server gave no reason."))
+    return message.replace("`retry_after`", str(error.get("retry_after", "some")))
 
 
 @dataclass(frozen=True, slots=True)

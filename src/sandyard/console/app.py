@@ -18,13 +18,14 @@ from sandyard.console.assets import Assets
 from sandyard.console.forward import Forwarding
 from sandyard.console.health import CheckHealth
 from sandyard.console.live import Listener, LiveChanges, gathering_sec
+from sandyard.console.operator_logins import OperatorLogins
 from sandyard.console.pages import Pages
 from sandyard.console.session import SessionCookies
 from sandyard.console.shared_views import SharedViews, is_view
 from sandyard.console.viewer import Viewer, Viewers
+from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import (
     ForbiddenError,
-    InvalidError,
     MethodNotAllowedError,
     NotFoundError,
     SandyardError,
@@ -46,6 +47,7 @@ class ConsoleRequest:
     pages: Pages
     viewers: Viewers
     cookies: SessionCookies
+    operator_logins: OperatorLogins
     check_health: CheckHealth
 
     @property
@@ -103,6 +105,7 @@ class Console:
         assets: Assets,
         cookies: SessionCookies,
         viewers: Viewers,
+        operator_logins: OperatorLogins,
         forwarding: Forwarding,
         live: LiveChanges,
         check_health: CheckHealth,
@@ -114,6 +117,7 @@ class Console:
         self._assets = assets
         self._cookies = cookies
         self._viewers = viewers
+        self._operator_logins = operator_logins
         self._forwarding = forwarding
         self._live = live
         self._shared = SharedViews(lambda: gathering_sec(live.open_pages))
@@ -146,10 +150,8 @@ class Console:
     async def _respond(self, request: Request, viewer: Viewer | None) -> Response:
         try:
             return await self._drawn(request, viewer, self._screen(request))
-        except NotFoundError as error:
-            return self._pages.error(request, viewer, _api_error(request, 404, error))
-        except InvalidError as error:
-            return self._pages.error(request, viewer, _api_error(request, 400, error))
+        except SandyardError as error:
+            return self._pages.error(request, viewer, told_of(request, error))
         except ApiError as error:
             return self._pages.error(request, viewer, error)
 
@@ -159,7 +161,13 @@ class Console:
         if screen.for_operators and not (viewer and viewer.is_operator):
             raise ApiError(403, _FOR_OPERATORS)
         asked = ConsoleRequest(
-            request, viewer, self._pages, self._viewers, self._cookies, self._check_health
+            request,
+            viewer,
+            self._pages,
+            self._viewers,
+            self._cookies,
+            self._operator_logins,
+            self._check_health,
         )
         if screen.is_shared and is_view(request):
             return await self._shared.drawn(request, lambda: screen.draw(asked))
@@ -225,10 +233,13 @@ async def _never(_request: Request) -> Response:
     raise NotFoundError  # the route only matches paths
 
 
-def _api_error(request: Request, status: int, error: SandyardError) -> ApiError:
-    request_id = request.scope["state"]["request_id"]
-    body = {"code": error.code, "message": error.message, "request_id": request_id}
-    return ApiError(status, body)
+def told_of(request: Request, error: SandyardError) -> ApiError:
+    """One of our own errors, as the API would tell of it."""
+    body: dict[str, object] = {"code": error.code, "message": error.message}
+    body["request_id"] = request.scope["state"]["request_id"]
+    if error.retry_after is not None:
+        body["retry_after"] = error.retry_after
+    return ApiError(status_of(error), body)
 
 
 _FOR_OPERATORS = {

@@ -72,8 +72,8 @@ class PlatformSettings(Section):
     )
     auth_rate_limit_per_account: Rate = Field(
         "10 per 15 minutes",
-        description="Rate limit of failed logins per account and client address, and of mails per "
-        "e-mail address.",
+        description="Rate limit of failed logins per account and client address, of wrong operator "
+        "tokens in the console per client address, and of mails per e-mail address.",
     )
     auth_rate_limit_per_address: Rate = Field(
         "100 per 15 minutes",

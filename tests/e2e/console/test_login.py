@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.console.conftest import log_in
 from tests.e2e.console.people import BOB
+from tests.e2e.console.sessions import operator_session
 from tests.servers import ServerProcess
 
 COOKIE = "__Host-sandyard"
@@ -46,6 +47,19 @@ def test_guesses_of_a_password_are_soon_refused(console: ServerProcess) -> None:
     else:
         raise AssertionError("thirty guesses were answered")
     assert "set-cookie" not in answer.headers
+
+
+def test_guesses_of_an_operator_token_are_soon_refused(console: ServerProcess) -> None:
+    """From the address that they come from, the valid one too."""
+    url = f"{console.url.replace('localhost', '127.0.0.1')}/console/login/operator"
+    stranger = httpx.HTTPTransport(local_address="127.0.0.9")
+    with httpx.Client(headers={"Sec-Fetch-Site": "same-origin"}, transport=stranger) as client:
+        statuses = [client.post(url, data={"token": "a guess"}).status_code for _ in range(11)]
+        answer = client.post(url, data={"token": console.admin_token})
+    assert statuses == [401] * 10 + [429]
+    assert (answer.status_code, "set-cookie" in answer.headers) == (429, False)
+    assert re.search(r"Wait \d+ seconds", answer.text)
+    assert operator_session(console)
 
 
 def test_the_cookie_is_for_this_host_alone_and_out_of_reach_of_scripts(

@@ -5,8 +5,9 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 
 from sandyard.console.api import ApiError
-from sandyard.console.app import LOGIN, ConsoleRequest, Screen
+from sandyard.console.app import LOGIN, ConsoleRequest, Screen, told_of
 from sandyard.console.session import Session
+from sandyard.kit.errors import SandyardError
 
 HOME = "/console"
 SIGNUP = "/console/signup"
@@ -24,15 +25,17 @@ async def _log_in(request: ConsoleRequest) -> Response:
     try:
         answer = await api.post(api.paths.platform + "/auth/login", credentials)
     except ApiError as error:
-        return request.page("login.html", error=error, next=next_page(form.get("next")))
+        return refused(request, error, form.get("next"))
     return opened(request, Session(login=answer["access_token"]), form.get("next"))
 
 
 async def _log_in_by_token(request: ConsoleRequest) -> Response:
     form = await request.form()
     token = form.get("token", "").strip()
-    if not request.viewers.accepts(token):
-        return request.page("login.html", error=_WRONG_TOKEN, next=next_page(form.get("next")))
+    try:
+        await request.operator_logins.check(request.http, lambda: request.viewers.accepts(token))
+    except SandyardError as error:
+        return refused(request, told_of(request.http, error), form.get("next"))
     return opened(request, Session(operator=token), form.get("next"))
 
 
@@ -68,6 +71,12 @@ def opened(request: ConsoleRequest, session: Session, sent: str | None) -> Respo
     return response
 
 
+def refused(request: ConsoleRequest, error: ApiError, wanted: str | None) -> Response:
+    response = request.page("login.html", error=error, next=next_page(wanted))
+    response.status_code = error.status
+    return response
+
+
 def next_page(path: str | None) -> str:
     """Where to go on: a page of the console, and no other address."""
     try:
@@ -77,14 +86,6 @@ def next_page(path: str | None) -> str:
     is_ours = not parts.netloc and not parts.scheme and parts.path.startswith("/console/")
     return parts._replace(fragment="").geturl() if is_ours else HOME
 
-
-_WRONG_TOKEN = ApiError(
-    401,
-    {
-        "code": "UNAUTHORIZED",
-        "message": "This is no operator's token. The server prints its own at its first start.",
-    },
-)
 
 SCREENS = (
     Screen(LOGIN, _show, is_open=True),

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sandyard.console.api import ApiError
 from sandyard.console.app import LOGIN, ConsoleRequest, Screen
-from sandyard.console.screens.login import next_page, opened
+from sandyard.console.screens.login import next_page, opened, refused
 from sandyard.console.session import LoginFlow, Session
 
 BEGIN = LOGIN + "/oidc"
@@ -23,7 +23,7 @@ async def _begin(request: ConsoleRequest) -> Response:
     try:
         begun = await api.post(api.paths.platform + "/auth/oidc/begin")
     except ApiError as error:
-        return _refused(request, error, wanted)
+        return refused(request, error, wanted)
     response = RedirectResponse(begun["authorization_url"], 303)
     flow = LoginFlow(begun["state"], begun["nonce"], begun["code_verifier"], wanted)
     request.cookies.write_flow(response, flow)
@@ -39,22 +39,16 @@ async def _come_back(request: ConsoleRequest) -> Response:
 async def _finish(request: ConsoleRequest) -> Response:
     sent, flow = request.http.query_params, request.cookies.read_flow(request.http)
     if flow is None or not _is_same(sent.get("state", ""), flow.state):
-        return _refused(request, _NOT_BEGUN)
+        return refused(request, _NOT_BEGUN, None)
     if "error" in sent or not sent.get("code"):  # its words are not ours to show
-        return _refused(request, _DENIED, flow.next)
+        return refused(request, _DENIED, flow.next)
     api = request.viewers.anonymous(request.http)
     body = {"code": sent["code"], "nonce": flow.nonce, "code_verifier": flow.code_verifier}
     try:
         answer = await api.post(api.paths.platform + "/auth/oidc/finish", body)
     except ApiError as error:
-        return _refused(request, error, flow.next)
+        return refused(request, error, flow.next)
     return opened(request, Session(login=answer["access_token"]), flow.next)
-
-
-def _refused(request: ConsoleRequest, error: ApiError, wanted: str | None = None) -> Response:
-    response = request.page("login.html", error=error, next=next_page(wanted))
-    response.status_code = error.status
-    return response
 
 
 def _is_same(sent: str, kept: str) -> bool:
