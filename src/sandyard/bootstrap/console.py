@@ -66,7 +66,7 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
         assets,
         base_path=urlsplit(settings.platform.public_url or "").path.rstrip("/"),
         frames=_frames(settings),
-        parts=frozenset(part.name for part in parts),
+        parts={part.name: part.engine for part in parts},
         identity_provider=urlsplit(settings.platform.oidc_issuer or "").hostname,
     )
     return Console(

@@ -128,9 +128,12 @@ class PoolStore(Protocol):
         cursor: str | None,
         track: str | None = None,
         name_prefix: str = "",
+        search: str = "",
     ) -> Page[Sandbox]:
         """Rows in this state, of this track (that has it or had it last) and with names that
-        begin so. A page may be short, also empty, before the last one."""
+        begin so. `search` is how an id, a track or a name begins; a store may find whole ids and
+        tracks alone, but never reads all rows for them. A page may be short, also empty, before
+        the last one."""
         ...
 
     async def overdue(

@@ -237,9 +237,15 @@ class Broker:
         cursor: str | None,
         track: str | None = None,
         name_prefix: str = "",
+        search: str = "",
     ) -> Page[Sandbox]:
         return await self._store.page(
-            status=status, track=track, name_prefix=name_prefix, limit=limit, cursor=cursor
+            status=status,
+            track=track,
+            name_prefix=name_prefix,
+            search=search,
+            limit=limit,
+            cursor=cursor,
         )
 
     async def get_history(

@@ -42,12 +42,13 @@ class Pages:
         *,
         base_path: str,
         frames: str,
-        parts: frozenset[str],
+        parts: Mapping[str, str],
         identity_provider: str | None = None,
     ) -> None:
         """`base_path` is what a proxy before the server puts in front of our paths; `frames` are
-        the origins whose pages may be shown inside ours; `identity_provider` is what people know
-        the one by that they may log in with."""
+        the origins whose pages may be shown inside ours; `parts` are those that there are, each
+        with its engine; `identity_provider` is what people know the one by that they may log in
+        with."""
         self.parts = parts
         self._policy = _POLICY.format(frames=frames)
         self._base_path = base_path

@@ -15,7 +15,7 @@ from sandyard.broker.extension_model import Extension
 from sandyard.broker.hold_model import Replacement
 from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import Claim
+from sandyard.broker.model import Claim, Status
 from sandyard.broker.queue import Queue
 from sandyard.broker.reservation_model import Booking
 from sandyard.broker.reservations import Reservations
@@ -124,3 +124,18 @@ async def test_no_call_of_a_track_scans(
 async def test_a_scan_is_seen(database: Database) -> None:
     unindexed = "SELECT * FROM broker.sandboxes WHERE track_name IS NOT NULL"
     assert scanned(await plan_of(database, unindexed, ())) == ["sandboxes"]
+
+
+async def test_a_search_goes_along_the_indexes_of_ids_tracks_and_names(
+    database: Database, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        await broker.allocate(track_id=f"dns-{number}")
+    await analyze(database)
+    with sent(monkeypatch) as statements:
+        await broker.list_sandboxes(status=None, search="dns-", limit=100, cursor=None)
+    plans = [await plan_of(database, *each) for each in statements]
+    assert len(plans) == 2 + len(Status)
+    assert not any(scanned(plan) for plan in plans)
+    assert "sandboxes_by_track" in plans[1]
+    assert all("sandboxes_by_status" in plan for plan in plans[2:])

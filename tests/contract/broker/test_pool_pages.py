@@ -6,7 +6,9 @@ from sandyard.broker.errors import SandboxNotFoundError
 from sandyard.broker.model import TOMBSTONE_SECONDS, Claim, Sandbox, Status
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker
+from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.paging import InvalidCursorError
+from sandyard.kit.sql import Database
 from tests.clocks import ManualClock
 from tests.pools import NOW, delete, ended, fill, row
 
@@ -17,13 +19,19 @@ async def listed(
     status: Status | None = None,
     track: str | None = None,
     name_prefix: str = "",
+    search: str = "",
     limit: int = 3,
 ) -> list[Sandbox]:
     found: list[Sandbox] = []
     cursor = None
     while True:
         page = await store.page(
-            status=status, track=track, name_prefix=name_prefix, limit=limit, cursor=cursor
+            status=status,
+            track=track,
+            name_prefix=name_prefix,
+            search=search,
+            limit=limit,
+            cursor=cursor,
         )
         found += page.items
         cursor = page.next_cursor
@@ -72,6 +80,41 @@ async def test_filters_combine(pool: PoolStore) -> None:
     assert len(await listed(pool, status=Status.AVAILABLE, name_prefix="azure")) == 7
     one = await listed(pool, track="a", status=Status.PENDING_DELETION, name_prefix="aws", limit=1)
     assert len(one) == 1
+
+
+async def test_a_search_finds_ids_tracks_and_names(pool: PoolStore) -> None:
+    assert len(await listed(pool, search="azure")) == 8
+    [one] = await listed(pool, search="azure", status=Status.ALLOCATED)
+    assert await listed(pool, search=one.sandbox_id) == [one]
+    assert await listed(pool, search=one.sandbox_id, status=Status.AVAILABLE) == []
+    assert one in await listed(pool, search="b")
+    assert one not in await listed(pool, search="b", name_prefix="aws")
+    assert await listed(pool, search="gcp or nobody") == []
+
+
+async def test_what_a_search_finds_twice_is_listed_once(pool: PoolStore) -> None:
+    """All names begin with `a`, and a track is called so."""
+    for limit in (1, 3, 100):
+        assert len(await listed(pool, search="a", limit=limit)) == 15
+    assert len(await listed(pool, search="a", track="a")) == 4
+    assert len(await listed(pool, search="a", status=Status.ALLOCATED)) == 4
+
+
+async def test_on_sql_a_search_finds_how_ids_and_tracks_begin(database: Database) -> None:
+    store = SqlPoolStore(database)
+    await fill(store, 40)
+    tracks = ("dns-101-ann", "dns-101-bob", "dns-2:zz", "dns_zzz", "Dns-101-cy", "dns", "zz")
+    for track in tracks:
+        assert await store.claim(Claim(track, "key", NOW)) is not None
+    for prefix in ("dns-101", "dns-", "dns", "dns-2:z", "D", "z", "zz", "zzz"):
+        found = await listed(store, search=prefix)
+        begin_so = {track for track in tracks if track.startswith(prefix)}
+        assert {each.allocated_to_track for each in found} == begin_so
+    every = await listed(store)
+    for length in (1, 2, 9, 14, 35):
+        prefix = every[0].sandbox_id[:length]
+        begin_so = {each.sandbox_id for each in every if each.sandbox_id.startswith(prefix)}
+        assert {each.sandbox_id for each in await listed(store, search=prefix)} == begin_so
 
 
 async def test_a_cursor_of_another_filter_is_refused(pool: PoolStore) -> None:

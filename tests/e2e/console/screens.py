@@ -14,7 +14,7 @@ def screens_of(session: ConsoleSession) -> list[str]:
     sandbox = listed[0]["sandbox_id"]
     project = session.call("GET", "/api/v1/projects?limit=1").json()["projects"][0]
     return [
-        *("/console", labs, f"{labs}?status=allocated", f"{labs}?name=sandbox-00"),
+        *("/console", labs, f"{labs}?status=allocated", f"{labs}?q=sandbox-00"),
         *(f"{labs}/charts/pool", f"{labs}/charts/leases", f"{labs}/waiting"),
         *(f"{labs}/reservations", f"{labs}/jobs", f"{labs}/sandboxes/{leased['sandbox_id']}"),
         *(sandboxes, f"{sandboxes}?q=box", f"{sandboxes}/new"),

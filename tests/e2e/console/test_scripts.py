@@ -45,5 +45,5 @@ def test_nothing_runs_from_what_a_program_prints_in_a_terminal(
 def test_an_error_shows_what_was_sent_as_it_is(watched: Page, console: ServerProcess) -> None:
     watched.goto(f"{console.url}/console/labs/sandboxes/{quote(NAME, safe='')}")
     assert_nothing_ran(watched)
-    watched.goto(f"{console.url}/console/labs?name={quote(NAME)}&hours={quote(NAME)}&cursor=x")
+    watched.goto(f"{console.url}/console/labs?q={quote(NAME)}&hours={quote(NAME)}&cursor=x")
     assert_nothing_ran(watched)

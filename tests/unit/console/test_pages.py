@@ -45,7 +45,7 @@ def test_money_has_four_places() -> None:
 
 
 def test_what_an_event_is_about_leads_to_its_page() -> None:
-    pages = Pages(Assets(), base_path="/lab", frames="", parts=frozenset())
+    pages = Pages(Assets(), base_path="/lab", frames="", parts={})
     leads = {
         ("broker", "lease.created", "0b5e"): "/lab/console/labs/sandboxes/0b5e",
         ("telemetry", "device.registered", "AA:01"): "/lab/console/devices/AA%3A01",

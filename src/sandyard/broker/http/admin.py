@@ -75,12 +75,25 @@ def create_admin_router(
             str | None, Query(pattern=TRACK_ID, description="Those leased to this track")
         ] = None,
         name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        q: Annotated[
+            str | None,
+            Query(
+                pattern=PRINTABLE,
+                description="How its track, name or id begins; on DynamoDB a whole track or id, "
+                "or how its name begins",
+            ),
+        ] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> PoolSandboxPage:
         """Page by page; pass `next_cursor` back as `cursor` until it is null. Filters combine."""
         page = await broker.list_sandboxes(
-            status=status, track=track, name_prefix=name or "", limit=limit, cursor=cursor
+            status=status,
+            track=track,
+            name_prefix=name or "",
+            search=q or "",
+            limit=limit,
+            cursor=cursor,
         )
         return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
 

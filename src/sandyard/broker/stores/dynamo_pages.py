@@ -1,12 +1,15 @@
-"""Listings of the pool on DynamoDB, for operators: queries of an index, never a scan."""
+"""Listings of the pool on DynamoDB, for operators: queries of an index, never a scan.
+
+A search finds whole ids and tracks, which are keys, and names by how they begin.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sandyard.broker.model import Sandbox, Status
 from sandyard.broker.stores.dynamo_items import sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.broker.stores.page_filter import PageFilter
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 
@@ -14,27 +17,17 @@ _MOST_QUERIES = 10
 """After so many a page is given as it is, however few rows matched."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    status: Status | None
-    track: str | None
-    name_prefix: str
-
-    def matches(self, row: Sandbox) -> bool:
-        return (
-            self.status in (None, row.status)
-            and self.track in (None, row.allocated_to_track)
-            and row.name.startswith(self.name_prefix)
-        )
-
-
 class DynamoPages:
     def __init__(self, pool: PoolTable) -> None:
         self._pool = pool
         self._table = pool.table
 
-    async def page(self, wanted: Filter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+    async def page(self, wanted: PageFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
         """The index is asked partition by partition: the track's, or one for each state."""
+        if wanted.search and cursor is None:
+            item = await self._table.get(sandbox_key(wanted.search))
+            if item and wanted.matches(row := sandbox_of(item)):
+                return Page([row], None)
         listing = f"sandboxes {wanted}"
         partitions = _partitions(wanted)
         number, start = 0, None
@@ -47,7 +40,7 @@ class DynamoPages:
             items, start = await self._query(
                 partitions[number], wanted, limit=limit - len(found), start=start
             )
-            found += await self._matching(items, wanted)
+            found += await self._matching(items, wanted, partitions[number])
             number += start is None
         if number == len(partitions) or not await self._has_more(
             partitions[number:], wanted, start
@@ -55,20 +48,24 @@ class DynamoPages:
             return Page(found, None)
         return Page(found, encode_cursor(listing, [number, start]))
 
-    async def _matching(self, items: Sequence[Item], wanted: Filter) -> list[Sandbox]:
-        """A track's rows as they were last written: its index also shows what it no longer has."""
-        if wanted.track is not None:
+    async def _matching(
+        self, items: Sequence[Item], wanted: PageFilter, partition: Item
+    ) -> list[Sandbox]:
+        """A track's rows as they were last written: its index also shows what it no longer has.
+        Other partitions leave out what a search has found by its key."""
+        if "track" in partition:
             fresh = await self._table.get_many([sandbox_key(i["sandbox_id"]) for i in items])
             rows = {item["sandbox_id"]: item for item in fresh}
             items = [rows[i["sandbox_id"]] for i in items if i["sandbox_id"] in rows]
             return [row for row in map(sandbox_of, items) if wanted.matches(row)]
-        return [sandbox_of(item) for item in items]
+        listed = [sandbox_of(item) for item in items]
+        return [row for row in listed if not (wanted.search and wanted.is_key_of(row))]
 
     async def _has_more(
-        self, partitions: Sequence[Item], wanted: Filter, start: Item | None
+        self, partitions: Sequence[Item], wanted: PageFilter, start: Item | None
     ) -> bool:
         """Whether another page has something; with a filter that can't be told by one query."""
-        if wanted.name_prefix or wanted.track is not None:
+        if wanted.name_prefix or wanted.search or wanted.track is not None:
             return True
         for partition in partitions:
             items, _ = await self._query(partition, wanted, limit=1, start=start)
@@ -78,16 +75,23 @@ class DynamoPages:
         return False
 
     async def _query(
-        self, partition: Item, wanted: Filter, *, limit: int, start: Item | None
+        self, partition: Item, wanted: PageFilter, *, limit: int, start: Item | None
     ) -> tuple[list[Item], Item | None]:
+        by_track = "track" in partition
         filters = ["begins_with(#name, :prefix)"] if wanted.name_prefix else []
-        if wanted.track is not None and wanted.status is not None:
+        if by_track and wanted.status is not None:
             filters.append("#status = :status")
-        by_track = wanted.track is not None
+        if not by_track and wanted.search:
+            filters.append("begins_with(#name, :search)")
         items, following, _ = await self._table.query(
             index=self._pool.names.track_index if by_track else self._pool.status_index,
             condition="allocated_to_track = :track" if by_track else "#status = :status",
-            values={"prefix": wanted.name_prefix, "status": wanted.status} | partition,
+            values={
+                "prefix": wanted.name_prefix,
+                "search": wanted.search,
+                "status": wanted.status,
+                **partition,
+            },
             where=" AND ".join(filters) or None,
             limit=None if filters else limit,
             start=start,
@@ -97,11 +101,12 @@ class DynamoPages:
         return items, following
 
 
-def _partitions(wanted: Filter) -> list[Item]:
+def _partitions(wanted: PageFilter) -> list[Item]:
     if wanted.track is not None:
         return [{"track": wanted.track}]
     states = list(Status) if wanted.status is None else [wanted.status]
-    return [{"status": each} for each in states]
+    by_key = [{"track": wanted.search}] if wanted.search else []
+    return [*by_key, *({"status": each} for each in states)]
 
 
 def _index_position(item: Item, partition: Item) -> Item:

@@ -44,11 +44,12 @@ from sandyard.broker.stores.dynamo_items import (
     sandbox_of,
     tombstone_of,
 )
-from sandyard.broker.stores.dynamo_pages import DynamoPages, Filter
+from sandyard.broker.stores.dynamo_pages import DynamoPages
 from sandyard.broker.stores.dynamo_queue import DynamoQueue
 from sandyard.broker.stores.dynamo_reservations import DynamoReservations
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamo_writes import DynamoWrites, wrote
+from sandyard.broker.stores.page_filter import PageFilter
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.events import DynamoEventLog
@@ -174,8 +175,9 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         cursor: str | None,
         track: str | None = None,
         name_prefix: str = "",
+        search: str = "",
     ) -> Page[Sandbox]:
-        wanted = Filter(status, track, name_prefix)
+        wanted = PageFilter(status, track, name_prefix, search)
         return await self._listing.page(wanted, limit=limit, cursor=cursor)
 
     async def overdue(

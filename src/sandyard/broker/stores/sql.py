@@ -29,6 +29,7 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.ports import PoolCounts
 from sandyard.broker.provider_model import ProviderBinding
+from sandyard.broker.stores.page_filter import PageFilter
 from sandyard.broker.stores.sql_apply import AUTOSCALERS, BINDINGS, SqlTogether
 from sandyard.broker.stores.sql_claims import Source, claim_batch
 from sandyard.broker.stores.sql_pages import SqlPages
@@ -276,9 +277,10 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         cursor: str | None,
         track: str | None = None,
         name_prefix: str = "",
+        search: str = "",
     ) -> Page[Sandbox]:
         return await self._pages.page(
-            status=status, track=track, name_prefix=name_prefix, limit=limit, cursor=cursor
+            PageFilter(status, track, name_prefix, search), limit=limit, cursor=cursor
         )
 
     async def overdue(

@@ -7,12 +7,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from sandyard.broker.model import Sandbox, Status
+from sandyard.broker.stores.page_filter import PageFilter
 from sandyard.broker.stores.sql_rows import sandbox_of
 from sandyard.broker.stores.tables import DELETED, sandboxes
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql.database import Database
 
 _column = sandboxes.c
+_LONGEST = 128
+"""Characters of an id or a track."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +30,9 @@ class SqlPages:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def page(
-        self,
-        *,
-        status: Status | None,
-        track: str | None,
-        name_prefix: str,
-        limit: int,
-        cursor: str | None,
-    ) -> Page[Sandbox]:
-        listing = f"sandboxes {status} {track} {name_prefix}"
-        ranges = _ranges(status, track, name_prefix)
+    async def page(self, wanted: PageFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+        listing = f"sandboxes {wanted}"
+        ranges = _ranges(wanted)
         number, position = 0, None
         if cursor is not None:
             number, position = _position(decode_cursor(listing, cursor), ranges)
@@ -73,26 +68,59 @@ def past(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def _ranges(status: Status | None, track: str | None, prefix: str) -> list[_Range]:
-    if track is not None:
-        return [_of_track(status, track, prefix)]
-    if status is None and not prefix:
+def _ranges(wanted: PageFilter) -> list[_Range]:
+    if wanted.search:
+        return _searched(wanted)
+    if wanted.track is not None:
+        of_track = _column.allocated_to_track == wanted.track
+        return [_Range([of_track, *_hidden(wanted)], [_column.sandbox_id])]
+    if wanted.status is None and not wanted.name_prefix:
         return [_Range([_column.status != DELETED], [_column.sandbox_id])]
-    states = list(Status) if status is None else [status]
-    order = [_column.name, _column.sandbox_id]
-    return [_Range([_column.status == each, *name_range(prefix)], order) for each in states]
+    return [_of_names(each, wanted.name_prefix) for each in _states(wanted)]
 
 
-def _of_track(status: Status | None, track: str, prefix: str) -> _Range:
-    """A track has few sandboxes. What else is asked for is hidden from the planner, which would
-    rather go along the index of the states."""
-    kept = sa.func.coalesce(_column.status, "")
-    conditions = [
-        _column.allocated_to_track == track,
-        kept != DELETED if status is None else kept == status,
-        sa.func.substr(_column.name, 1, len(prefix)) == prefix,
+def _states(wanted: PageFilter) -> list[Status]:
+    return list(Status) if wanted.status is None else [wanted.status]
+
+
+def _of_names(status: Status, prefix: str, *others: sa.ColumnElement[bool]) -> _Range:
+    conditions = [_column.status == status, *name_range(prefix), *others]
+    return _Range(conditions, [_column.name, _column.sandbox_id])
+
+
+def _hidden(wanted: PageFilter) -> list[sa.ColumnElement[bool]]:
+    """What is asked for beside a track or id, of which there are few rows: hidden from the planner,
+    which would rather go along the index of the states."""
+    kept, track = sa.func.coalesce(_column.status, ""), _column.allocated_to_track
+    return [
+        kept != DELETED if wanted.status is None else kept == wanted.status,
+        _begins(_column.name, wanted.name_prefix),
+        *([] if wanted.track is None else [sa.func.coalesce(track, "") == wanted.track]),
     ]
-    return _Range(conditions, [_column.sandbox_id])
+
+
+def _searched(wanted: PageFilter) -> list[_Range]:
+    """By id, by track and by name, each along its index; what one has found the next leaves out."""
+    sought, track, by_id = wanted.search, _column.allocated_to_track, _column.sandbox_id
+    others = _hidden(wanted)
+    not_by_id = sa.not_(_begins(by_id, sought))
+    not_by_track = sa.not_(sa.func.coalesce(_begins(track, sought), sa.false()))
+    return [
+        _Range([*_range_of(by_id, sought), *others], [by_id]),
+        _Range([*_range_of(track, sought), not_by_id, *others], [track, by_id]),
+        *(_of_names(each, sought, not_by_id, not_by_track, *others) for each in _states(wanted)),
+    ]
+
+
+def _range_of(column: sa.Column[Any], prefix: str) -> list[sa.ColumnElement[bool]]:
+    """The ids or tracks that begin so. They are of letters, digits and a few signs, of which `z` is
+    the last one whatever the database's locale; what else a locale puts between is left out."""
+    last = prefix + "z" * (_LONGEST + 1)
+    return [column >= prefix, column < last, _begins(column, prefix)]
+
+
+def _begins(column: sa.Column[Any], prefix: str) -> sa.ColumnElement[bool]:
+    return sa.func.substr(column, 1, len(prefix)) == prefix
 
 
 def _position(position: list[Any], ranges: Sequence[_Range]) -> tuple[int, Sequence[str] | None]:

@@ -5,11 +5,9 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, Response
 
-from sandyard.console.api import ApiError
 from sandyard.console.app import ConsoleRequest, Screen
 from sandyard.kit.errors import NotFoundError
 
@@ -53,7 +51,6 @@ _TO_COME = ("scheduled", "pending", "filled")
 _SOON_SEC = 24 * 3600
 """Reservations of the next day are told beside the pool."""
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_SERVER_ERROR = 500
 _COLOURS = {"allocated": 0, "reserved": 1, "available": 2, "held": 3, "stale": 4}
 """Of the lines, as the bar above them has them."""
 BULK = {
@@ -63,14 +60,14 @@ BULK = {
 }
 """By what each of the changes of many chooses them."""
 HOLD_SEC = 24 * 3600
-FILTERS = ("status", "track", "name", "cursor")
+FILTERS = ("status", "q", "cursor")
 
 
 async def _show(request: ConsoleRequest) -> Response:
     asked = request.http.query_params
-    if asked.get("q"):
-        return request.redirect(LABS + await _found(request, asked["q"].strip()))
-    filters = {name: asked.get(name) for name in FILTERS}
+    filters = {name: asked.get(name, "").strip() for name in FILTERS}
+    if _ID.fullmatch(filters["q"]):  # its page is there also after the sandbox is gone
+        return request.redirect(f"{LABS}/sandboxes/{filters['q'].lower()}")
     pool, listed = await asyncio.gather(_pool(request), _listed(request, filters))
     return request.page(
         "labs.html",
@@ -81,28 +78,6 @@ async def _show(request: ConsoleRequest) -> Response:
         hours=_hours(request),
         all_hours=HOURS,
     )
-
-
-async def _found(request: ConsoleRequest, sought: str) -> str:
-    """Where what is sought is: a sandbox by its id, those of a track, or those whose names begin
-    so."""
-    if _ID.fullmatch(sought):
-        return f"/sandboxes/{sought.lower()}"
-    state = {"status": request.http.query_params.get("status") or None}
-    is_track = await _has_leases(request, sought)
-    found = state | {"track" if is_track else "name": sought}
-    return f"?{urlencode({name: value for name, value in found.items() if value})}#search"
-
-
-async def _has_leases(request: ConsoleRequest, track: str) -> bool:
-    api = request.signed_in.api
-    try:
-        page = await api.get(f"{api.paths.broker}/admin/sandboxes", limit=1, track=track)
-    except ApiError as error:
-        if error.status < _SERVER_ERROR:  # no track has such a name
-            return False
-        raise
-    return bool(page["sandboxes"])
 
 
 async def _pool(request: ConsoleRequest) -> dict[str, Any]:
@@ -137,7 +112,7 @@ async def _reserved_soon(request: ConsoleRequest) -> list[dict[str, Any]]:
     return to_come[:_SHOWN_SOON]
 
 
-async def _listed(request: ConsoleRequest, filters: dict[str, str | None]) -> dict[str, Any]:
+async def _listed(request: ConsoleRequest, filters: dict[str, str]) -> dict[str, Any]:
     """A page of the sandboxes; none where only the pool's counts are asked for again."""
     if not request.wants("list"):
         return {"sandboxes": [], "next_cursor": None}

@@ -1,0 +1,26 @@
+"""Which rows an operator's listing is asked for."""
+
+from dataclasses import dataclass
+
+from sandyard.broker.model import Sandbox, Status
+
+
+@dataclass(frozen=True, slots=True)
+class PageFilter:
+    status: Status | None
+    track: str | None
+    name_prefix: str
+    search: str
+    """How an id, a track or a name begins."""
+
+    def matches(self, row: Sandbox) -> bool:
+        """With whole ids and tracks alone, which is what a search by key finds."""
+        return (
+            self.status in (None, row.status)
+            and self.track in (None, row.allocated_to_track)
+            and row.name.startswith(self.name_prefix)
+            and (row.name.startswith(self.search) or self.is_key_of(row))
+        )
+
+    def is_key_of(self, row: Sandbox) -> bool:
+        return self.search in (row.sandbox_id, row.allocated_to_track)
