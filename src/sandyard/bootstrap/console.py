@@ -67,6 +67,7 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
         base_path=urlsplit(settings.platform.public_url or "").path.rstrip("/"),
         frames=_frames(settings),
         parts={part.name: part.engine for part in parts},
+        currency=settings.sandboxes.currency,
         identity_provider=urlsplit(settings.platform.oidc_issuer or "").hostname,
     )
     return Console(

@@ -171,13 +171,20 @@ def build_sandboxes(
             prefix=prefix,
         ),
         create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),
-        create_usage_router(SqlUsageStore(database), guard, clock=clock, prefix=prefix),
+        create_usage_router(
+            SqlUsageStore(database),
+            guard,
+            clock=clock,
+            prefix=prefix,
+            currency=shared.prices.currency,
+        ),
         create_billing_router(
             billing_store,
             Statements(billing_store, clock=clock, prices=shared.prices),
             partial(runner.run, billing_job),
             guard,
             prefix=prefix,
+            currency=shared.prices.currency,
         ),
     )
     schedule = (*_node_jobs(shared, sandboxes, recorder, measurements, warm), billing_job)
@@ -213,6 +220,7 @@ def _prices(settings: SandboxSettings) -> PriceList:
         vcpu=settings.price_vcpu_hour,
         memory_gb=settings.price_memory_gb_hour,
         storage_gb=settings.price_storage_gb_hour,
+        currency=settings.currency,
     )
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -43,6 +44,7 @@ class Pages:
         base_path: str,
         frames: str,
         parts: Mapping[str, str],
+        currency: str = "USD",
         identity_provider: str | None = None,
     ) -> None:
         """`base_path` is what a proxy before the server puts in front of our paths; `frames` are
@@ -60,13 +62,14 @@ class Pages:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            when=when, ago=ago, size=size, money=money, lasting=lasting
+            when=when, ago=ago, size=size, money=partial(money, currency), lasting=lasting
         )
         self._environment.globals.update(
             url=self.url,
             subject_url=self.subject_url,
             asset=lambda name: self.url(assets.path(name)),
             parts=parts,
+            currency=currency,
             identity_provider=identity_provider,
         )
 
@@ -164,5 +167,8 @@ def size(value: float | None) -> str:
     return f"{amount:.1f} {_UNITS[-1]}"
 
 
-def money(value: str | float | None) -> str:
-    return _NOTHING if value is None else f"{Decimal(str(value)):,.4f}"
+def money(currency: str, value: str | float | None) -> Markup:
+    if value is None:
+        return Markup(_NOTHING)  # noqa: S704
+    amount = f"{Decimal(str(value)):,.4f}"
+    return Markup('{} <span class="unit">{}</span>').format(amount, currency)

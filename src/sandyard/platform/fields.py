@@ -38,6 +38,7 @@ Prose = Annotated[StrictStr, Field(min_length=1, max_length=10_000, pattern=_PRO
 _Exact = Annotated[Decimal, PlainSerializer(lambda exact: f"{exact:.6f}", return_type=str)]
 Money = _Exact
 """An amount in an answer: a text with six places."""
+Currency = Annotated[str, Field(description="Of the amounts, by its code of ISO 4217")]
 Quantity = _Exact
 """Hours of vCPU, or of GB, likewise."""
 

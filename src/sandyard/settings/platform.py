@@ -251,6 +251,11 @@ class SandboxSettings(Section):
     snapshot_warning_hours: Hours = Field(
         24, description="How long before these files expire their owner is notified."
     )
+    currency: str = Field(
+        "USD",
+        pattern=pattern(r"^[A-Z]{3}$", "must be three capital letters, such as EUR"),
+        description="Currency of the prices, by its code of ISO 4217.",
+    )
     price_vcpu_hour: Price = Field(Decimal("0.05"), description="Price of one vCPU for an hour.")
     price_memory_gb_hour: Price = Field(
         Decimal("0.01"), description="Price of one GB of memory for an hour."

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -297,7 +298,7 @@ def test_a_sandbox_is_used_from_its_making_to_its_end(
     assert "stopped" in sandyard("sandbox", "stop", "mine").out
     runs = json.loads(sandyard("usage", "--runs", "-o", "json").out)
     assert made["sandbox_id"] in {run["sandbox_id"] for run in runs}
-    assert "total" in sandyard("usage", "--by", "sandbox", "-o", "wide").out
+    assert re.search(r"\ntotal +\S+ +USD", sandyard("usage", "--by", "sandbox", "-o", "wide").out)
     assert "no-such" in sandyard("sandbox", "rm", "no-such", "mine", code=3).err
     assert made["sandbox_id"] not in sandyard("sandbox", "ls").out
     sandyard("sandbox", "rm", "mine", code=3)

@@ -327,6 +327,10 @@ async def test_bills_are_made_once(api: PlatformApi) -> None:
     assert Decimal(summary["total"]) == Decimal(bill["amount"])
     text = (await api.call("GET", "/billing/export", caller)).text
     assert f",{bill['amount']}," in text.splitlines()[1]
+    assert text.splitlines()[1].endswith(",USD")
+    month = await api.get("/billing/month-to-date", caller)
+    shown = await api.get(f"/sandboxes/{sandbox['sandbox_id']}", caller)
+    assert {each["currency"] for each in (bill, usage, summary, month, shown)} == {"USD"}
     refused = await api.call("POST", "/admin/billing/run", caller)
     assert code_of(refused) == (403, "ADMINS_ONLY")
 

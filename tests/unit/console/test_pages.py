@@ -40,8 +40,8 @@ def test_sizes_have_the_largest_fitting_unit() -> None:
 
 
 def test_money_has_four_places() -> None:
-    assert money("1234.56789") == "1,234.5679"
-    assert money(None) == "\N{EN DASH}"
+    assert money("EUR", "1234.56789") == '1,234.5679 <span class="unit">EUR</span>'
+    assert money("EUR", None) == "\N{EN DASH}"
 
 
 def test_what_an_event_is_about_leads_to_its_page() -> None:

@@ -268,6 +268,8 @@ class SandboxAnswer:
     """Where its program is seen while it runs, by those who may"""
     cost: str
     """Of all its runs; of the present one up to now"""
+    currency: str
+    """Of the amounts, by its code of ISO 4217"""
     snapshot_bytes: int | None
     snapshot_expires_at: datetime | None
     """When its kept files are removed"""
@@ -333,6 +335,8 @@ class UsageAnswer:
     """Fixed at the start"""
     cost: str
     """Seconds by the rate, rounded half to even to 6 places"""
+    currency: str
+    """Of the amounts, by its code of ISO 4217"""
     cpu_hours: str
     """vCPU by hours, rounded likewise"""
     memory_hours: str

@@ -121,10 +121,11 @@ async def _chart(request: ConsoleRequest) -> Response:
     answer = await request.signed_in.api.get(_platform(request, "/billing/month-to-date"), by="day")
     sums = {date.fromisoformat(each["key"][:10]): float(each["amount"]) for each in answer["sums"]}
     days = _month_up_to(max(sums)) if sums else []
+    label = f"cost ({answer['currency']})"
     return JSONResponse(
         {
             "times": [datetime(*day.timetuple()[:3], tzinfo=UTC).timestamp() for day in days],
-            "series": [{"label": "cost", "values": [sums.get(day, 0) for day in days]}],
+            "series": [{"label": label, "values": [sums.get(day, 0) for day in days]}],
             "daily": True,
         }
     )

@@ -31,6 +31,7 @@ _COLUMNS = (
     field("name", "name"),
     field("status", "status"),
     field("cost", "cost"),
+    field("currency", "currency", is_wide=True),
     Column(
         "ends", lambda row: local_iso(row["timeout_at"]) if row["status"] == "running" else None
     ),

@@ -14,6 +14,7 @@ Examples:
 _SUMS = (
     field("for", "key"),
     field("cost", "amount"),
+    field("currency", "currency"),
     field("seconds", "usage_seconds"),
     field("cpu hours", "cpu_hours", is_wide=True),
     field("memory hours", "memory_hours", is_wide=True),
@@ -26,6 +27,7 @@ _RUNS = (
     field("service", "service_type"),
     field("seconds", "seconds"),
     field("cost", "cost"),
+    field("currency", "currency"),
     field("hourly rate", "hourly_rate", is_wide=True),
     field("project", "project_id", is_wide=True),
 )
@@ -59,4 +61,5 @@ def _with_total(month: dict[str, object]) -> list[dict[str, object]]:
     hours = {name: month[name] for name in ("cpu_hours", "memory_hours", "storage_hours")}
     sums = month["sums"]
     assert isinstance(sums, list)  # noqa: S101 - by the API's document
-    return [*sums, {"key": "total", "amount": month["total"], **hours}]
+    total = {"key": "total", "amount": month["total"], **hours}
+    return [{**each, "currency": month["currency"]} for each in (*sums, total)]

@@ -42,6 +42,7 @@ _COLUMNS = (
     "memory_hours",
     "storage_hours",
     "corrects",
+    "currency",
 )
 
 
@@ -70,6 +71,7 @@ def create_billing_router(
     guard: AccessGuard,
     *,
     prefix: str,
+    currency: str,
 ) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/billing", tag="billing")
     admin = admin_routes(guard, prefix=f"{prefix}/admin/billing", tag="billing")
@@ -83,14 +85,15 @@ def create_billing_router(
     ) -> BillPage:
         """One for each usage and UTC day and perhaps corrections of it, the latest day first."""
         page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
-        return BillPage.of(page, BillAnswer.of)
+        return BillPage.of(page, lambda bill: BillAnswer.of(bill, currency))
 
     @routes.get("/summary", "Sum bills up")
     async def sum_bills(
         caller: Caller, query: BillQueryParameters, by: _By = "day"
     ) -> BillingSumsAnswer:
         """By day, project, sandbox or service; the sums are exact."""
-        return BillingSumsAnswer.of(by, await store.sums(caller.account_id, query, by=by))
+        sums = await store.sums(caller.account_id, query, by=by)
+        return BillingSumsAnswer.of(by, sums, currency)
 
     @routes.get("/month-to-date", "What this month came to so far")
     async def get_month_to_date(
@@ -99,13 +102,13 @@ def create_billing_router(
         """With what has not been billed yet: what ended since the last bills, what runs now and
         what is kept, all up to now."""
         month = await statements.month_to_date(caller.account_id, by=by, sandbox_id=sandbox_id)
-        return MonthToDateAnswer.of(by, month)
+        return MonthToDateAnswer.of(by, month, currency)
 
     @routes.get("/export", "All bills as CSV", response_class=Response, answers=_CSV_ANSWER)
     async def export_bills(caller: Caller, query: BillQueryParameters) -> StreamingResponse:
         """Streamed, the earliest day first."""
         return StreamingResponse(
-            _csv(store.bills(caller.account_id, query)),
+            _csv(store.bills(caller.account_id, query), currency),
             media_type="text/csv",
             headers={"Content-Disposition": 'attachment; filename="bills.csv"'},
         )
@@ -118,10 +121,10 @@ def create_billing_router(
     return joined(routes.router, admin.router)
 
 
-async def _csv(portions: AsyncIterator[Sequence[Bill]]) -> AsyncIterator[bytes]:
+async def _csv(portions: AsyncIterator[Sequence[Bill]], currency: str) -> AsyncIterator[bytes]:
     yield _lines([_COLUMNS])
     async for bills in portions:
-        rows = [[getattr(bill, column) for column in _COLUMNS] for bill in bills]
+        rows = [[*(getattr(bill, each) for each in _COLUMNS[:-1]), currency] for bill in bills]
         yield await asyncio.to_thread(_lines, rows)
 
 

@@ -115,7 +115,10 @@ class MakeBills:
         cause, warned = self._cause(), 0
         for spending in await self._store.spendings(cause.at.date().replace(day=1)):
             warning = warn_of_spending(
-                spending, notification_id=self._ids.notification(), cause=cause
+                spending,
+                currency=self._prices.currency,
+                notification_id=self._ids.notification(),
+                cause=cause,
             )
             warned += warning is not None and await self._store.apply(warning)
         return warned

@@ -163,7 +163,7 @@ def sum_usages(
 
 
 def warn_of_spending(
-    spending: Spending, *, notification_id: str, cause: Cause
+    spending: Spending, *, currency: str, notification_id: str, cause: Cause
 ) -> Transition[Notification] | None:
     """Once a month, when what the month came to reaches the threshold."""
     warnings = spending.warnings
@@ -174,7 +174,7 @@ def warn_of_spending(
     if warnings.count or spent < spending.threshold:
         return None
     warned = create_notification(
-        _spend_notice(spent, spending.threshold),
+        _spend_notice(spent, spending.threshold, currency),
         notification_id=notification_id,
         account_id=warnings.account_id,
         cause=cause,
@@ -232,10 +232,10 @@ def _correction(
     )
 
 
-def _spend_notice(spent: Decimal, threshold: Decimal) -> Notice:
+def _spend_notice(spent: Decimal, threshold: Decimal, currency: str) -> Notice:
     return Notice(
         title="Your spending has reached its threshold",
-        message=f"This month came to {spent:f}; your threshold is {threshold:f}.",
+        message=f"This month came to {spent:f} {currency}; your threshold is {threshold:f}.",
         type=NotificationType.WARNING,
         related_entity_type=BILLING,
     )

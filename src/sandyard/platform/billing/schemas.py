@@ -1,6 +1,7 @@
 """The answers about bills, as the OpenAPI document describes them."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Self
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.billing.model import Bill, MonthToDate, Sum, SumBy
-from sandyard.platform.fields import Money, Quantity
+from sandyard.platform.fields import Currency, Money, Quantity
 from sandyard.platform.usage.model import ServiceType
 
 _SUM = {
@@ -33,6 +34,7 @@ class BillAnswer(BaseModel):
         usage_seconds=5400,
         hourly_rate="0.060000",
         amount="0.090000",
+        currency="USD",
         description=None,
         created_at="2026-10-31T00:05:00Z",
         corrects=None,
@@ -50,6 +52,7 @@ class BillAnswer(BaseModel):
     usage_seconds: int
     hourly_rate: Money
     amount: Money
+    currency: Currency
     description: str | None
     created_at: datetime
     corrects: str | None = Field(
@@ -60,8 +63,8 @@ class BillAnswer(BaseModel):
     storage_hours: Quantity
 
     @classmethod
-    def of(cls, bill: Bill) -> Self:
-        return cls.model_validate(bill, from_attributes=True)
+    def of(cls, bill: Bill, currency: str) -> Self:
+        return cls.model_validate(asdict(bill) | {"currency": currency})
 
 
 class BillPage(PageAnswer):
@@ -94,18 +97,21 @@ class BillingSumsAnswer(BaseModel):
         by="day",
         sums=[_SUM],
         total="0.090000",
+        currency="USD",
     )
 
     by: SumBy
     sums: list[BillingSumAnswer]
     total: Money
+    currency: Currency
 
     @classmethod
-    def of(cls, by: SumBy, sums: Sequence[Sum]) -> Self:
+    def of(cls, by: SumBy, sums: Sequence[Sum], currency: str) -> Self:
         return cls(
             by=by,
             sums=[BillingSumAnswer.of(each) for each in sums],
             total=sum((each.consumed.amount for each in sums), Decimal(0)),
+            currency=currency,
         )
 
 
@@ -118,6 +124,7 @@ class MonthToDateAnswer(BaseModel):
         total="0.090000",
         billed="0.060000",
         unbilled="0.030000",
+        currency="USD",
         cpu_hours="1.500000",
         memory_hours="1.500000",
         storage_hours="0.000000",
@@ -132,12 +139,13 @@ class MonthToDateAnswer(BaseModel):
     unbilled: Money = Field(
         description="What is to be billed yet; less than nothing where bills are to be corrected"
     )
+    currency: Currency
     cpu_hours: Quantity
     memory_hours: Quantity
     storage_hours: Quantity
 
     @classmethod
-    def of(cls, by: SumBy, month: MonthToDate) -> Self:
+    def of(cls, by: SumBy, month: MonthToDate, currency: str) -> Self:
         return cls(
             since=month.since,
             until=month.until,
@@ -146,6 +154,7 @@ class MonthToDateAnswer(BaseModel):
             total=month.total.amount,
             billed=month.billed,
             unbilled=month.total.amount - month.billed,
+            currency=currency,
             cpu_hours=month.total.cpu_hours,
             memory_hours=month.total.memory_hours,
             storage_hours=month.total.storage_hours,

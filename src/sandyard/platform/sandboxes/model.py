@@ -133,6 +133,7 @@ class PricedSandbox:
 
     sandbox: Sandbox
     cost: Decimal
+    currency: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.http.schemas import PageAnswer, example, inline
 from sandyard.platform.fields import (
     ID,
+    Currency,
     Description,
     Money,
     Name,
@@ -124,6 +125,7 @@ class SandboxAnswer(BaseModel):
         status_reason=None,
         preview_url="http://8080-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/",
         cost="0.090000",
+        currency="USD",
         snapshot_bytes=None,
         snapshot_expires_at=None,
         created_at="2026-10-30T09:00:00Z",
@@ -157,6 +159,7 @@ class SandboxAnswer(BaseModel):
         description="Where its program is seen while it runs, by those who may"
     )
     cost: Money = Field(description="Of all its runs; of the present one up to now")
+    currency: Currency
     snapshot_bytes: int | None
     snapshot_expires_at: datetime | None = Field(description="When its kept files are removed")
     created_at: datetime
@@ -170,7 +173,8 @@ class SandboxAnswer(BaseModel):
     def of(cls, found: PricedSandbox) -> Self:
         return cls.model_validate(
             asdict(found.sandbox)
-            | {"cost": found.cost, "metadata": dict(found.sandbox.metadata or {})}
+            | {"cost": found.cost, "currency": found.currency}
+            | {"metadata": dict(found.sandbox.metadata or {})}
         )
 
 

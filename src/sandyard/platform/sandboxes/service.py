@@ -121,7 +121,7 @@ class Sandboxes:
                 cause=cause,
             )
             if await self._store.apply(transition):
-                return PricedSandbox(transition.result, Decimal(0))
+                return self._with_cost(transition.result, Decimal(0))
         raise SandboxChangedError
 
     async def get(self, sandbox_id: str, *, account_id: str) -> PricedSandbox:
@@ -376,7 +376,10 @@ class Sandboxes:
     async def _priced(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
         ids = [each.sandbox_id for each in sandboxes]
         costs = await self._store.costs(ids, now=utc_time(self._clock.now()))
-        return [PricedSandbox(each, costs.get(each.sandbox_id, Decimal(0))) for each in sandboxes]
+        return [self._with_cost(each, costs.get(each.sandbox_id, Decimal(0))) for each in sandboxes]
+
+    def _with_cost(self, sandbox: Sandbox, cost: Decimal) -> PricedSandbox:
+        return PricedSandbox(sandbox, cost, self._policy.prices.currency)
 
     async def _template_of(self, sandbox: Sandbox) -> Template | None:
         return await self._templates.find_template(sandbox.owner_account_id, sandbox.template_id)

@@ -17,7 +17,7 @@ from sandyard.platform.usage.schemas import UsageAnswer, UsagePage
 
 
 def create_usage_router(
-    store: UsageStore, guard: AccessGuard, *, clock: Clock, prefix: str
+    store: UsageStore, guard: AccessGuard, *, clock: Clock, prefix: str, currency: str
 ) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/usage", tag="usage")
 
@@ -45,7 +45,7 @@ def create_usage_router(
         query = UsageQuery(sandbox_id, project_id, service_type, is_open, _utc(start), _utc(end))
         page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
         now = utc_time(clock.now())
-        return UsagePage.of(page, lambda usage: UsageAnswer.of(usage, now))
+        return UsagePage.of(page, lambda usage: UsageAnswer.of(usage, now, currency))
 
     return routes.router
 

@@ -31,6 +31,7 @@ class PriceList:
     vcpu: Decimal
     memory_gb: Decimal
     storage_gb: Decimal
+    currency: str = "USD"
 
     def of_running(self, *, cpu: float, memory_gb: float) -> Decimal:
         return rounded(self.vcpu * Decimal(str(cpu)) + self.memory_gb * Decimal(str(memory_gb)))

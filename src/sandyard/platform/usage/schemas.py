@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.fields import Money, Quantity
+from sandyard.platform.fields import Currency, Money, Quantity
 from sandyard.platform.usage.model import ServiceType, Usage
 
 
@@ -21,6 +21,7 @@ class UsageAnswer(BaseModel):
         seconds=5400,
         hourly_rate="0.060000",
         cost="0.090000",
+        currency="USD",
         cpu_hours="1.500000",
         memory_hours="1.500000",
         storage_hours="0.000000",
@@ -35,12 +36,13 @@ class UsageAnswer(BaseModel):
     seconds: int = Field(description="Up to now, if it goes on")
     hourly_rate: Money = Field(description="Fixed at the start")
     cost: Money = Field(description="Seconds by the rate, rounded half to even to 6 places")
+    currency: Currency
     cpu_hours: Quantity = Field(description="vCPU by hours, rounded likewise")
     memory_hours: Quantity = Field(description="GB of memory by hours, rounded likewise")
     storage_hours: Quantity = Field(description="GB of kept files by hours, rounded likewise")
 
     @classmethod
-    def of(cls, usage: Usage, now: datetime) -> Self:
+    def of(cls, usage: Usage, now: datetime, currency: str) -> Self:
         consumed = usage.consumed_until(now)
         return cls(
             usage_id=usage.usage_id,
@@ -52,6 +54,7 @@ class UsageAnswer(BaseModel):
             seconds=consumed.seconds,
             hourly_rate=usage.hourly_rate,
             cost=consumed.amount,
+            currency=currency,
             cpu_hours=consumed.cpu_hours,
             memory_hours=consumed.memory_hours,
             storage_hours=consumed.storage_hours,

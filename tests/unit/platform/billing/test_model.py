@@ -33,6 +33,7 @@ from sandyard.platform.usage.model import (
 DAY = timedelta(days=1)
 TODAY = date(2027, 1, 15)
 NOON = midnight(TODAY) + timedelta(hours=12)
+WARNING = {"currency": "EUR", "notification_id": "not-1"}
 PRICES = PriceList(vcpu=Decimal("0.05"), memory_gb=Decimal("0.01"), storage_gb=Decimal("0.0001"))
 OPEN = Usage(
     usage_id="usg-1",
@@ -148,7 +149,7 @@ def test_spending_is_warned_of_once_it_reaches_the_threshold(
     threshold: str, warned: int, is_warned: bool
 ) -> None:
     found = spending(threshold, warned)
-    warning = warn_of_spending(found, notification_id="not-1", cause=cause())
+    warning = warn_of_spending(found, **WARNING, cause=cause())
     assert (warning is not None) == is_warned
     if warning is not None:
         assert warning.given == (found.warnings,)
@@ -159,17 +160,17 @@ def test_spending_is_warned_of_once_it_reaches_the_threshold(
 
 def test_a_warning_writes_sums_out() -> None:
     for threshold, written in (("0.000001", "0.000001"), ("1E+0", "1")):
-        warning = warn_of_spending(spending(threshold), notification_id="not-1", cause=cause())
+        warning = warn_of_spending(spending(threshold), **WARNING, cause=cause())
         assert warning is not None
-        message = f"This month came to 1.440000; your threshold is {written}."
+        message = f"This month came to 1.440000 EUR; your threshold is {written}."
         assert warning.result.message == message
 
 
 def test_only_what_the_month_came_to_counts() -> None:
     at = utc_time(midnight(date(2027, 2, 1)).timestamp() + 3600)
     reached, missed = (spending(each, month=date(2027, 2, 1)) for each in ("0.06", "0.07"))
-    assert warn_of_spending(reached, notification_id="not-1", cause=cause(at)) is not None
-    assert warn_of_spending(missed, notification_id="not-1", cause=cause(at)) is None
+    assert warn_of_spending(reached, **WARNING, cause=cause(at)) is not None
+    assert warn_of_spending(missed, **WARNING, cause=cause(at)) is None
 
 
 @pytest.mark.parametrize(
