@@ -32,8 +32,8 @@ from sandyard.console.screens import (
 )
 from sandyard.console.session import SessionCookies
 from sandyard.console.viewer import Viewers
-from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.rotation import AnyOf
 from sandyard.settings import Settings
 

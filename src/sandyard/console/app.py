@@ -23,7 +23,6 @@ from sandyard.console.pages import Pages
 from sandyard.console.session import SessionCookies
 from sandyard.console.shared_views import SharedViews, is_view
 from sandyard.console.viewer import Viewer, Viewers
-from sandyard.kit.error_statuses import status_of
 from sandyard.kit.errors import (
     ForbiddenError,
     MethodNotAllowedError,
@@ -31,6 +30,7 @@ from sandyard.kit.errors import (
     SandyardError,
     UnauthorizedError,
 )
+from sandyard.kit.http.error_statuses import status_of
 
 logger = logging.getLogger("sandyard.console")
 

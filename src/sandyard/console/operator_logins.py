@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
-from sandyard.kit.client_address import ClientAddress, network_of
 from sandyard.kit.errors import RateLimitedError, UnauthorizedError
+from sandyard.kit.http.client_address import ClientAddress, network_of
 
 if TYPE_CHECKING:  # imported where it is used: it takes a fifth of a second
     from sandyard.kit.rate_limit import RateLimit

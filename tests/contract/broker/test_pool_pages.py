@@ -8,7 +8,7 @@ from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.paging import InvalidCursorError
-from sandyard.kit.sql import Database
+from sandyard.kit.sql.database import Database
 from tests.clocks import ManualClock
 from tests.pools import NOW, delete, ended, fill, row
 

@@ -4,8 +4,8 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from sandyard.console.operator_logins import OperatorLogins
-from sandyard.kit.client_address import ClientAddress
 from sandyard.kit.errors import RateLimitedError, UnauthorizedError
+from sandyard.kit.http.client_address import ClientAddress
 
 MOST = 3
 
