@@ -43,7 +43,9 @@ from sandyard.kit.transitions import Cause, Transition
 logger = logging.getLogger(__name__)
 
 _PAGE = 100
-_BATCH = 1000
+_BATCH = 100
+"""So many sandboxes sync changes before it looks at the queue again: who queues while they are
+written is passed by newcomers for that long."""
 
 T = TypeVar("T")
 

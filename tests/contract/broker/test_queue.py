@@ -210,6 +210,29 @@ async def test_a_ticket_that_came_between_a_look_and_its_write_is_seen_after_it(
     assert [await yard.served(track) for track in ("a", "b")] == ["lab-00000", "lab-00001"]
 
 
+async def test_who_queues_while_many_are_found_is_served_before_the_last_of_them(
+    yard: Yard,
+) -> None:
+    """Its ticket comes between the first look at the queue and the write that follows it."""
+    served: list[bool] = []
+
+    async def queue_at_first() -> None:
+        if not served:
+            await yard.queued("late")
+        ticket = await yard.store.find_ticket("late", "late")
+        served.append(ticket is not None and ticket.sandbox_id is not None)
+
+    class Watched(LateQueue):
+        async def apply(self, transitions: Sequence[Any]) -> Sequence[bool]:
+            await queue_at_first()
+            return await yard.store.apply(transitions)
+
+    watched: Any = Watched(yard.store)
+    many = Yard(watched, yard.queue, yard.clock)
+    await many.grow(*(f"lab-{number:03}" for number in range(250)))
+    assert served[:2] == [False, True]
+
+
 class Meanwhile:
     """The store, with something that happens once, before or after a call of it."""
 
