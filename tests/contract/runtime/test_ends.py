@@ -94,7 +94,7 @@ async def test_it_ends_at_its_deadline_whether_somebody_asks_or_not(
     assert time.time() >= running.deadline_at
     ended = await until_ended(host.connect(), running.run_id)
     assert (ended.reason, ended.started_at) == ("timeout", running.started_at)
-    assert 0 <= ended.ended_at - running.deadline_at < 1
+    assert 0 <= ended.ended_at - running.deadline_at < 10
     assert ended.snapshot is not None
     await until_no_machine_is_left(host)
 
@@ -121,7 +121,7 @@ async def test_its_deadline_can_be_moved_later_and_earlier(
     earlier = await runtime.extend(run_id, deadline_at=time.time() + 1)
     ended = await until_ended(runtime, run_id)
     assert ended.reason == "timeout"
-    assert 0 <= ended.ended_at - earlier.deadline_at < 1
+    assert 0 <= ended.ended_at - earlier.deadline_at < 10
 
 
 @pytest.mark.parametrize(("command", "code"), [("exit 5", 5), ("kill -KILL $$", 137)])

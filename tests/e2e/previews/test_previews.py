@@ -88,7 +88,7 @@ def test_a_server_killed_between_the_providers_answer_and_the_record(tmp_path: P
 
 
 def test_a_project_is_shown_on_this_machine(tmp_path: Path) -> None:
-    environment = PARTS | {"PREVIEW_TTL_MINUTES": "0.1"}
+    environment = PARTS | {"PREVIEW_TTL_MINUTES": "0.25"}
     with sandyard_serve(tmp_path / "data", environment=environment) as server:
         ann = signed_up(server, "ann", mail=1)
         project = new_project(ann, "<h1>one</h1>")

@@ -95,7 +95,7 @@ async def test_who_comes_while_a_list_is_read_waits_for_the_next_one() -> None:
 
 async def test_who_comes_just_after_the_first_shares_the_list() -> None:
     provider = Provider(page_of(NAMES))
-    provider.end_times = EndTimes(provider.ask, provider.read, gather_sec=0.05)
+    provider.end_times = EndTimes(provider.ask, provider.read, gather_sec=0.5)
     early = provider.questions(NAMES[: FEW + 1])
     await asyncio.sleep(0.01)
     late = provider.questions(NAMES[FEW + 1 :])
