@@ -279,7 +279,8 @@ class Broker:
         """Keep a sandbox for an operator to look at, in whatever state it is; a lease ends."""
 
         def decide(row: Sandbox | None, cause: Cause) -> Transition[Sandbox]:
-            return decide_hold(row, until or self._hold_end(), cause.because(reason))
+            end = self._hold_end() if until is None else until
+            return decide_hold(row, end, cause.because(reason))
 
         return await self._change("hold", sandbox_id, decide)
 

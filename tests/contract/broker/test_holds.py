@@ -247,6 +247,7 @@ async def test_a_forgotten_hold_is_told_once(lab: Lab) -> None:
     await lab.broker.hold(sandbox_id=sandbox_id, reason="for Ana, still", until=lab.now + 60)
     lab.clock.advance(60)
     assert await holds.remind() == HoldReport(held=1, reminded=1)
+    assert (await lab.broker.hold(sandbox_id=sandbox_id, reason="now", until=0)).held_until == 0
 
 
 async def test_a_quarantine_keeps_its_reason_until_it_is_restored(lab: Lab) -> None:
