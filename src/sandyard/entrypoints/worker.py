@@ -9,6 +9,7 @@ from typing import Any
 
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.observability.log import log_context
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,10 @@ class Schedule:
         started = time.perf_counter()
         try:
             report = await runner.run_if_due(job, interval_sec=interval_sec)
+            if report is not None:
+                is_routine = job.interval_sec < _ROUTINE_SEC and not any(asdict(report).values())
+                level = logging.DEBUG if is_routine else logging.INFO
+                log_report(job.name, report, time.perf_counter() - started, level=level)
         except SandyardError as error:
             reason = error.reason if isinstance(error, UnavailableError) else None
             logger.warning(
@@ -90,22 +95,13 @@ class Schedule:
         except Exception:
             logger.exception("job failed", extra={"action": job.name, "outcome": "INTERNAL_ERROR"})
         else:
-            if report is not None:
-                is_routine = job.interval_sec < _ROUTINE_SEC and not any(asdict(report).values())
-                level = logging.DEBUG if is_routine else logging.INFO
-                log_report(job.name, report, time.perf_counter() - started, level=level)
-                return True
+            return report is not None
         return False
 
 
 def log_report(job: str, report: Any, seconds: float, *, level: int = logging.INFO) -> None:
-    logger.log(
-        level,
-        "job finished",
-        extra={
-            "action": job,
-            "outcome": "ok",
-            "latency_ms": round(seconds * 1000, 1),
-            **asdict(report),
-        },
-    )
+    """One line with the report's counts, whatever they are called."""
+    latency_ms = round(seconds * 1000, 1)
+    fields = {"action": job, "outcome": "ok", "latency_ms": latency_ms, **asdict(report)}
+    with log_context(**fields):  # not as `extra`, which takes no name that a `LogRecord` has
+        logger.log(level, "job finished")

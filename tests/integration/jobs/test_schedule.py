@@ -1,13 +1,18 @@
-"""The schedule asks for a job no more often than it must."""
+"""The schedule keeps its jobs running, and asks for one no more often than it must."""
 
 import asyncio
+import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandyard.entrypoints.worker import Schedule
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.observability.log import JsonFormatter
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.telemetry.stores.sql import MIGRATIONS
@@ -27,6 +32,38 @@ class CountedLeases(SqlJobLeases):
 @dataclass(frozen=True)
 class Report:
     runs: int
+
+
+@dataclass(frozen=True)
+class Creations:
+    created: int
+    """As an attribute of every `LogRecord` is called."""
+
+
+async def test_a_job_goes_on_and_is_logged_whatever_its_counts_are_called(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = open_database(None, data_dir=tmp_path, part="telemetry", pool_size=1)
+    await MIGRATIONS.upgrade(database)
+    clock = SystemClock()
+    caplog.handler.setFormatter(JsonFormatter())
+    caplog.set_level(logging.INFO)
+    ran = asyncio.Semaphore(0)
+
+    async def run() -> Creations:
+        ran.release()
+        return Creations(3)
+
+    runner = JobRunner(SqlJobLeases(database, jobs), clock=clock, holder="first")
+    schedule = Schedule([(runner, Job("pool", 1, run, at_start=True))])
+    schedule.start()
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            await ran.acquire()
+    await schedule.stop()
+    await database.close()
+    [line, *_] = map(json.loads, caplog.text.splitlines())
+    assert (line["message"], line["action"], line["created"]) == ("job finished", "pool", 3)
 
 
 async def test_who_has_run_a_job_does_not_ask_for_it_before_it_is_due(tmp_path: Path) -> None:
