@@ -105,6 +105,8 @@ async def test_with_invitations_only_the_invited_sign_up(
         admin = await api.admin()
         await api.post("/admin/invitations", admin, {"email": "Eve@example.com"})
         invitation = await api.last_token()
+        mail = (await api.mails())[-1].get_content()
+        assert f"/console/signup?token={invitation}" in mail
         for username, token in (("eve", None), ("eve", "x"), ("other", invitation)):
             refused = await sign_up(api, username, invitation=token)
             assert code_of(refused) == (403, "INVITATION_REQUIRED")

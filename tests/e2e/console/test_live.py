@@ -61,7 +61,8 @@ def test_a_delivery_is_sent_again(operator: Page, console: ServerProcess) -> Non
 
 
 def test_one_signs_up_reads_the_mail_and_logs_in(page: Page, console: ServerProcess) -> None:
-    page.goto(f"{console.url}/console/signup")
+    page.goto(f"{console.url}/console/signup?token=invited")
+    expect(page.get_by_label("Invitation")).to_have_value("invited")
     page.get_by_label("E-mail address").fill("flo@example.com")
     page.get_by_label("User name").fill("flo")
     page.get_by_label("Password").fill(password("flo"))

@@ -49,7 +49,9 @@ async def _log_out(request: ConsoleRequest) -> Response:
 
 
 async def _show_signup(request: ConsoleRequest) -> Response:
-    return request.page("signup.html", error=None, is_sent=False)
+    """With the invitation that the link of a mail brings along."""
+    filled = {"invitation": request.http.query_params.get("token", "")}
+    return request.page("signup.html", error=None, is_sent=False, filled=filled)
 
 
 async def _sign_up(request: ConsoleRequest) -> Response:
@@ -60,7 +62,7 @@ async def _sign_up(request: ConsoleRequest) -> Response:
     try:
         await api.post(api.paths.platform + "/auth/signup", body)
     except ApiError as error:
-        return request.page("signup.html", error=error, is_sent=False)
+        return request.page("signup.html", error=error, is_sent=False, filled=body)
     return request.page("signup.html", error=None, is_sent=True)
 
 

@@ -46,10 +46,9 @@ class EmailTemplates:
         return Mail(
             email,
             "You are invited to Sandyard",
-            "Hello,\n\nto sign up within seven days, open this page and paste the token below "
-            "as your\ninvitation:\n\n"
-            + self._link(SIGNUP_PAGE)
-            + "\nor send it by hand:\n\n"
+            "Hello,\n\nto sign up, follow this link within seven days:\n\n"
+            + self._link(SIGNUP_PAGE, token)
+            + "\nor send the invitation by hand:\n\n"
             + self._line("auth/signup", **body)
             + f"\nToken: {token}\n"
             + _UNASKED,
