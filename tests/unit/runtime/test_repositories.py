@@ -3,7 +3,7 @@
 import pytest
 
 from sandyard.runtime.errors import InvalidRepositoryError
-from sandyard.runtime.repositories import check_ref, clone_command, credentials
+from sandyard.runtime.repositories import check_ref, clone_command, clone_failure, credentials
 
 URL = "https://git.example.org:8443/a/b.git"
 
@@ -38,3 +38,12 @@ def test_a_branch_or_a_tag_is_taken(ref: str) -> None:
 def test_anything_else_is_not(ref: str) -> None:
     with pytest.raises(InvalidRepositoryError):
         check_ref(ref)
+
+
+def test_who_needs_a_token_is_told_where_it_belongs() -> None:
+    asked = f"fatal: could not read Username for '{URL}': terminal prompts disabled\n"
+    assert "repository_secret" in clone_failure(asked)
+    refused = clone_failure(f"fatal: Authentication failed for '{URL}'\n")
+    assert (
+        refused == f"The repository could not be cloned: fatal: Authentication failed for '{URL}'"
+    )
