@@ -28,10 +28,13 @@ async def until_revoked(guard: AccessGuard, principal: Principal) -> NoReturn:
 async def stream_end(
     request: Request, guard: AccessGuard, principal: Principal
 ) -> AsyncIterator[Callable[[], bool]]:
-    """Whether an answer that goes on has to end: by its credential, or as the server stops."""
+    """Whether an answer that goes on has to end: by its credential, or as the server stops. Raises
+    LoginRequiredError afterwards if it was the credential."""
     revoked = asyncio.create_task(until_revoked(guard, principal))
     try:
         yield lambda: bool(request.state.in_flight.draining) or revoked.done()
     finally:
         revoked.cancel()
-        await asyncio.gather(revoked, return_exceptions=True)
+        await asyncio.wait({revoked})
+    if not revoked.cancelled():
+        revoked.result()

@@ -61,7 +61,14 @@ def require_run(run: RunState | None) -> RunState:
 def require_running(run: RunState | None) -> Running:
     if isinstance(found := require_run(run), Running):
         return found
-    raise NotRunningError
+    raise not_running(found)
+
+
+def not_running(state: RunState | MachineState) -> NotRunningError:
+    """With the reason, if it has ended or is about to."""
+    if isinstance(state, Ended | Stopping) and state.message:
+        return NotRunningError(f"This is not running now. {state.message} Start it again.")
+    return NotRunningError()
 
 
 def require_ended(run: RunState | None) -> Ended:
@@ -97,7 +104,8 @@ def run_state(run_id: RunId, record: RunRecord, machine: MachineState | None) ->
         return replace(machine, run_id=run_id, started_at=running.started_at)
     if isinstance(machine, Up):
         return replace(running, deadline_at=machine.deadline_at)
-    return Stopping(run_id, machine.since_at)
+    message = machine.message if isinstance(machine, Stopping) else ""
+    return Stopping(run_id, machine.since_at, message)
 
 
 def start_failure_of(machine: MachineState | None, log_lines: Sequence[str]) -> StartFailedError:

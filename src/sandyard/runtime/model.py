@@ -132,10 +132,12 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """It does not serve any more; its end is being recorded and its snapshot taken."""
+    """It does not serve any more; its end is being recorded and its snapshot taken. `message` says
+    why it ends, once that is known."""
 
     run_id: RunId
     since_at: float
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

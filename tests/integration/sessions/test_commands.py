@@ -193,6 +193,18 @@ async def test_nothing_runs_in_a_sandbox_that_does_not(box: Box) -> None:
             assert code_of(answer) == (409, "NOT_RUNNING")
 
 
+async def test_who_follows_a_command_is_told_that_its_sandbox_has_ended(box: Box) -> None:
+    started = await box.run("echo begun; sleep 600", background=True)
+    path = f"/commands/{started['command_id']}"
+    following = asyncio.create_task(events_until(box, path, "ended"))
+    await events_until(box, path, "begun")
+    await act(box.api, box.owner, box.sandbox, "stop")
+    [*_, (kind, told, _)] = await following
+    assert (kind, told["code"]) == ("ended", "NOT_RUNNING")
+    refused = (await box.call("GET", path)).json()["error"]
+    assert "It ended: stopped by its owner." in refused["message"]
+
+
 async def events_until(
     box: Box, path: str, wanted: str, **headers: str
 ) -> list[tuple[str, Any, int | None]]:

@@ -99,4 +99,5 @@ async def test_an_answer_that_goes_on(box: Box, path: str) -> None:
         async with asyncio.timeout(SOON_SEC):
             told = b"".join([each async for each in answer.aiter_bytes()])
         assert b"event: exit" not in told
+        assert (b"LOGIN_REQUIRED" in told) == ("/output" in path)
     assert (await box.ask("GET", f"/commands/{command['command_id']}"))["exit_code"] is None

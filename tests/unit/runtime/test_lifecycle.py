@@ -67,6 +67,12 @@ def test_only_what_runs_is_running(run: RunState) -> None:
     assert require_running(RUNNING) is RUNNING
 
 
+def test_what_has_ended_says_why() -> None:
+    for ended in (NOT_STARTED, Stopping(RUN_ID, 2, "No.")):
+        with pytest.raises(NotRunningError, match=r"not running now\. No\. Start"):
+            require_running(ended)
+
+
 def test_what_is_not_there_is_not_found() -> None:
     for require in (require_run, require_running, require_ended):
         with pytest.raises(RunNotFoundError):

@@ -53,7 +53,7 @@ def test_until_it_runs_or_has_failed_it_is_starting(
 def test_one_that_runs_has_its_machines_deadline(record: RunFolder) -> None:
     record.write_running(RUNNING)
     assert run_state(RUN_ID, record, UP) == replace(RUNNING, deadline_at=99)
-    assert run_state(RUN_ID, record, Stopping(RUN_ID, 40)) == Stopping(RUN_ID, 40)
+    assert run_state(RUN_ID, record, Stopping(RUN_ID, 40, "Why.")) == Stopping(RUN_ID, 40, "Why.")
     assert run_state(RUN_ID, record, ENDED) == replace(ENDED, started_at=10)
     assert run_state(RUN_ID, record, None) is None
 

@@ -241,6 +241,8 @@ def follow(
             for event in events.feed(piece):
                 if event.kind == "exit":
                     return int(event.data["exit_code"])
+                if event.kind == "ended":  # the next call tells why
+                    continue
                 offset = int(event.id)
                 yield Emit(_output(event.kind, event.data["data"], as_bytes=as_bytes))
             if until is not None and calls.clock() >= until:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
@@ -10,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access import AccessGuard, LoginRequiredError
 from sandyard.platform.fields import OfProject, OfTemplate, Search
 from sandyard.platform.open_streams import stream_end
 from sandyard.platform.routes import Caller, run_routes
@@ -73,9 +74,10 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
             written = await sandboxes.follow_logs(sandbox_id, account_id=account_id, lines=lines)
 
             async def text() -> AsyncIterator[bytes]:
-                async with stream_end(request, guard, caller) as is_over:
-                    async for line in _as_text(written, is_over):
-                        yield line
+                with suppress(LoginRequiredError):
+                    async with stream_end(request, guard, caller) as is_over:
+                        async for line in _as_text(written, is_over):
+                            yield line
 
             return StreamingResponse(text(), media_type="text/plain")
         tail = await sandboxes.tail_logs(sandbox_id, account_id=account_id, lines=lines)

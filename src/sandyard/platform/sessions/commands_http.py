@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from sandyard.kit.errors import SandyardError
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.open_streams import stream_end
@@ -26,6 +27,7 @@ from sandyard.platform.sessions.output import Encoding, in_whole_characters, joi
 from sandyard.platform.sessions.server_events import (
     MEDIA_TYPE,
     as_event,
+    ended_event,
     exit_event,
     until_stopping,
 )
@@ -116,8 +118,9 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
         follow: Annotated[bool, Query(description="Tell it live, until it has ended")] = False,  # noqa: FBT002
     ) -> Response:
         """From `offset` on, up to a MiB. With `follow` it is told live, as the events `stdout`,
-        `stderr` or `terminal`, and at last `exit`; after a lost connection a browser goes on where
-        it was by `Last-Event-ID`."""
+        `stderr` or `terminal`, and at last `exit`, or `ended` with an error's `code` if it can't
+        be followed any more; after a lost connection a browser goes on where it was by
+        `Last-Event-ID`."""
         account_id = caller.account_id
         if not follow:
             process, found = await commands.output(
@@ -135,12 +138,16 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
 
         async def events() -> AsyncIterator[bytes]:
             whole = _encodable(outputs, encoding)
-            async with stream_end(request, guard, caller) as is_over:
-                async for output in until_stopping(whole, is_over):
-                    yield as_event(output, encoding)
-            ended = await commands.get(sandbox_id, command_id, account_id=account_id)
-            if not ended.is_running:
-                yield exit_event(ended)
+            try:
+                async with stream_end(request, guard, caller) as is_over:
+                    async for output in until_stopping(whole, is_over):
+                        yield as_event(output, encoding)
+                found = await commands.get(sandbox_id, command_id, account_id=account_id)
+            except SandyardError as error:
+                yield ended_event(error)
+                return
+            if not found.is_running:
+                yield exit_event(found)
 
         headers = {"Cache-Control": "no-store"}
         return StreamingResponse(events(), media_type=MEDIA_TYPE, headers=headers)

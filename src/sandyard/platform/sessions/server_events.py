@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import orjson
 
+from sandyard.kit.errors import SandyardError
 from sandyard.platform.sessions.command_schemas import OutputPiece
 from sandyard.platform.sessions.output import Encoding
 from sandyard.runtime.session_model import Output, Process
@@ -29,6 +30,13 @@ def output_event(output: Output, encoding: Encoding) -> bytes:
 
 def exit_event(process: Process) -> bytes:
     return b"event: exit\ndata: %s\n\n" % orjson.dumps({"exit_code": process.exit_code})
+
+
+def ended_event(error: SandyardError) -> bytes:
+    """Why the command can't be followed any more."""
+    return b"event: ended\ndata: %s\n\n" % orjson.dumps(
+        {"code": error.code, "message": error.message}
+    )
 
 
 async def until_stopping(

@@ -44,10 +44,18 @@ class Sessions:
     async def into(self, sandbox: Sandbox) -> Session:
         """Into this one, whoever asks. NotRunningError, SandboxElsewhereError."""
         if sandbox.status is not Status.RUNNING:
-            raise NotRunningError
+            raise _not_running(sandbox)
         require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
         await self._activity.note(sandbox)
         try:
             return await self._runtime.session(run_id_of(sandbox))
         except RunNotFoundError as error:
             raise NotRunningError from error
+
+
+def _not_running(sandbox: Sandbox) -> NotRunningError:
+    """With the reason of its last end, if it had one."""
+    if sandbox.status_reason is None:
+        return NotRunningError()
+    reason = sandbox.status_reason.rstrip(".")
+    return NotRunningError(f"This is not running now. It ended: {reason}. Start it again.")

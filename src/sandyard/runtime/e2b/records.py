@@ -47,8 +47,8 @@ class E2bRunFolder(RunFolder):
             return None
         if (ended := self.ended()) is not None:
             return ended
-        if self.ended(final=False) is not None:
-            return Stopping(self.run_id, self._written_at("ending.json"))
+        if (ending := self.ended(final=False)) is not None:
+            return Stopping(self.run_id, self._written_at("ending.json"), ending.message)
         if machine.sandbox_id is None:
             return Starting(self.run_id, machine.created_at)
         return Up(self.run_id, port, machine.created_at, machine.deadline_at)

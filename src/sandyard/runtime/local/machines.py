@@ -19,7 +19,7 @@ from sandyard.runtime.errors import (
     SupervisorTimeoutError,
     start_failure,
 )
-from sandyard.runtime.lifecycle import wait_until
+from sandyard.runtime.lifecycle import not_running, wait_until
 from sandyard.runtime.local import logs, processes
 from sandyard.runtime.local.changes import changes_by, has_ended, until_written
 from sandyard.runtime.local.enforcement import Enforcement, find_enforcement
@@ -94,7 +94,7 @@ class LocalMachines:
             return machine
         if isinstance(machine, Ended) and machine.error_code is not None:
             raise start_failure(machine.error_code, machine.message)
-        raise NotRunningError
+        raise NotRunningError if machine is None else not_running(machine)
 
     async def find(self, run_id: RunId) -> MachineState | None:
         return await _in_thread(self._find, run_id)
@@ -193,7 +193,7 @@ class LocalMachines:
         if machine is None:
             raise RunNotFoundError
         if not isinstance(machine, Up):
-            raise NotRunningError
+            raise not_running(machine)
         return machine
 
     async def _wait(
@@ -326,7 +326,7 @@ class _LocalEgress:
 
 def _told_by_supervisor(run_id: RunId, folder: LocalRunFolder) -> MachineState:
     if (ending := folder.ended(final=False)) is not None:
-        return Stopping(run_id, ending.ended_at)
+        return Stopping(run_id, ending.ended_at, ending.message)
     return folder.up() or Starting(run_id, folder.begun_at() or 0)
 
 
