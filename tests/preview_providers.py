@@ -160,7 +160,7 @@ async def edit(provider: PreviewProvider, sandbox_id: str) -> None:
 async def page_of(double: E2bDouble, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
     """As a browser would, which finds every `*.localhost` on this machine."""
     headers = {"Host": urlsplit(sandbox.preview_url).netloc}
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         return await client.get(double.url + path, headers=headers)
 
 

@@ -57,7 +57,7 @@ class Traffic:
         self._board.client.close()
 
     def _set_outage(self, kind: str) -> None:
-        httpx.patch(f"{self._provider}/_sim", json={"outage": kind}).raise_for_status()
+        httpx.patch(f"{self._provider}/_sim", json={"outage": kind}, timeout=60).raise_for_status()
 
 
 async def has_data(http: httpx.AsyncClient, query: str) -> bool:

@@ -67,7 +67,7 @@ def test_what_is_asked_for_is_there(tmp_path: Path) -> None:
                 asked |= set(_NAME.findall(target["expr"]))
     with sandyard_serve(tmp_path / "data") as server:
         httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
-        shown = httpx.get(f"{server.url}/metrics").text
+        shown = httpx.get(f"{server.url}/metrics", timeout=60).text
     known = set(re.findall(r"^# TYPE (\S+)", shown, re.MULTILINE))
     assert {_SUFFIX.sub("", name) for name in asked} - BY_SINKS - known == set()
     assert len(asked) > 20

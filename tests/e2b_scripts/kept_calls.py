@@ -222,19 +222,21 @@ def traffic() -> None:
     page = os.environ["E2B_API_URL"].removesuffix("/e2b") + "/page"
     host = {"Host": sandbox.get_host(8125)}
     opened = {**host, "E2B-Traffic-Access-Token": sandbox.traffic_access_token or ""}
-    assert httpx.get(page, headers=opened).text == "hello\n"
+    assert httpx.get(page, headers=opened, timeout=60).text == "hello\n"
     for headers, told in (
         (host, "missing"),
         ({**opened, "E2B-Traffic-Access-Token": "x"}, "invalid"),
     ):
-        closed = httpx.get(page, headers=headers)
+        closed = httpx.get(page, headers=headers, timeout=60)
         assert (closed.status_code, closed.json()["sandboxId"]) == (403, sandbox.sandbox_id)
         assert told in closed.json()["message"]
-    nothing = httpx.get(page, headers=opened | {"Host": sandbox.get_host(8126)})
+    nothing = httpx.get(page, headers=opened | {"Host": sandbox.get_host(8126)}, timeout=60)
     assert (nothing.status_code, nothing.json()["port"]) == (502, 8126)
     assert nothing.json()["message"] == "The sandbox is running but port is not open"
     seen = httpx.get(
-        page, headers={**opened, "Host": sandbox.get_host(8126), "User-Agent": "Mozilla/5.0"}
+        page,
+        headers={**opened, "Host": sandbox.get_host(8126), "User-Agent": "Mozilla/5.0"},
+        timeout=60,
     )
     assert "<title>Closed Port Error</title>" in seen.text
     sandbox.kill()
@@ -270,11 +272,11 @@ def ports() -> None:
     sandbox.commands.run("python3 serve.py", background=True)
     sandbox.commands.run("until curl -ks https://localhost:8443 >/dev/null; do sleep 0.05; done")
     url = os.environ["E2B_API_URL"].removesuffix("/e2b")
-    answer = httpx.get(url, headers={"Host": sandbox.get_host(8443)})
+    answer = httpx.get(url, headers={"Host": sandbox.get_host(8443)}, timeout=60)
     assert (answer.status_code, answer.text) == (200, "masked.test:8443")
     sandbox.commands.run("exec python3 -m http.server 8127 --bind ::1", background=True)
     sandbox.commands.run("until curl -s localhost:8127 >/dev/null; do sleep 0.05; done")
-    assert httpx.get(url, headers={"Host": sandbox.get_host(8127)}).status_code == 200
+    assert httpx.get(url, headers={"Host": sandbox.get_host(8127)}, timeout=60).status_code == 200
     sandbox.kill()
 
 

@@ -69,9 +69,9 @@ def calls(sandbox: Any) -> None:
     else:
         raise AssertionError("a missing file was read")
     link = sandbox.download_url("folder/file")
-    assert httpx.get(link).text == "text"
+    assert httpx.get(link, timeout=60).text == "text"
     up = sandbox.upload_url("sent")
-    assert httpx.post(up, files={"file": b"sent"}).status_code == 200
+    assert httpx.post(up, files={"file": b"sent"}, timeout=60).status_code == 200
     assert sandbox.files.read("sent", format="bytes") == b"sent"
 
 

@@ -159,20 +159,20 @@ def terminals(sandbox: Sandbox) -> None:
 
 def links(sandbox: Sandbox) -> None:
     link = sandbox.download_url("b", use_signature_expiration=60)
-    assert httpx.get(link).content == b"2"
+    assert httpx.get(link, timeout=60).content == b"2"
     long = sandbox.download_url("binary")
-    part = httpx.get(long, headers={"Range": "bytes=250-259"})
+    part = httpx.get(long, headers={"Range": "bytes=250-259"}, timeout=60)
     assert (part.status_code, part.content) == (206, bytes([*range(250, 256), *range(4)]))
     assert part.headers["Content-Range"] == f"bytes 250-259/{256 * 8000}"
-    assert httpx.get(long, headers={"Range": "bytes=9999999-"}).status_code == 416
-    assert httpx.get(link.replace("path=b", "path=binary")).status_code == 401
-    assert httpx.post(link, files={"file": b"x"}).status_code == 401
+    assert httpx.get(long, headers={"Range": "bytes=9999999-"}, timeout=60).status_code == 416
+    assert httpx.get(link.replace("path=b", "path=binary"), timeout=60).status_code == 401
+    assert httpx.post(link, files={"file": b"x"}, timeout=60).status_code == 401
     over = sandbox.download_url("b", use_signature_expiration=-5)
-    assert httpx.get(over).status_code == 401
-    plain = httpx.post(sandbox.upload_url("sent/plain"), files={"file": (None, "text")})
+    assert httpx.get(over, timeout=60).status_code == 401
+    plain = httpx.post(sandbox.upload_url("sent/plain"), files={"file": (None, "text")}, timeout=60)
     assert (plain.status_code, sandbox.files.read("sent/plain")) == (200, "text")
     up = sandbox.upload_url("sent/up")
-    assert httpx.post(up, files={"file": b"sent"}).status_code == 200
+    assert httpx.post(up, files={"file": b"sent"}, timeout=60).status_code == 200
     assert sandbox.files.read("sent/up") == "sent"
 
 

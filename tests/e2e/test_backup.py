@@ -121,7 +121,7 @@ def new_sandbox(ann: Person, name: str) -> dict[str, Any]:
 
 
 def logs(person: Person, path: str) -> str:
-    return httpx.get(f"{person.url}/api/v1{path}/logs", headers=person.headers).text
+    return httpx.get(f"{person.url}/api/v1{path}/logs", headers=person.headers, timeout=60).text
 
 
 def sign_book(person: Person, url: str, name: str) -> None:
@@ -132,7 +132,9 @@ def sign_book(person: Person, url: str, name: str) -> None:
 def test_every_part_is_backed_up_under_load_and_served_elsewhere(tmp_path: Path) -> None:
     file, elsewhere = tmp_path / "backup", tmp_path / "other machine" / "data"
     with sandyard_serve(tmp_path / "data", environment=ENVIRONMENT) as server:
-        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin).raise_for_status()
+        httpx.post(
+            f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60
+        ).raise_for_status()
         ann = signed_up(server, "ann", mail=1)
         key = ann.call("POST", "/api-keys", {"name": "laptop"}, expect=201)["api_key"]
         project = ann.call("POST", "/projects", {"name": "site"}, expect=201)["project_id"]

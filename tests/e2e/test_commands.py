@@ -162,9 +162,9 @@ def test_a_job_without_its_provider_fails_in_one_line(tmp_path: Path) -> None:
 
 def test_jobs_one_after_another_open_the_circuit_and_then_ask_nobody(tmp_path: Path) -> None:
     with csp_simulator(tmp_path) as url:
-        httpx.patch(f"{url}/_sim", json={"outage": "error"}).raise_for_status()
+        httpx.patch(f"{url}/_sim", json={"outage": "error"}, timeout=60).raise_for_status()
         told = [run_sync(url, tmp_path) for _ in range(3)]
-        asked = httpx.get(f"{url}/_sim").json()["calls"]["list"]
+        asked = httpx.get(f"{url}/_sim", timeout=60).json()["calls"]["list"]
     assert ["failed too often" in each for each in told] == [False, False, True]
     assert asked == 2
 

@@ -65,7 +65,9 @@ async def test_every_answer_survives_a_kill_in_the_middle_of_a_load(tmp_path: Pa
                 assert final[track] == (200, body)
             owned = [body["sandbox_id"] for _, body in final.values()]
             assert len(set(owned)) == len(owned) == len(answers)
-            stats = httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin).json()
+            stats = httpx.get(
+                f"{server.url}/v1/admin/stats", headers=server.admin, timeout=60
+            ).json()
             assert stats["allocated"] == len(answers)
             assert stats["available"] == POOL - len(answers)
             assert stats["total"] == POOL
@@ -95,7 +97,7 @@ async def _retry_all(
 def _sync(server: ServerProcess) -> None:
     response = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
     assert response.status_code == 200, response.text
-    stats = httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin).json()
+    stats = httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin, timeout=60).json()
     assert stats["available"] == POOL
 
 

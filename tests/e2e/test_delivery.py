@@ -84,7 +84,9 @@ async def deliver_through_kills(
 def set_up(server: ServerProcess, url: str) -> str:
     """A synced pool and a webhook; its secret."""
     body = {"url": url, "kinds": ["sandbox.quarantined", "sandbox.restored"]}
-    made = httpx.post(f"{server.url}/v1/admin/webhooks", headers=server.admin, json=body)
+    made = httpx.post(
+        f"{server.url}/v1/admin/webhooks", headers=server.admin, json=body, timeout=60
+    )
     assert made.status_code == 201, made.text
     synced = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60)
     while synced.status_code == 503:  # a busy machine has let the job's short lease run out

@@ -21,7 +21,7 @@ def test_one_command_serves_a_site_with_live_data(tmp_path: Path) -> None:
         assert shown[0] == f"The console: http://127.0.0.1:{port}/\n"
         admin = {"Authorization": f"Bearer {shown[2].strip()}"}
         telemetry = (data_dir / "secrets" / "telemetry_admin_token").read_text().strip()
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             until(lambda: client.get("/v1/admin/stats", headers=admin).json()["allocated"] > 1)
             assert client.get("/v1/admin/reservations", headers=admin).json()["reservations"]
             operator = {"Authorization": f"Bearer {telemetry}"}

@@ -53,7 +53,7 @@ def test_a_first_lease_and_the_same_again(whole_server: ServerProcess, tmp_path:
     (tmp_path / "data" / "secrets").mkdir(parents=True)
     (tmp_path / "data" / "secrets" / "broker_api_token").write_text(whole_server.track_token)
     stats = f"{whole_server.url}/v1/admin/stats"
-    until(lambda: httpx.get(stats, headers=whole_server.admin).json()["available"])
+    until(lambda: httpx.get(stats, headers=whole_server.admin, timeout=60).json()["available"])
     [lines] = blocks("../README.md", "A first lease")
     first, again = paste(whole_server, lines, folder=tmp_path).stdout.splitlines()
     assert (first[-4:], again[-4:]) == (" 201", " 200")

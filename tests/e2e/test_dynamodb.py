@@ -49,11 +49,11 @@ async def test_from_no_table_to_a_verified_pool(
         with sandyard_serve(
             tmp_path / "data", environment=settings, ready_path="/healthz"
         ) as server:
-            response = httpx.get(f"{server.url}/readyz")
+            response = httpx.get(f"{server.url}/readyz", timeout=60)
             assert response.status_code == 503
             assert "sandyard tables create" in response.json()["error"]["message"]
             call = httpx.post(
-                f"{server.url}/v1/allocate", headers=server.track | {"X-Track-ID": "t"}
+                f"{server.url}/v1/allocate", headers=server.track | {"X-Track-ID": "t"}, timeout=60
             )
             assert call.status_code == 503
             code, output, _ = run("tables", "create", environment=settings, tmp_path=tmp_path)
@@ -66,7 +66,7 @@ async def test_from_no_table_to_a_verified_pool(
             sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
             assert sync.json()["added"] == 60
             await _claim_and_give_up(server.url, server.track)
-            cleanup = httpx.post(f"{server.url}/v1/admin/cleanup", headers=server.admin)
+            cleanup = httpx.post(f"{server.url}/v1/admin/cleanup", headers=server.admin, timeout=60)
             assert cleanup.json()["deleted"] == 10
             cleaned_at = int(time.time())
             code, output, _ = run("verify", environment=settings, tmp_path=tmp_path)
@@ -80,7 +80,9 @@ async def _total_counted_after(moment: int, server: ServerProcess) -> int:
     """What was counted before it is told for a quarter of a minute more."""
     async with asyncio.timeout(90):
         while True:
-            stats = httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin).json()
+            stats = httpx.get(
+                f"{server.url}/v1/admin/stats", headers=server.admin, timeout=60
+            ).json()
             if stats["counted_at"] > moment:
                 return int(stats["total"])
             await asyncio.sleep(0.5)
@@ -156,7 +158,7 @@ def test_a_server_without_credentials_starts_says_so_and_is_not_ready(
     settings = {name: value for name, value in environment.items() if "KEY" not in name}
     settings |= {"HOME": str(tmp_path), "CSP_BASE_URL": "http://127.0.0.1:9"}
     with sandyard_serve(tmp_path / "data", environment=settings, ready_path="/healthz") as server:
-        response = httpx.get(f"{server.url}/readyz")
+        response = httpx.get(f"{server.url}/readyz", timeout=60)
         assert response.status_code == 503
         assert "No AWS credentials" in response.json()["error"]["message"]
         lines = server.log.read_text().splitlines()

@@ -21,7 +21,7 @@ WAIT_SEC = 30
 def wait_for_readyz(url: str, status: int, telling: str = "") -> httpx.Response:
     deadline = time.monotonic() + WAIT_SEC
     while True:
-        answer = httpx.get(f"{url}/readyz")
+        answer = httpx.get(f"{url}/readyz", timeout=60)
         if answer.status_code == status and telling in answer.text:
             return answer
         assert time.monotonic() < deadline, answer.text
@@ -33,20 +33,26 @@ def test_a_full_disk_is_told_by_readyz_and_recovers_by_itself(tmp_path: Path) ->
         small_disk(tmp_path, megabytes=16) as disk,
         sandyard_serve(disk.path, environment={"PARTS": "broker"}) as server,
     ):
-        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin).raise_for_status()
+        httpx.post(
+            f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60
+        ).raise_for_status()
         disk.fill()
         told = wait_for_readyz(server.url, 503).json()["error"]
         assert "the broker's sqlite engine" in told["message"]
         assert "its disk is full" in told["message"]
         assert told["details"] == {"engine": "sqlite", "part": "broker"}
         headers = server.track | {"X-Track-ID": "t"}
-        refused = httpx.post(f"{server.url}/v1/allocate", headers=headers)
+        refused = httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=60)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
         assert "its disk is full" in refused.json()["error"]["message"]
-        assert httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin).is_success
+        assert httpx.get(
+            f"{server.url}/v1/admin/stats", headers=server.admin, timeout=60
+        ).is_success
         disk.free()
         wait_for_readyz(server.url, 200)
-        assert httpx.post(f"{server.url}/v1/allocate", headers=headers).status_code == 201
+        assert (
+            httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=60).status_code == 201
+        )
 
 
 def test_a_log_on_the_full_disk_hurts_no_answer(tmp_path: Path) -> None:
@@ -55,12 +61,14 @@ def test_a_log_on_the_full_disk_hurts_no_answer(tmp_path: Path) -> None:
         sandyard_serve(disk.path / "data", environment={"PARTS": "broker"}) as server,
     ):
         assert server.log.is_relative_to(disk.path)
-        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin).raise_for_status()
+        httpx.post(
+            f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60
+        ).raise_for_status()
         disk.fill()
         wait_for_readyz(server.url, 503)
         for _ in range(50):
             for path, status in (("/readyz", 503), ("/v1/nothing", 404), ("/v1/admin/stats", 200)):
-                answer = httpx.get(f"{server.url}{path}", headers=server.admin)
+                answer = httpx.get(f"{server.url}{path}", headers=server.admin, timeout=60)
                 assert answer.status_code == status
         disk.free()
         wait_for_readyz(server.url, 200)

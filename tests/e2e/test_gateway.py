@@ -96,7 +96,7 @@ def test_a_request_wakes_it_if_its_owner_wants_that(ann: Person) -> None:
     ann.call("POST", f"{path}/stop")
     ann.call("PATCH", path, {"is_public": True})
     host = {"Host": urlsplit(running["preview_url"]).netloc}
-    assert httpx.get(ann.url, headers=host).status_code == 502
+    assert httpx.get(ann.url, headers=host, timeout=60).status_code == 502
     ann.call("PATCH", path, {"wake_on_request": True})
     assert httpx.get(ann.url, headers=host, timeout=30).status_code == 200
     assert ann.call("GET", path)["status"] == "running"
@@ -147,7 +147,7 @@ def test_it_serves_https_with_a_certificate_of_its_own(tmp_path: Path) -> None:
         wait_until_ready(f"https://127.0.0.1:{port}", process, verify=trusting)
         host = f"3000-sbx-00000000000000000.localhost:{port}"
         url = f"https://127.0.0.1:{port}/"
-        answer = httpx.get(url, headers={"Host": host}, verify=trusting)
+        answer = httpx.get(url, headers={"Host": host}, verify=trusting, timeout=60)
         assert answer.json()["error"]["code"] == "ADDRESS_UNKNOWN"
     finally:
         process.terminate()

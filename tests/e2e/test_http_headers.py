@@ -57,26 +57,26 @@ def test_no_answer_is_guessed_framed_leaked_or_kept(
 def test_pages_and_files_say_themselves_how_long_they_are_kept(
     server: ServerProcess, path: str
 ) -> None:
-    answer = httpx.get(f"{server.url}{path}").raise_for_status()
+    answer = httpx.get(f"{server.url}{path}", timeout=60).raise_for_status()
     assert answer.headers.get_list("Cache-Control") == ["no-cache"]
     assert len(answer.headers.get_list("Content-Security-Policy")) == 1
     assert answer.headers.get_list("X-Content-Type-Options") == ["nosniff"]
 
 
 def test_health_is_healthz(server: ServerProcess) -> None:
-    assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
-    assert httpx.get(f"{server.url}/health?deep=1").status_code == 400
+    assert httpx.get(f"{server.url}/health", timeout=60).json() == {"status": "ok"}
+    assert httpx.get(f"{server.url}/health?deep=1", timeout=60).status_code == 400
 
 
 def test_metrics_need_the_token_that_is_set(server: ServerProcess) -> None:
     url = f"{server.url}/metrics"
     for headers in ({}, server.admin, {"Authorization": "Bearer metrics-token,another"}):
-        refused = httpx.get(url, headers=headers)
+        refused = httpx.get(url, headers=headers, timeout=60)
         assert refused.status_code == 401
         assert refused.json()["error"]["code"] == "METRICS_TOKEN_REQUIRED"
         assert httpx.head(url, headers=headers).status_code == 401
     for token in ("metrics-token", "another"):
-        answer = httpx.get(url, headers={"Authorization": f"Bearer {token}"})
+        answer = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
         assert "request_latency_seconds" in answer.text
 
 

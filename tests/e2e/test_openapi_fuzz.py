@@ -110,9 +110,9 @@ def sandboxes(server: ServerProcess, provider: str) -> Sandboxes:
         gone = mark(lease("gone"))
         clean_up()
         failed = [mark(lease(f"failed-{number}")) for number in range(2)]
-        httpx.patch(f"{provider}/_sim", json={"error_rate": 1.0}).raise_for_status()
+        httpx.patch(f"{provider}/_sim", json={"error_rate": 1.0}, timeout=60).raise_for_status()
         clean_up()
-        httpx.patch(f"{provider}/_sim", json={"error_rate": 0.0}).raise_for_status()
+        httpx.patch(f"{provider}/_sim", json={"error_rate": 0.0}, timeout=60).raise_for_status()
         pending = mark(lease("pending"))
         leased = [lease(f"leased-{number}") for number in range(3)]
         rows = call("GET", "/v1/admin/sandboxes?status=available", server.admin)["sandboxes"]
@@ -144,7 +144,9 @@ def reservation(server: ServerProcess) -> str:
 @pytest.fixture(scope="module")
 def device_keys(server: ServerProcess) -> dict[str, str]:
     """Two API keys by their ids; the device HARDWARE_ID has registered and sent a reading."""
-    with httpx.Client(base_url=server.url + TELEMETRY, headers=server.operator) as client:
+    with httpx.Client(
+        base_url=server.url + TELEMETRY, headers=server.operator, timeout=60
+    ) as client:
         made = [client.post("/api-keys").json() for _ in range(2)]
         device = {"X-API-Key": made[0]["api_key"]}
         about = {

@@ -40,18 +40,20 @@ def test_the_simulator_fits_and_nothing_is_changed_there(tmp_path: Path, dialect
         assert "answers 404 for one that is not there" in output
         looked = "answers 200 for one that is there" in output
         assert looked == (dialect == "generic"), output
-        assert httpx.get(f"{url}/_sim").json()["sandboxes"] == 3
+        assert httpx.get(f"{url}/_sim", timeout=60).json()["sandboxes"] == 3
 
 
 def test_one_is_deleted_if_it_is_named_and_there(tmp_path: Path) -> None:
     with csp_simulator(tmp_path, "--count", "3", "--token", "sesame") as url:
-        listing = httpx.get(f"{url}/api/sandbox", headers={"Authorization": "Bearer sesame"})
+        listing = httpx.get(
+            f"{url}/api/sandbox", headers={"Authorization": "Bearer sesame"}, timeout=60
+        )
         chosen = listing.json()["sandboxes"][1]["id"]
         code, output = check(url, "--delete", chosen)
         assert code == 0, output
         assert "deleted: answers 204" in output
         assert "deleted again: answers 404" in output
-        assert httpx.get(f"{url}/_sim").json()["sandboxes"] == 2
+        assert httpx.get(f"{url}/_sim", timeout=60).json()["sandboxes"] == 2
         code, output = check(url, "--delete", chosen)
         assert code == 1
         assert "the list has no such id; nothing was deleted" in output
@@ -65,7 +67,7 @@ def test_one_is_made_and_deleted_if_that_is_allowed(tmp_path: Path) -> None:
         assert f"DELETE /api/sandbox/{made}: deleted: answers 204" in output
         assert f"DELETE /api/sandbox/{made}: deleted again: answers 404" in output
         assert "not show it" not in output
-        assert httpx.get(f"{url}/_sim").json()["sandboxes"] == 3
+        assert httpx.get(f"{url}/_sim", timeout=60).json()["sandboxes"] == 3
         code, output = check(url, "--create", dialect="infoblox")
         assert code == 0, output
         assert "create: not part of the dialect infoblox" in output

@@ -55,7 +55,7 @@ def secrets_manager() -> Iterator[SecretsManager]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
-    httpx.post(f"http://{host}:{port}/moto-api/reset")
+    httpx.post(f"http://{host}:{port}/moto-api/reset", timeout=60)
     try:
         yield SecretsManager(server)
     finally:
@@ -163,7 +163,9 @@ async def test_every_secret_in_a_file_is_read_again_on_sighup(
         await end_connections(postgres_url, url)
         with pytest.raises(asyncpg.InvalidPasswordError):
             await asyncpg.connect(url, password="password-0")
-        eventually(lambda: httpx.get(server.url + "/readyz").status_code == 200, "reconnected")
+        eventually(
+            lambda: httpx.get(server.url + "/readyz", timeout=60).status_code == 200, "reconnected"
+        )
         assert server.stop() == 0
 
 

@@ -97,16 +97,18 @@ def test_the_pool_and_its_simulated_provider_survive_a_restart(tmp_path: Path) -
     data = tmp_path / "data"
     with sandyard_serve(data) as server:
         headers = server.track | {"X-Track-ID": "t"}
-        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin)
-        first = httpx.post(f"{server.url}/v1/allocate", headers=headers).json()
+        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60)
+        first = httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=60).json()
         marked = f"{server.url}/v1/sandboxes/{first['sandbox_id']}/mark-for-deletion"
-        assert httpx.post(marked, headers=headers).status_code == 200
-        cleanup = httpx.post(f"{server.url}/v1/admin/cleanup", headers=server.admin).json()
+        assert httpx.post(marked, headers=headers, timeout=60).status_code == 200
+        cleanup = httpx.post(
+            f"{server.url}/v1/admin/cleanup", headers=server.admin, timeout=60
+        ).json()
         assert cleanup == {"deleted": 1, "retried": 0, "failed": 0, "postponed": 0}
     with sandyard_serve(data) as server:
-        sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin).json()
+        sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60).json()
         assert (sync["listed"], sync["added"], sync["unchanged"]) == (24, 0, 24)
-        stats = httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin).json()
+        stats = httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin, timeout=60).json()
         assert (stats["available"], stats["total"]) == (24, 24)
 
 
@@ -141,11 +143,11 @@ def is_documented(metric: str) -> bool:
 
 def test_metrics_have_every_name_and_logs_have_every_field(tmp_path: Path) -> None:
     with sandyard_serve(tmp_path / "data") as server:
-        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin)
+        httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60)
         headers = server.track | {"X-Track-ID": "t-1", "X-Request-ID": "mine-1"}
-        lease = httpx.post(f"{server.url}/v1/allocate", headers=headers)
+        lease = httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=60)
         assert lease.headers["X-Request-ID"] == "mine-1"
-        metrics = httpx.get(f"{server.url}/metrics").text
+        metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
         names = {line.split("{")[0].split(" ")[0] for line in metrics.splitlines()}
         assert set(METRICS) <= names
         assert [each for each in typed(metrics) if not is_documented(each)] == []
@@ -166,21 +168,23 @@ def test_metrics_port_is_a_listener_of_its_own(tmp_path: Path) -> None:
         deadline = time.monotonic() + 30
         while True:
             try:
-                response = httpx.get(f"http://127.0.0.1:{port}/metrics")
+                response = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60)
                 break
             except httpx.TransportError:
                 assert time.monotonic() < deadline
         assert "pool_total" in response.text
-        assert httpx.get(f"http://127.0.0.1:{port}/v1/admin/stats").status_code == 404
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/admin/stats", timeout=60).status_code == 404
 
 
 def test_beyond_loopback_metrics_need_a_token(tmp_path: Path) -> None:
     environment = {"METRICS_TOKEN": "scraper", "PARTS": "telemetry"}
     arguments = ("--host", "0.0.0.0")  # noqa: S104 - what is tested; asked over loopback alone
     with sandyard_serve(tmp_path / "data", environment=environment, arguments=arguments) as server:
-        refused = httpx.get(f"{server.url}/metrics")
+        refused = httpx.get(f"{server.url}/metrics", timeout=60)
         assert (refused.status_code, "readings_total" in refused.text) == (401, False)
-        allowed = httpx.get(f"{server.url}/metrics", headers={"Authorization": "Bearer scraper"})
+        allowed = httpx.get(
+            f"{server.url}/metrics", headers={"Authorization": "Bearer scraper"}, timeout=60
+        )
         assert (allowed.status_code, "readings_total" in allowed.text) == (200, True)
 
 
@@ -189,7 +193,7 @@ def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Pa
         environment = {"CSP_BASE_URL": provider, "CSP_TIMEOUT_READ_SEC": "30", "DRAIN_SEC": "6"}
         with sandyard_serve(tmp_path / "data", environment=environment) as server:
             wait_for_pool(server)  # else the call waits for the server's own sync
-            calls = httpx.patch(f"{provider}/_sim", json={"latency": 8}).json()["calls"]
+            calls = httpx.patch(f"{provider}/_sim", json={"latency": 8}, timeout=60).json()["calls"]
             slow: list[httpx.Response] = []
             request = threading.Thread(
                 target=lambda: slow.append(
@@ -197,15 +201,17 @@ def test_sigterm_says_not_ready_finishes_requests_and_exits_in_time(tmp_path: Pa
                 )
             )
             request.start()
-            while httpx.get(f"{provider}/_sim").json()["calls"]["list"] == calls["list"]:
+            while (
+                httpx.get(f"{provider}/_sim", timeout=60).json()["calls"]["list"] == calls["list"]
+            ):
                 time.sleep(0.05)
             started = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
-            while (ready := httpx.get(f"{server.url}/readyz")).status_code == 200:
+            while (ready := httpx.get(f"{server.url}/readyz", timeout=60)).status_code == 200:
                 assert time.monotonic() - started < 6
             assert ready.status_code == 503
             assert ready.json()["error"]["code"] == "SERVICE_UNAVAILABLE"
-            assert httpx.get(f"{server.url}/healthz").status_code == 200
+            assert httpx.get(f"{server.url}/healthz", timeout=60).status_code == 200
             request.join()
             assert slow[0].status_code == 200
             assert server.process.wait(60) == 0
@@ -217,7 +223,7 @@ def test_a_job_that_runs_at_sigterm_gives_its_lease_up(tmp_path: Path) -> None:
         environment = {"CSP_BASE_URL": provider, "CSP_TIMEOUT_READ_SEC": "30"}
         with sandyard_serve(data, environment=environment) as server:
             assert server.stop() == 0
-        httpx.patch(f"{provider}/_sim", json={"outage": "none"})
+        httpx.patch(f"{provider}/_sim", json={"outage": "none"}, timeout=60)
         command = ("jobs", "run", "sync", "--data-dir", str(data))
         process = run_sandyard(*command, environment=environment, log=tmp_path / "jobs.log")
         output, _ = process.communicate(timeout=60)
@@ -229,12 +235,12 @@ def test_readyz_goes_503_while_the_database_file_is_gone_and_comes_back(tmp_path
     with sandyard_serve(tmp_path / "data") as server:
         file = server.data_dir / "broker.db"
         file.rename(file.with_suffix(".away"))
-        response = httpx.get(f"{server.url}/readyz")
+        response = httpx.get(f"{server.url}/readyz", timeout=60)
         assert response.status_code == 503
         assert "sqlite" in response.json()["error"]["message"]
-        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert httpx.get(f"{server.url}/healthz", timeout=60).status_code == 200
         file.with_suffix(".away").rename(file)
-        assert httpx.get(f"{server.url}/readyz").status_code == 200
+        assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200
 
 
 async def test_postgresql_away_and_back(tmp_path: Path) -> None:
@@ -248,7 +254,7 @@ async def test_postgresql_away_and_back(tmp_path: Path) -> None:
             with sandyard_serve(
                 tmp_path / "data", environment=environment, port=port, ready_path="/healthz"
             ) as server:
-                response = httpx.get(f"{server.url}/readyz")
+                response = httpx.get(f"{server.url}/readyz", timeout=60)
                 assert response.status_code == 503
                 assert "sandyard db upgrade" in response.json()["error"]["message"]
                 upgrade = run_sandyard(
@@ -261,13 +267,13 @@ async def test_postgresql_away_and_back(tmp_path: Path) -> None:
                     f"{each.part}: version {each.head}, newest {each.head}" for each in migrated
                 ]
                 wait_until_ready(server.url, server.process)
-                sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin)
+                sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60)
                 assert sync.status_code == 200
         # The engine is stopped now.
         with sandyard_serve(
             tmp_path / "data", environment=environment, port=port, ready_path="/healthz"
         ) as server:
-            assert httpx.get(f"{server.url}/readyz").status_code == 503
+            assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 503
             headers = server.track | {"X-Track-ID": "t"}
             for call in (
                 httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=30),
@@ -280,7 +286,7 @@ async def test_postgresql_away_and_back(tmp_path: Path) -> None:
             assert "Traceback" not in server.log.read_text()
             with postgres_server(folder):
                 wait_until_ready(server.url, server.process)
-                lease = httpx.post(f"{server.url}/v1/allocate", headers=headers)
+                lease = httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=60)
                 assert lease.status_code == 201
 
 
@@ -308,12 +314,12 @@ async def test_workers_share_a_port_their_metrics_and_one_schedule(
             leased = {r.json()["sandbox_id"] for r in responses}
             assert len(leased) == 200
             for _ in range(6):  # whichever worker answers, it speaks for both
-                metrics = httpx.get(f"{server.url}/metrics").text
+                metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
                 assert 'allocate_total{outcome="created"} 200.0' in metrics
                 assert "pool_allocated 200.0" in metrics
             assert server.stop() == 0
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"{server.url}/healthz")
+            httpx.get(f"{server.url}/healthz", timeout=60)
 
 
 async def test_workers_end_when_their_parent_is_killed(tmp_path: Path, postgres_url: str) -> None:
@@ -370,7 +376,7 @@ def test_pages_of_the_origins_that_are_named_may_call_and_no_others(tmp_path: Pa
     with sandyard_serve(tmp_path / "data", environment=environment) as server:
         for page, allowed in ((origin, origin), ("https://evil.example.com", None)):
             before = httpx.options(f"{server.url}{call}", headers={"Origin": page} | asked)
-            answer = httpx.get(f"{server.url}{call}", headers={"Origin": page})
+            answer = httpx.get(f"{server.url}{call}", headers={"Origin": page}, timeout=60)
             assert answer.json()["error"]["code"] == "LOGIN_REQUIRED"
             for each in (before, answer):
                 assert each.headers.get("Access-Control-Allow-Origin") == allowed, each.text

@@ -39,7 +39,7 @@ def command(server: ServerProcess, *arguments: str) -> tuple[int, str, str]:
 
 def as_track(server: ServerProcess, token: str, track: str) -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}", "X-Track-ID": track}
-    return httpx.post(f"{server.url}/v1/allocate", headers=headers)
+    return httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=60)
 
 
 def code_of(response: httpx.Response) -> tuple[int, str]:
@@ -62,19 +62,21 @@ def test_what_cannot_be_made_is_refused(
     server: ServerProcess, call: str, body: dict[str, Any], status: int, code: str
 ) -> None:
     headers = server.admin | INSIDE
-    answer = httpx.post(f"{server.url}/v1/admin/{call}", headers=headers, json=body)
+    answer = httpx.post(f"{server.url}/v1/admin/{call}", headers=headers, json=body, timeout=60)
     assert code_of(answer) == (status, code)
 
 
 def test_a_webhook_is_not_moved_to_a_private_address(server: ServerProcess) -> None:
     webhooks, headers = f"{server.url}/v1/admin/webhooks", server.admin | INSIDE
-    made = httpx.post(webhooks, headers=headers, json={"url": "https://example.com:65535/"})
+    made = httpx.post(
+        webhooks, headers=headers, json={"url": "https://example.com:65535/"}, timeout=60
+    )
     assert made.status_code == 201
     one = f"{webhooks}/{made.json()['webhook_id']}"
-    moved = httpx.patch(one, headers=headers, json={"url": "http://127.0.0.1/"})
+    moved = httpx.patch(one, headers=headers, json={"url": "http://127.0.0.1/"}, timeout=60)
     assert code_of(moved) == (400, "WEBHOOK_ADDRESS_REFUSED")
-    assert httpx.get(one, headers=headers).json()["url"] == "https://example.com:65535/"
-    assert httpx.delete(one, headers=headers).status_code == 204
+    assert httpx.get(one, headers=headers, timeout=60).json()["url"] == "https://example.com:65535/"
+    assert httpx.delete(one, headers=headers, timeout=60).status_code == 204
 
 
 def test_from_create_to_delete_by_the_command_line(server: ServerProcess) -> None:
@@ -93,7 +95,7 @@ def test_from_create_to_delete_by_the_command_line(server: ServerProcess) -> Non
     assert code_of(as_track(server, token, "acme-3")) == (409, "CLIENT_LEASE_LIMIT")
     headers = {"Authorization": f"Bearer {token}", "X-Track-ID": "acme-1"}
     path = f"{server.url}/v1/sandboxes/{first.json()['sandbox_id']}/mark-for-deletion"
-    assert httpx.post(path, headers=headers).status_code == 200
+    assert httpx.post(path, headers=headers, timeout=60).status_code == 200
     assert as_track(server, token, "acme-3").status_code == 201
     limited = as_track(server, token, "acme-4")
     assert code_of(limited) == (429, "CLIENT_RATE_LIMIT_EXCEEDED")
@@ -127,7 +129,7 @@ def test_each_scope_opens_its_calls(
     server: ServerProcess, scope: str, statuses: dict[str, int]
 ) -> None:
     body = {"name": f"of-{scope}", "scopes": [scope]}
-    with httpx.Client(base_url=f"{server.url}/v1", headers=INSIDE) as api:
+    with httpx.Client(base_url=f"{server.url}/v1", headers=INSIDE, timeout=60) as api:
         made = api.post("/admin/clients", json=body, headers=server.admin)
         assert made.status_code == 201, made.text
         headers = {"Authorization": f"Bearer {made.json()['token']}", "X-Track-ID": scope}
@@ -144,7 +146,7 @@ def test_each_scope_opens_its_calls(
 
 def test_operators_call_from_allowed_networks_alone(server: ServerProcess) -> None:
     def stats(**headers: str) -> httpx.Response:
-        return httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin | headers)
+        return httpx.get(f"{server.url}/v1/admin/stats", headers=server.admin | headers, timeout=60)
 
     assert stats(**INSIDE).status_code == 200
     for forged in ("203.0.113.9", "10.1.2.3, 203.0.113.9", "unknown"):
@@ -162,7 +164,7 @@ def test_bad_input_is_told(server: ServerProcess) -> None:
         {"name": "a", "scopes": ["read"], "max_leases": 0},
         {"name": "a", "scopes": ["read"], "track_prefix": "a b"},
     ]
-    with httpx.Client(base_url=server.url, headers=server.admin | INSIDE) as api:
+    with httpx.Client(base_url=server.url, headers=server.admin | INSIDE, timeout=60) as api:
         for body in bodies:
             assert code_of(api.post("/v1/admin/clients", json=body)) == (400, "INVALID_REQUEST")
         assert code_of(api.get("/v1/admin/clients/nobody")) == (404, "CLIENT_NOT_FOUND")

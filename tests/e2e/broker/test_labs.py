@@ -95,7 +95,9 @@ def host(lab: tuple[ServerProcess, str], tmp_path: Path) -> Host:
 
 
 def row(server: ServerProcess, sandbox_id: str) -> dict[str, object]:
-    found = httpx.get(f"{server.url}/v1/admin/sandboxes/{sandbox_id}", headers=server.admin)
+    found = httpx.get(
+        f"{server.url}/v1/admin/sandboxes/{sandbox_id}", headers=server.admin, timeout=60
+    )
     answer: dict[str, object] = found.json()
     return answer
 
@@ -155,17 +157,17 @@ def test_a_set_up_waits_for_the_pool_to_grow(
     taken = 0
     while True:  # nothing is left for the participant
         headers = server.track | {"X-Track-ID": f"{host.participant}-{taken}"}
-        if httpx.post(f"{server.url}/v1/allocate", headers=headers).status_code == 409:
+        if httpx.post(f"{server.url}/v1/allocate", headers=headers, timeout=60).status_code == 409:
             break
         taken += 1
 
     def grow() -> None:
-        httpx.post(f"{provider}/_sim/sandboxes", json={"count": 1})
+        httpx.post(f"{provider}/_sim/sandboxes", json={"count": 1}, timeout=60)
         httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
 
     process = host.start(language, "setup")
     waiting = {"queue_waiting 1.0"}
-    while not waiting & set(httpx.get(f"{server.url}/metrics").text.splitlines()):
+    while not waiting & set(httpx.get(f"{server.url}/metrics", timeout=60).text.splitlines()):
         assert process.poll() is None, process.communicate()
     threading.Thread(target=grow).start()
     output, errors = process.communicate(timeout=90)

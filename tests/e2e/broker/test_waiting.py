@@ -12,7 +12,7 @@ from tests.servers import ServerProcess, csp_simulator, sandyard_serve
 
 
 async def until_waiting(server: ServerProcess, count: int) -> None:
-    async with asyncio.timeout(120), httpx.AsyncClient(base_url=server.url) as http:
+    async with asyncio.timeout(120), httpx.AsyncClient(base_url=server.url, timeout=60) as http:
         while f"queue_waiting {count}.0" not in (await http.get("/metrics")).text:
             await asyncio.sleep(0.2)
 
@@ -30,7 +30,7 @@ def one(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def queue(server: ServerProcess, track: str, method: str = "POST") -> httpx.Response:
     headers = server.track | {"X-Track-ID": track}
-    return httpx.request(method, f"{server.url}/v1/queue", headers=headers)
+    return httpx.request(method, f"{server.url}/v1/queue", headers=headers, timeout=60)
 
 
 def test_a_ticket_is_given_kept_and_left(one: ServerProcess) -> None:

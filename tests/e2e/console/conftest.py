@@ -170,7 +170,9 @@ def confirm(page: Page) -> None:
 
 
 def lease(console: ServerProcess, track: str) -> dict[str, str]:
-    answer = httpx.post(f"{console.url}/v1/allocate", headers=console.track | {"X-Track-ID": track})
+    answer = httpx.post(
+        f"{console.url}/v1/allocate", headers=console.track | {"X-Track-ID": track}, timeout=60
+    )
     answer.raise_for_status()
     found: dict[str, str] = answer.json()
     return found

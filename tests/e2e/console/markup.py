@@ -40,7 +40,7 @@ def make_marked(console: ServerProcess, provider: str, ada: ConsoleSession) -> M
 
 
 def _pool(console: ServerProcess, provider: str) -> tuple[str, str]:
-    httpx.post(f"{provider}/api/sandbox", json={"name": NAME}).raise_for_status()
+    httpx.post(f"{provider}/api/sandbox", json={"name": NAME}, timeout=60).raise_for_status()
     with httpx.Client(
         base_url=f"{console.url}/v1/admin", headers=console.admin, timeout=30
     ) as admin:
@@ -59,9 +59,13 @@ def _lease(console: ServerProcess) -> str:
     """The one that the provider named so; another that nobody has is waited for."""
     wanted = {"X-Sandbox-Name-Prefix": NAME[:20], "X-Track-ID": "t"}
     track = console.track | wanted | {"X-Instruqt-Track-ID": NAME}
-    leased = httpx.post(f"{console.url}/v1/allocate", headers=track).raise_for_status().json()
+    leased = (
+        httpx.post(f"{console.url}/v1/allocate", headers=track, timeout=60)
+        .raise_for_status()
+        .json()
+    )
     waiting = console.track | {"X-Sandbox-Name-Prefix": NAME, "X-Track-ID": "late"}
-    httpx.post(f"{console.url}/v1/queue", headers=waiting).raise_for_status()
+    httpx.post(f"{console.url}/v1/queue", headers=waiting, timeout=60).raise_for_status()
     return str(leased["sandbox_id"])
 
 
@@ -70,6 +74,7 @@ def _device(console: ServerProcess) -> None:
         f"{console.url}/telemetry/v1/api-keys",
         json={"description": NAME},
         headers=console.operator,
+        timeout=60,
     ).json()
     send_reading(console, made["api_key"], NAME[:64], hardware_id=DEVICE)
 

@@ -22,7 +22,7 @@ def send_reading(
         "sensors": {"temperature": 21.5},
         "sensor_status": {"temperature": "ok"},
     }
-    with httpx.Client(base_url=f"{console.url}/telemetry/v1") as client:
+    with httpx.Client(base_url=f"{console.url}/telemetry/v1", timeout=60) as client:
         client.headers["X-API-Key"] = api_key
         client.post("/register", json=about | {"friendly_name": name}).raise_for_status()
         answer = client.post("/data", json=reading)
@@ -46,7 +46,7 @@ def send_hour(console: ServerProcess, api_key: str, name: str, missing: range) -
         for minute in range(60)
         if minute not in missing
     ]
-    with httpx.Client(base_url=f"{console.url}/telemetry/v1") as client:
+    with httpx.Client(base_url=f"{console.url}/telemetry/v1", timeout=60) as client:
         client.headers["X-API-Key"] = api_key
         client.post("/register", json=about | {"friendly_name": name}).raise_for_status()
         answer = client.post("/data", json={"readings": readings}).raise_for_status()

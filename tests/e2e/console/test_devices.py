@@ -17,7 +17,7 @@ MISSING = range(20, 27)
 @pytest.fixture(scope="module")
 def device(console: ServerProcess) -> str:
     made = httpx.post(
-        f"{console.url}/telemetry/v1/api-keys", json={}, headers=console.operator
+        f"{console.url}/telemetry/v1/api-keys", json={}, headers=console.operator, timeout=60
     ).json()
     send_hour(console, made["api_key"], "Greenhouse", MISSING)
     return f"{console.url}/console/devices/{HARDWARE_ID}?range=1h"

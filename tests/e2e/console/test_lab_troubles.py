@@ -20,7 +20,7 @@ def away(provider: str) -> Iterator[str]:
 
 
 def set_outage(provider: str, outage: str) -> None:
-    httpx.patch(f"{provider}/_sim", json={"outage": outage}).raise_for_status()
+    httpx.patch(f"{provider}/_sim", json={"outage": outage}, timeout=60).raise_for_status()
 
 
 def run_job(console: ServerProcess, name: str) -> httpx.Response:
@@ -31,7 +31,9 @@ def run_job(console: ServerProcess, name: str) -> httpx.Response:
 def path_of_free(console: ServerProcess) -> str:
     """Of the page of a sandbox that nobody has."""
     answer = httpx.get(
-        f"{console.url}/v1/admin/sandboxes?status=available&limit=1", headers=console.admin
+        f"{console.url}/v1/admin/sandboxes?status=available&limit=1",
+        headers=console.admin,
+        timeout=60,
     )
     return f"{console.url}/console/labs/sandboxes/{answer.json()['sandboxes'][0]['sandbox_id']}"
 
@@ -43,7 +45,7 @@ def test_one_sandbox_is_held_with_a_reason_and_let_go(
     expect(operator.locator("#live.on")).to_be_visible()
     operator.get_by_label("Reason to hold").fill("its disk is looked at")
     track = console.track | {"X-Track-ID": "while-typing", "X-Sandbox-Name-Prefix": "no-such-"}
-    httpx.post(f"{console.url}/v1/queue", headers=track).raise_for_status()
+    httpx.post(f"{console.url}/v1/queue", headers=track, timeout=60).raise_for_status()
     operator.wait_for_timeout(2500)  # a live refresh would have come by now
     expect(operator.get_by_label("Reason to hold")).to_have_value("its disk is looked at")
     operator.get_by_role("button", name="Hold").click()

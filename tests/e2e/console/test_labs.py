@@ -12,7 +12,7 @@ from tests.servers import ServerProcess
 
 def test_the_pool_is_counted_listed_and_searched(operator: Page, console: ServerProcess) -> None:
     leased = lease(console, "algebra-7")
-    counts = httpx.get(f"{console.url}/v1/admin/stats", headers=console.admin).json()
+    counts = httpx.get(f"{console.url}/v1/admin/stats", headers=console.admin, timeout=60).json()
     operator.get_by_role("link", name="Labs").click()
     expect(operator.locator("dt:text-is('total') + dd")).to_have_text(str(counts["total"]))
     operator.keyboard.press("/")
@@ -57,7 +57,7 @@ def test_the_last_day_is_drawn_and_who_waits_is_listed(
     expect(operator.locator("#charts .uplot canvas")).to_have_count(2)
     expect(operator.locator("dt:text-is('exhausted in') + dd")).to_be_visible()
     headers = console.track | {"X-Track-ID": "late-1", "X-Sandbox-Name-Prefix": "<i>none"}
-    assert httpx.post(f"{console.url}/v1/queue", headers=headers).status_code == 202
+    assert httpx.post(f"{console.url}/v1/queue", headers=headers, timeout=60).status_code == 202
     waiting = operator.locator("#pool tbody tr", has_text="late-1")
     expect(waiting).to_contain_text("<i>none")
     operator.get_by_role("link", name="Waiting").click()
@@ -167,7 +167,7 @@ def test_a_client_and_a_webhook_are_made_and_deleted(
     token = operator.locator(".notice code").inner_text()
     expect(operator.get_by_role("cell", name="acme", exact=True)).to_be_visible()
     headers = {"Authorization": f"Bearer {token}", "X-Track-ID": "acme-1"}
-    httpx.post(f"{console.url}/v1/allocate", headers=headers).raise_for_status()
+    httpx.post(f"{console.url}/v1/allocate", headers=headers, timeout=60).raise_for_status()
     operator.get_by_role("button", name="Delete acme").click()
     confirm(operator)
     expect(operator.get_by_role("cell", name="acme", exact=True)).to_have_count(0)

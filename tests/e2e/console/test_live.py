@@ -41,15 +41,17 @@ def test_events_are_filtered_and_followed(operator: Page, console: ServerProcess
     expect(operator.get_by_text("Nothing has happened yet.")).to_be_visible()
     expect(operator.locator("#live.on")).to_be_visible()
     headers = console.track | {"X-Track-ID": "followed-1"}
-    httpx.post(f"{console.url}/v1/allocate", headers=headers).raise_for_status()
+    httpx.post(f"{console.url}/v1/allocate", headers=headers, timeout=60).raise_for_status()
     expect(operator.get_by_role("cell", name="track:followed-1")).to_be_visible()
 
 
 def test_a_delivery_is_sent_again(operator: Page, console: ServerProcess) -> None:
-    with httpx.Client(base_url=f"{console.url}/v1/admin", headers=console.admin) as admin:
+    with httpx.Client(
+        base_url=f"{console.url}/v1/admin", headers=console.admin, timeout=60
+    ) as admin:
         hook = admin.post("/webhooks", json={"url": "http://127.0.0.1:9/again"}).json()
         headers = console.track | {"X-Track-ID": "again-1"}
-        httpx.post(f"{console.url}/v1/allocate", headers=headers).raise_for_status()
+        httpx.post(f"{console.url}/v1/allocate", headers=headers, timeout=60).raise_for_status()
         event = admin.get("/events?kind=lease.created&limit=1").json()["events"][0]["event_id"]
     operator.goto(f"{console.url}/console/admin/integrations/webhooks/{hook['webhook_id']}")
     rows = operator.locator("#log tbody tr", has_text=event)
@@ -69,7 +71,9 @@ def test_one_signs_up_reads_the_mail_and_logs_in(page: Page, console: ServerProc
     page.get_by_role("button", name="Sign up").click()
     expect(page.get_by_text("A mail with a link is on its way.")).to_be_visible()
     token = mailed(console.data_dir, "flo@example.com")
-    httpx.post(f"{console.url}/api/v1/auth/verify", json={"token": token}).raise_for_status()
+    httpx.post(
+        f"{console.url}/api/v1/auth/verify", json={"token": token}, timeout=60
+    ).raise_for_status()
     page.get_by_role("link", name="log in").click()
     page.get_by_label("E-mail address or user name").fill("flo")
     page.get_by_label("Password").fill(password("flo"))

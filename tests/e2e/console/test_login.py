@@ -39,7 +39,10 @@ def test_guesses_of_a_password_are_soon_refused(console: ServerProcess) -> None:
     form = {"login": "guessed", "password": "one of many"}
     for _ in range(30):
         answer = httpx.post(
-            f"{console.url}/console/login", data=form, headers={"Sec-Fetch-Site": "same-origin"}
+            f"{console.url}/console/login",
+            data=form,
+            headers={"Sec-Fetch-Site": "same-origin"},
+            timeout=60,
         )
         if "RATE_LIMIT_EXCEEDED" in answer.text:
             break
@@ -80,7 +83,7 @@ def test_an_operator_sees_the_pool_change_without_a_reload(
     free = operator.locator("section", has_text="free").locator(".figure")
     before = int(free.inner_text().split()[0])
     headers = console.track | {"X-Track-ID": "seen-live"}
-    httpx.post(f"{console.url}/v1/allocate", headers=headers).raise_for_status()
+    httpx.post(f"{console.url}/v1/allocate", headers=headers, timeout=60).raise_for_status()
     expect(free).to_contain_text(re.compile(rf"^{before - 1} of \d+ free$"))
 
 
@@ -96,30 +99,30 @@ def test_a_page_of_another_origin_can_do_nothing(console: ServerProcess) -> None
         {"Origin": "http://8080-sbx-a.localhost"},
         {},
     ):
-        answer = httpx.post(f"{console.url}/console/logout", headers=headers)
+        answer = httpx.post(f"{console.url}/console/logout", headers=headers, timeout=60)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "FORBIDDEN")
 
 
 @pytest.mark.parametrize("path", ["/console", "/console/live"])
 def test_without_a_session_every_page_leads_to_the_login(console: ServerProcess, path: str) -> None:
     for cookies in ({}, {COOKIE: "gAAAAA"}):
-        answer = httpx.get(f"{console.url}{path}", cookies=cookies)
+        answer = httpx.get(f"{console.url}{path}", cookies=cookies, timeout=60)
         assert (answer.status_code, answer.text) == (303, "")
         assert answer.headers["location"] == f"/console/login?next={path}"
 
 
 def test_calls_of_pages_need_a_session(console: ServerProcess) -> None:
-    answer = httpx.get(f"{console.url}/console/api/api/v1/me")
+    answer = httpx.get(f"{console.url}/console/api/api/v1/me", timeout=60)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "UNAUTHORIZED")
 
 
 def test_files_may_be_kept_for_good(console: ServerProcess) -> None:
-    page = httpx.get(f"{console.url}/console/login").text
+    page = httpx.get(f"{console.url}/console/login", timeout=60).text
     [path] = [part for part in page.split('"') if part.endswith("/console.css")]
-    answer = httpx.get(console.url + path)
+    answer = httpx.get(console.url + path, timeout=60)
     assert answer.headers["content-type"].startswith("text/css")
     assert "immutable" in answer.headers["cache-control"]
-    assert httpx.get(console.url + path + "x").status_code == 404
+    assert httpx.get(console.url + path + "x", timeout=60).status_code == 404
 
 
 def test_the_login_goes_on_to_pages_of_ours_alone(page: Page, console: ServerProcess) -> None:

@@ -37,7 +37,7 @@ def test_it_works_below_a_path_and_asks_for_nothing_beside_it(page: Page, tmp_pa
         page.goto(f"{base}/console/admin/events?part=broker")
         expect(page.locator("#live.on")).to_be_visible()
         track = server.track | {"X-Track-ID": "below-a-path"}
-        httpx.post(f"{server.url}/v1/allocate", headers=track).raise_for_status()
+        httpx.post(f"{server.url}/v1/allocate", headers=track, timeout=60).raise_for_status()
         expect(page.get_by_role("cell", name="track:below-a-path")).to_be_visible()
         page.goto("about:blank")  # ends the event stream before the proxy
     assert len(asked) > 10

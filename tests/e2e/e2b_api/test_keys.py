@@ -121,7 +121,7 @@ def test_what_is_wrong_is_told_in_e2b_s_shape(
 def test_teams_templates_and_no_credential(e2b: E2bServer) -> None:
     answers = [call(e2b, "GET", "/teams"), call(e2b, "GET", "/templates/aliases/base")]
     assert [each.status_code for each in answers] == [200, 200]
-    without = httpx.get(f"{e2b.server.url}/e2b/v2/sandboxes")
+    without = httpx.get(f"{e2b.server.url}/e2b/v2/sandboxes", timeout=60)
     assert (without.status_code, without.json()["code"]) == (401, 401)
 
 

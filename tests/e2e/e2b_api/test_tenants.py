@@ -94,8 +94,8 @@ def test_another_s_snapshots_and_builds_are_none(e2b: E2bServer, sandboxes: dict
         link.copy_set_param("signature", "0" * 64),
         link.copy_remove_param("signature"),
     ):
-        assert httpx.put(altered, content=b"x").status_code == 401
-    assert httpx.put(link, content=b"x").status_code == 200
+        assert httpx.put(altered, content=b"x", timeout=60).status_code == 401
+    assert httpx.put(link, content=b"x", timeout=60).status_code == 200
     assert call(e2b, "GET", status).json()["status"] == "waiting"
     assert call(e2b, "DELETE", f"/templates/{made}").status_code == 204
 
@@ -121,10 +121,10 @@ def test_a_token_opens_its_own_sandbox_alone(
 def test_a_link_opens_what_it_was_made_for_alone(e2b: E2bServer, sandboxes: dict[str, Any]) -> None:
     """At the one origin the signature itself tells whose file it is."""
     link = signed("file", "read", sandboxes["bob"]["envdAccessToken"])
-    assert httpx.get(f"{e2b.server.url}/files", params=link).content == b"bob"
+    assert httpx.get(f"{e2b.server.url}/files", params=link, timeout=60).content == b"bob"
     hosts = {name: f"49983-{each['sandboxID']}.localhost" for name, each in sandboxes.items()}
     answers = {
-        name: httpx.get(f"{e2b.server.url}/files", params=link, headers={"Host": host})
+        name: httpx.get(f"{e2b.server.url}/files", params=link, headers={"Host": host}, timeout=60)
         for name, host in hosts.items()
     }
     assert {name: each.status_code for name, each in answers.items()} == {"ann": 401, "bob": 200}
@@ -133,9 +133,12 @@ def test_a_link_opens_what_it_was_made_for_alone(e2b: E2bServer, sandboxes: dict
         {"username": "root"},
         {"signature_expiration": "9999999999"},
     ):
-        altered = httpx.get(f"{e2b.server.url}/files", params=link | changed)
+        altered = httpx.get(f"{e2b.server.url}/files", params=link | changed, timeout=60)
         assert altered.status_code == 401
-    assert httpx.post(f"{e2b.server.url}/files", params=link, content=b"x").status_code == 401
+    assert (
+        httpx.post(f"{e2b.server.url}/files", params=link, content=b"x", timeout=60).status_code
+        == 401
+    )
 
 
 def test_a_watch_is_its_own_sandbox_s_alone(e2b: E2bServer, sandboxes: dict[str, Any]) -> None:
@@ -169,6 +172,7 @@ def test_binary_messages_are_refused(e2b: E2bServer, sandboxes: dict[str, Any]) 
                 "E2b-Sandbox-Id": ann["sandboxID"],
                 "X-Access-Token": ann["envdAccessToken"],
             },
+            timeout=60,
         )
         assert (refused.status_code, refused.json()["code"]) == (415, "unimplemented")
 

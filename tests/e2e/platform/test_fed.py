@@ -114,7 +114,7 @@ def started(person: Person, sandbox: dict[str, Any]) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
 
     def running() -> Any:
-        found = httpx.get(path, headers=person.headers, verify=person.verify).json()
+        found = httpx.get(path, headers=person.headers, verify=person.verify, timeout=60).json()
         assert found["status"] in ("starting", "running"), found["status_reason"]
         return found if found["status"] == "running" else None
 
@@ -129,7 +129,12 @@ def stopped(person: Person, sandbox: dict[str, Any]) -> None:
 def write(person: Person, sandbox: dict[str, Any], path: str, content: str) -> None:
     url = f"{person.url}/api/v1/sandboxes/{sandbox['sandbox_id']}/files"
     answer = httpx.put(
-        url, params={"path": path}, content=content, headers=person.headers, verify=person.verify
+        url,
+        params={"path": path},
+        content=content,
+        headers=person.headers,
+        verify=person.verify,
+        timeout=60,
     )
     assert answer.is_success, answer.text
 

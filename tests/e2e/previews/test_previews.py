@@ -37,7 +37,7 @@ def new_project(person: Person, text: str) -> str:
 
 
 def double_state(url: str) -> dict[str, Any]:
-    state: dict[str, Any] = httpx.get(f"{url}/_double").json()
+    state: dict[str, Any] = httpx.get(f"{url}/_double", timeout=60).json()
     return state
 
 
@@ -54,7 +54,7 @@ def test_a_server_killed_between_the_providers_answer_and_the_record(tmp_path: P
             ann = signed_up(server, "ann", mail=1)
             project = new_project(ann, "hello")
             fault = {"kind": "hang_after", "operation": "create", "times": 1}
-            httpx.put(f"{e2b}/_double/faults", json=[fault]).raise_for_status()
+            httpx.put(f"{e2b}/_double/faults", json=[fault], timeout=60).raise_for_status()
 
             def sync() -> None:
                 with suppress(httpx.TransportError):
@@ -118,16 +118,16 @@ def test_a_project_is_shown_on_this_machine(tmp_path: Path) -> None:
 
 def test_the_component_and_its_page_are_served(tmp_path: Path) -> None:
     with sandyard_serve(tmp_path / "data", environment=PARTS) as server:
-        page = httpx.get(f"{server.url}/previews/demo")
+        page = httpx.get(f"{server.url}/previews/demo", timeout=60)
         assert page.headers["content-type"].startswith("text/html")
         assert "default-src 'none'" in page.headers["content-security-policy"]
-        script = httpx.get(f"{server.url}/previews/sandbox-status.js")
+        script = httpx.get(f"{server.url}/previews/sandbox-status.js", timeout=60)
         assert script.headers["content-type"].startswith("text/javascript")
         assert "customElements.define" in script.text
         modules = re.findall(r'from "\./(.+)";', script.text)
         assert len(modules) == 3
         for name in ("sandbox-status.js", *modules):
-            module = httpx.get(f"{server.url}/previews/{name}")
+            module = httpx.get(f"{server.url}/previews/{name}", timeout=60)
             assert (module.status_code, module.headers["access-control-allow-origin"]) == (200, "*")
 
 

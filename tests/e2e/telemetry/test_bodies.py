@@ -131,4 +131,4 @@ def test_a_key_that_is_revoked_in_mid_batch_lets_what_was_sent_end_and_nothing_m
     assert acknowledged
     stored = {each["batch_id"] for each in all_readings(api)}
     assert stored == set().union(*acknowledged)
-    assert code_of(httpx.post(url, headers=device)) == (401, "INVALID_API_KEY")
+    assert code_of(httpx.post(url, headers=device, timeout=60)) == (401, "INVALID_API_KEY")

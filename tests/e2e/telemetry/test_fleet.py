@@ -101,7 +101,7 @@ def test_a_fleet_comes_again_with_other_devices_and_takes_its_key_away(
 
 
 def _hardware_ids(base: str, server: ServerProcess) -> set[str]:
-    page = httpx.get(f"{base}/devices?limit=100", headers=server.operator).json()
+    page = httpx.get(f"{base}/devices?limit=100", headers=server.operator, timeout=60).json()
     assert page["next_cursor"] is None
     return {device["hardware_id"] for device in page["devices"]}
 
@@ -124,7 +124,9 @@ def test_an_interrupted_fleet_takes_its_key_away_too(
 
 
 def _active_keys(server: ServerProcess) -> list[str]:
-    answer = httpx.get(f"{server.url}/telemetry/v1/api-keys?limit=100", headers=server.operator)
+    answer = httpx.get(
+        f"{server.url}/telemetry/v1/api-keys?limit=100", headers=server.operator, timeout=60
+    )
     return [key["key_id"] for key in answer.json()["api_keys"] if key["is_active"]]
 
 

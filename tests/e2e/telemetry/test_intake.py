@@ -12,7 +12,9 @@ from tests.servers import ServerProcess
 
 
 def test_a_process_may_serve_telemetry_alone(telemetry_server: ServerProcess) -> None:
-    answer = httpx.post(f"{telemetry_server.url}/v1/allocate", headers=telemetry_server.track)
+    answer = httpx.post(
+        f"{telemetry_server.url}/v1/allocate", headers=telemetry_server.track, timeout=60
+    )
     assert code_of(answer) == (404, "NOT_FOUND")
     assert not (telemetry_server.data_dir / "broker.db").exists()
 

@@ -342,7 +342,7 @@ async def test_the_double_runs_as_a_process_and_is_driven_over_http() -> None:
     with e2b_double_process() as url:
         provider = E2bProvider(API_KEY, api_url=url, sandbox_url=url)
         made = await create(provider)
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             wrong = await client.put("/_double/faults", json=[{"kind": "mood"}])
             assert wrong.status_code == 400
             fault = {"kind": "error", "operation": "get", "times": 3}

@@ -72,7 +72,7 @@ async def page_of(double: E2bMachines, running: Running, path: str = "/runs") ->
     """As a browser would, which finds every `*.localhost` on this machine."""
     sandbox_id = sandbox_id_of(double, running.run_id)
     headers = {"Host": f"{running.port}-{sandbox_id}.localhost"}
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         return await client.get(double.url + path, headers=headers)
 
 

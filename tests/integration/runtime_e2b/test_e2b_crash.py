@@ -27,7 +27,7 @@ def look(person: Person, sandbox_id: str) -> Any:
 
 
 def attempts_at(e2b: str) -> list[tuple[str, str]]:
-    found = httpx.get(f"{e2b}/_double").json()["sandboxes"]
+    found = httpx.get(f"{e2b}/_double", timeout=60).json()["sandboxes"]
     return [(each["metadata"]["id"], each["metadata"]["attempt"]) for each in found]
 
 
@@ -41,7 +41,9 @@ def kill_in_the_middle_of_a_start(
             url = f"{server.url}/api/v1/sandboxes/{sandbox_id}/start"
             httpx.post(url, headers=person.headers, timeout=30)
 
-    httpx.put(f"{e2b}/_double/faults", json=[{"kind": "hang_after", "operation": "create"}])
+    httpx.put(
+        f"{e2b}/_double/faults", json=[{"kind": "hang_after", "operation": "create"}], timeout=60
+    )
     starting = threading.Thread(target=start)
     starting.start()
     until = time.monotonic() + 60
@@ -50,7 +52,7 @@ def kill_in_the_middle_of_a_start(
         time.sleep(0.02)
     server.kill()
     starting.join()
-    httpx.put(f"{e2b}/_double/faults", json=[])
+    httpx.put(f"{e2b}/_double/faults", json=[], timeout=60)
 
 
 def crash_and_restart(e2b: str, data: Path) -> None:
