@@ -9,25 +9,25 @@ from sandyard.kit.errors import SandyardError
 from sandyard.kit.http.error_statuses import status_of
 
 _SECTIONS = {
-    "sandyard.kit.": "Everywhere",
+    "sandyard.kit.": "All parts",
     "sandyard.broker.": "The Broker",
     "sandyard.telemetry.": "Telemetry",
     "sandyard.platform.": "The Platform",
     "sandyard.previews.": "Previews",
     "sandyard.gateway.": "The gateway",
-    "sandyard.e2b_api.": "E2B's API, where statuses and shapes are E2B's",
+    "sandyard.e2b_api.": "E2B's API (with E2B's statuses and shapes)",
     "sandyard.runtime.": "The runtime",
 }
 _NOT_IMPORTED = ("__main__", ".migrations", ".supervisor", ".egress_proxy", ".launch", ".forward")
 _OF_COMMANDS = ("sandyard.telemetry.fleet.",)
 _HEAD = """# Errors
 
-Every error has one shape:
-`{"error": {"code", "message", "request_id", "retry_after"?, "details"?}}`. Codes are stable,
-messages are for people and may change. With a `retry_after` there is a `Retry-After` header too.
-What a caller should do is said in [api.md](api.md), [devices.md](devices.md),
+All error codes of all parts, with their statuses and messages. Every error has the same shape:
+`{"error": {"code", "message", "request_id", "retry_after"?, "details"?}}`. Codes are stable;
+messages are for people and may change. An error with `retry_after` also has a `Retry-After` header.
+For what a caller should do, see also [api.md](api.md), [devices.md](devices.md),
 [platform.md](platform.md), [gateway.md](gateway.md), [e2b.md](e2b.md) and
-[previews.md](previews.md); this is the whole list.
+[previews.md](previews.md).
 """
 
 

@@ -145,7 +145,7 @@ def test_a_job_that_the_engine_does_by_itself_is_told_without_asking_the_engine(
         tmp_path=tmp_path,
     )
     assert code == 2
-    assert "DynamoDB removes expired readings by itself; there is no job for it." in errors
+    assert "DynamoDB removes expired readings by itself; no job is needed." in errors
 
 
 def test_a_job_without_its_provider_fails_in_one_line(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_job_without_its_provider_fails_in_one_line(tmp_path: Path) -> None:
         tmp_path=tmp_path,
     )
     assert code == 1
-    assert errors.startswith("sandyard: The cloud provider does not answer")
+    assert errors.startswith("sandyard: The cloud provider fails or does not respond")
     assert errors.count("\n") == 1
 
 

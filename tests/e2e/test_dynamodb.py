@@ -142,8 +142,8 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, environment: dict[str
     with web_server() as page:
         for settings, words in (
             (environment, "does not exist. Run `sandyard tables create`"),
-            (environment | {"DDB_ENDPOINT_URL": page}, "is not DynamoDB"),
-            (environment | {"DDB_ENDPOINT_URL": "http://127.0.0.1:9"}, "does not answer in time"),
+            (environment | {"DDB_ENDPOINT_URL": page}, "does not respond like DynamoDB"),
+            (environment | {"DDB_ENDPOINT_URL": "http://127.0.0.1:9"}, "does not respond in time"),
             (no_credentials, "No AWS credentials were found"),
         ):
             code, _, errors = run("tables", "check", environment=settings, tmp_path=tmp_path)

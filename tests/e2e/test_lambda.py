@@ -177,4 +177,4 @@ def test_a_function_without_an_engine_that_outlives_it_is_refused() -> None:
         check=False,
     )
     assert ran.returncode == 1
-    assert "TELEMETRY_STORE: must be dynamodb, or DATABASE_URL set" in ran.stderr
+    assert "TELEMETRY_STORE: must be dynamodb, or DATABASE_URL must be set" in ran.stderr

@@ -47,7 +47,7 @@ async def test_a_pool_of_the_simulated_provider_is_not_served_with_a_real_one(
     for command in (("serve", "--port", "8099"), ("jobs", "run", "cleanup")):
         code, said = run(*command, *data, environment=real, tmp_path=tmp_path)
         assert code == 1
-        assert said.startswith("sandyard: The pool has the sandboxes of the simulated provider")
+        assert said.startswith("sandyard: The pool belongs to the simulated provider")
         assert "choose another --data-dir" in said
         assert said.count("\n") == 1
     code, said = run("pool", "set-provider", "--yes", *data, environment=real, tmp_path=tmp_path)
@@ -80,7 +80,7 @@ async def test_set_provider_asks_with_both_addresses_once_the_data_dir_is_free(
     with locked(tmp_path):
         busy = answer("y\n", tmp_path=tmp_path)
     assert (busy.returncode, busy.stderr.count("\n")) == (1, 1)
-    assert "Another process serves from" in busy.stderr
+    assert "Another process uses" in busy.stderr
     refused = answer("n\n", tmp_path=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert f"is {OLD} and becomes {NEW}." in refused.stderr
@@ -89,7 +89,7 @@ async def test_set_provider_asks_with_both_addresses_once_the_data_dir_is_free(
     assert (changed.returncode, changed.stdout) == (0, f"provider: {NEW} (before: {OLD})\n")
 
 
-REFUSED = "sandyard: The pool has the sandboxes of the provider at https://csp.example.com, and"
+REFUSED = "sandyard: The pool belongs to the provider at https://csp.example.com, and"
 TOKENS = {"BROKER_API_TOKEN": "a", "BROKER_ADMIN_TOKEN": "b", "LOG_LEVEL": "ERROR"}
 
 

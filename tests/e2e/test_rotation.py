@@ -117,7 +117,7 @@ async def test_no_call_is_refused_while_a_secret_is_rotated_and_its_place_fails(
         assert status(server, "wrong") == 401
         text = server.log.read_text()
     assert "BROKER_ADMIN_TOKEN was rotated" in text
-    assert "The values read before stay in force" in text
+    assert "The previous values stay in force" in text
     assert not any(token in text for token in tokens)
     said = start_error(tmp_path, environment)
     assert said.startswith("BROKER_API_TOKEN: the secret lab/tokens can't be read"), said

@@ -20,9 +20,9 @@ SCRAPE_SEC = 1.5
 
 
 TOLD = {
-    "error": "answers with an error of its own",
-    "throttle": "throttles us",
-    "reset": "does not answer in time",
+    "error": "returns an error",
+    "throttle": "throttles requests",
+    "reset": "does not respond in time",
 }
 READS = frozenset({"GetItem"})
 CALLS = {"broker": [WRITES, READS], "telemetry": [WRITES]}

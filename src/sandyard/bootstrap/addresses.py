@@ -44,6 +44,6 @@ def check_domain(settings: Settings) -> None:
     domain = sandbox_domain(settings).name
     if share_cookies(api, domain):
         raise SettingsError(
-            f"SANDBOX_DOMAIN: {domain} and {api} (PUBLIC_URL) belong to one registrable domain, so "
-            "a sandbox could set cookies for the API; use a domain of its own"
+            f"SANDBOX_DOMAIN: {domain} and {api} (PUBLIC_URL) share a registrable domain, so "
+            "a sandbox could set cookies for the API; use a separate domain"
         )

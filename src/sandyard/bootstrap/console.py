@@ -95,7 +95,7 @@ async def _health(part: Part) -> PartHealth:
     except UnavailableError as error:
         return PartHealth(part.name, part.engine, error.message)
     except TimeoutError:
-        return PartHealth(part.name, part.engine, "It does not answer.")
+        return PartHealth(part.name, part.engine, "It does not respond.")
     return PartHealth(part.name, part.engine, None)
 
 

@@ -145,7 +145,7 @@ class PoolAutoscaler:
         )
         if is_new and missing:
             extra = {"action": "pool", "missing": missing, "reason": obstacle}
-            logger.error("sandboxes are missing that nothing is going to create", extra=extra)
+            logger.error("the pool lacks sandboxes, and none will be created", extra=extra)
 
     def _obstacle(self) -> str | None:
         """Why nothing is ever created, if that is so."""

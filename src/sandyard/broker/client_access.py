@@ -80,7 +80,7 @@ class ClientAccess:
             raise UnauthorizedError
         if scope not in caller.scopes:
             raise InsufficientScopeError(
-                f"The token is valid and lacks the scope `{scope}`. Use one that has it.",
+                f"The token is valid but lacks the scope `{scope}`. Use one that has it.",
                 details={"scope": str(scope)},
             )
         return caller

@@ -20,7 +20,7 @@ class NoSandboxesAvailableError(ExhaustedError):
 
 
 class SandboxNotFoundError(NotFoundError):
-    """There is no sandbox with this id. Use the `sandbox_id` that `allocate` answered."""
+    """There is no sandbox with this id. Use the `sandbox_id` that `allocate` returned."""
 
     code = "SANDBOX_NOT_FOUND"
 
@@ -32,13 +32,13 @@ class TicketNotFoundError(NotFoundError):
 
 
 class NotSandboxOwnerError(ForbiddenError):
-    """This sandbox is not allocated to your track. Use the id that your own `allocate` answered."""
+    """This sandbox is not allocated to your track. Use the id that your own `allocate` returned."""
 
     code = "NOT_SANDBOX_OWNER"
 
 
 class AllocationExpiredError(ForbiddenError):
-    """The lab's time is over; the sandbox is reclaimed without your help. Allocate a new one."""
+    """The lease has expired, and the sandbox is reclaimed automatically. Allocate a new one."""
 
     code = "ALLOCATION_EXPIRED"
 
@@ -50,8 +50,8 @@ class ReservationNotFoundError(NotFoundError):
 
 
 class OverbookedError(ConflictError):
-    """The pool is too small for this reservation beside the others of that time. Ask for at most
-    the details' `possible`, choose another time, or raise POOL_MAX_TOTAL."""
+    """The pool is too small for this reservation and the others at that time. Request at most
+    `possible` of the details, choose another time, or raise POOL_MAX_TOTAL."""
 
     code = "OVERBOOKED"
 
@@ -60,8 +60,8 @@ class OverbookedError(ConflictError):
 
 
 class ReservationExistsError(ConflictError):
-    """Another reservation was made with this `Idempotency-Key`. Send a new key, or the same body
-    as then."""
+    """Another reservation was made with this `Idempotency-Key`. Send a new key, or the same body as
+    before."""
 
     code = "RESERVATION_EXISTS"
 
@@ -74,8 +74,8 @@ class InvalidReservationError(InvalidError):
 
 
 class LeaseTooLongError(ConflictError):
-    """The lease would be longer than LEASE_MAX_HOURS allows. Ask for at most the details'
-    `possible_minutes`."""
+    """The lease would be longer than LEASE_MAX_HOURS. Request at most `possible_minutes` of the
+    details."""
 
     code = "LEASE_TOO_LONG"
 
@@ -97,19 +97,20 @@ class TransitionNotAllowedError(ConflictError):
 
 
 class AlreadyLeasedError(ConflictError):
-    """A track has had this sandbox, and none is leased twice. Release it instead: it is deleted."""
+    """A track has had this sandbox, and a sandbox is never leased twice. Release it to delete
+    it."""
 
     code = "ALREADY_LEASED"
 
 
 class RowBusyError(UnavailableError):
-    """The sandbox changed again and again while this was decided. Try again shortly."""
+    """The sandbox kept changing during this call. Try again shortly."""
 
     code = "SANDBOX_BUSY"
 
 
 class InvalidTrackIdError(InvalidError):
-    """Send `X-Track-ID` once, with 1 to 128 characters out of A-Z a-z 0-9 . _ : and -."""
+    """Send `X-Track-ID` once, with 1 to 128 of the characters A-Z a-z 0-9 . _ : and -."""
 
     code = "INVALID_TRACK_ID"
 
@@ -121,13 +122,15 @@ class InvalidIdempotencyKeyError(InvalidError):
 
 
 class InvalidNamePrefixError(InvalidError):
-    """Send `X-Sandbox-Name-Prefix` at most once: 1 to 128 printable ASCII, no blank at an end."""
+    """Send `X-Sandbox-Name-Prefix` at most once: 1 to 128 printable ASCII characters, no leading or
+    trailing blank."""
 
     code = "INVALID_NAME_PREFIX"
 
 
 class InvalidTrackNameError(InvalidError):
-    """Send `X-Instruqt-Track-ID` at most once: 1 to 128 printable ASCII, no blank at an end."""
+    """Send `X-Instruqt-Track-ID` at most once: 1 to 128 printable ASCII characters, no leading or
+    trailing blank."""
 
     code = "INVALID_TRACK_NAME"
 
@@ -145,7 +148,7 @@ class InvalidPreferError(InvalidError):
 
 
 class InvalidPriorityError(InvalidError):
-    """Send `Priority: u=3` at most once, with an urgency from 0, which is served first, to 7."""
+    """Send `Priority: u=3` at most once, with an urgency from 0 (served first) to 7."""
 
     code = "INVALID_PRIORITY"
 
@@ -161,38 +164,39 @@ class WebhookNotFoundError(NotFoundError):
 
 
 class EventNotFoundError(NotFoundError):
-    """There is no such event, or not any more. Use an `event_id` that a listing shows."""
+    """There is no such event, or it was removed. Use an `event_id` from a listing."""
 
     code = "EVENT_NOT_FOUND"
 
 
 class WebhookAddressError(InvalidError):
-    """The webhook's host is on a private address, where nothing is sent. Use a public address, or
-    allow its network in WEBHOOK_ALLOWED_NETWORKS."""
+    """The webhook's host has a private address. Use a public address, or add its network to
+    WEBHOOK_ALLOWED_NETWORKS."""
 
     code = "WEBHOOK_ADDRESS_REFUSED"
 
 
 class WebhooksOffError(ConflictError):
-    """Webhooks are switched off here. Add `webhooks` to EVENT_SINKS."""
+    """Webhooks are off on this server. Add `webhooks` to EVENT_SINKS."""
 
     code = "WEBHOOKS_OFF"
 
 
 class WebhookBusyError(UnavailableError):
-    """The webhook is being changed by others. Try again."""
+    """Others are changing the webhook at the same time. Try again."""
 
     code = "WEBHOOK_BUSY"
 
 
 class SinkError(UnavailableError):
-    """A sink did not take an event. It is sent again later."""
+    """A sink did not accept an event. The event is sent again later."""
 
     code = "SINK_UNAVAILABLE"
 
 
 class ClientExistsError(ConflictError):
-    """There is a client of this name. Choose another name, or add a token to that one."""
+    """There is already a client with this name. Choose another name, or add a token to that
+    client."""
 
     code = "CLIENT_EXISTS"
 
@@ -210,19 +214,19 @@ class ClientTokenNotFoundError(NotFoundError):
 
 
 class TooManyClientTokensError(ConflictError):
-    """The client has ten tokens already. Revoke one that is not used any more."""
+    """The client already has ten tokens. Revoke one that is no longer used."""
 
     code = "TOO_MANY_CLIENT_TOKENS"
 
 
 class ClientBusyError(UnavailableError):
-    """The client is being changed by others. Try again."""
+    """Others are changing the client at the same time. Try again."""
 
     code = "CLIENT_BUSY"
 
 
 class InsufficientScopeError(ForbiddenError):
-    """The token is valid and lacks the scope of this call. Use one that has it."""
+    """The token is valid but lacks the scope for this call. Use one that has it."""
 
     code = "INSUFFICIENT_SCOPE"
 
@@ -234,26 +238,26 @@ class TrackNotAllowedError(ForbiddenError):
 
 
 class AddressNotAllowedError(ForbiddenError):
-    """Calls of operators are not taken from this address. Add its network to IP_ALLOWLIST."""
+    """Operators may not call from this address. Add its network to IP_ALLOWLIST."""
 
     code = "ADDRESS_NOT_ALLOWED"
 
 
 class ClientRateLimitedError(TrackRateLimitedError):
-    """This client asks too often. Wait `retry_after` seconds; leases it has stay its own."""
+    """This client sends too many requests. Wait `retry_after` seconds; its leases are not
+    affected."""
 
     code = "CLIENT_RATE_LIMIT_EXCEEDED"
 
 
 class ClientLeaseLimitError(ExhaustedError):
-    """This client has as many leases as it may have. Give one up, or try again later."""
+    """This client is at its limit of leases. Release one, or try again later."""
 
     code = "CLIENT_LEASE_LIMIT"
 
 
 class IssuerUnavailableError(UnavailableError):
-    """The keys that access tokens are checked with can't be fetched from AUTH_JWKS_URL. Try again
-    shortly."""
+    """The keys that verify access tokens can't be fetched from AUTH_JWKS_URL. Try again shortly."""
 
     code = "AUTH_ISSUER_UNAVAILABLE"
 
@@ -266,13 +270,13 @@ class ProbeDeadlineError(UnavailableError):
 
 
 class ProviderUnavailableError(UnavailableError):
-    """The cloud provider does not answer as it should. The pool keeps serving; try again later."""
+    """The cloud provider fails or does not respond. The pool keeps serving; try again later."""
 
     code = "PROVIDER_UNAVAILABLE"
 
 
 class CircuitOpenError(ProviderUnavailableError):
-    """The provider failed too often and is left alone for a while; then it is tried again."""
+    """The provider failed too often and is not called for a while. It is retried automatically."""
 
     code = "PROVIDER_CIRCUIT_OPEN"
 
@@ -297,17 +301,16 @@ class ProviderMismatchError(ConflictError):
     def __init__(self, remembered: str | None, configured: str) -> None:
         """`remembered` is None if it is only known that it is another one."""
         super().__init__(
-            f"The pool has the sandboxes of {_provider(remembered)}, and this would serve it with "
-            f"{_provider(configured)}: they would be mixed. Set CSP_BASE_URL as it was, or choose "
-            "another --data-dir or database. If only the address is new: "
-            "`sandyard pool set-provider`.",
+            f"The pool belongs to {_provider(remembered)}, and CSP_BASE_URL selects "
+            f"{_provider(configured)}. Set CSP_BASE_URL as before, or choose another --data-dir or "
+            "database. If only the address has changed, run `sandyard pool set-provider`.",
             details={"remembered": remembered, "configured": configured},
         )
 
 
 class ProviderChangeRefusedError(ConflictError):
-    """The pool has sandboxes, and a simulated provider's never belong to a real one. Use another
-    --data-dir or database, or delete them first."""
+    """The pool is not empty, and sandboxes of a simulated provider never belong to a real one. Use
+    another --data-dir or database, or delete the sandboxes first."""
 
     code = "PROVIDER_CHANGE_REFUSED"
 

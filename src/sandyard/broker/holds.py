@@ -47,7 +47,7 @@ class Holds:
             return False
         self._metrics.holds_overdue.inc()
         logger.warning(
-            "a sandbox is held past its time; restore or release it",
+            "a hold is overdue; restore or release the sandbox",
             extra={
                 "action": "holds",
                 "sandbox_id": row.sandbox_id,

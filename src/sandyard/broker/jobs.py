@@ -186,8 +186,8 @@ class Sync:
         if loses_too_many(len(missing), of=comparison.available) and not force:
             report.held_back = len(missing)
             logger.error(
-                "sync would make most of the pool stale and did not; look at the provider's list, "
-                "then force it",
+                "sync was held back: it would make most of the pool stale; check the provider's "
+                "list, then force it",
                 extra={"action": "sync", "missing": len(missing), "of": comparison.available},
             )
         else:
@@ -294,11 +294,11 @@ class Cleanup:
         if failed.result.status is Status.DELETION_FAILED:
             report.failed += 1
             self._metrics.cleanup.labels("failed").inc()
-            logger.error("deletion failed for good; an operator has to look", extra=about)
+            logger.error("deletion failed permanently; an operator must act", extra=about)
         else:
             report.retried += 1
             self._metrics.cleanup.labels("retried").inc()
-            logger.warning("deletion failed; it is tried again later", extra=about)
+            logger.warning("deletion failed and will be retried", extra=about)
 
 
 class Expiry:
@@ -330,7 +330,7 @@ class Expiry:
     def _warn(self, row: Sandbox) -> None:
         self._metrics.expiry.inc()
         logger.warning(
-            "track did not give its sandbox up in time",
+            "a track did not release its sandbox in time",
             extra={
                 "action": "expiry",
                 "track_id": row.allocated_to_track,

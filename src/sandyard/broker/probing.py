@@ -62,7 +62,7 @@ class Probes:
             report.held_back = len(leaving)
             decided = [each for each in decided if each.result.status is not Status.STALE]
             logger.error(
-                "probes would quarantine most of the pool and did not; look at the network between",
+                "quarantine was held back: most probes fail; check the network to the sandboxes",
                 extra={"action": "probe", "failed": len(leaving), "of": report.probed},
             )
         await self._apply(decided, report)

@@ -300,7 +300,7 @@ class Broker:
         )
         assert isinstance(row, Sandbox)  # noqa: S101 - operators change no tombstones
         logger.info(
-            "operator changed a sandbox",
+            "an operator changed a sandbox",
             extra={"action": action, "sandbox_id": sandbox_id, "status": row.status},
         )
         return row

@@ -131,11 +131,11 @@ class Console:
             await self._assets.response(name)(scope, receive, send)
             return
         if not origin.may_act(request):
-            raise ForbiddenError("This was not sent by a page of the console. Reload the page.")
+            raise ForbiddenError("This request did not come from a console page. Reload the page.")
         viewer = await self._viewer(request)
         if path.startswith(forward.PREFIX + "/"):
             if viewer is None:
-                raise UnauthorizedError("You are not logged in any more. Log in again.")
+                raise UnauthorizedError("You are no longer logged in. Log in again.")
             await self._forwarding(viewer, request, receive, send)
             return
         if scope["type"] != "http":

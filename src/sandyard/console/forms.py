@@ -33,5 +33,5 @@ def instant(form: Form, name: str) -> datetime:
     except ValueError as error:
         raise InvalidError(f"{name}: must be a date and a time.") from error
     if found.tzinfo is None:
-        raise InvalidError(f"{name}: must be sent with its zone. Reload the page and try again.")
+        raise InvalidError(f"{name}: must have a time zone. Reload the page and try again.")
     return found

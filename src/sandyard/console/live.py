@@ -178,7 +178,7 @@ class LiveChanges:
             try:
                 page = await log.page(EventQuery(), limit=_READ, cursor=None)
             except UnavailableError:  # pages ask again when it is back
-                logger.info("console: an event log is away")
+                logger.info("console: an event log is unavailable")
                 continue
             found.extend(page.items)
         return found

@@ -48,4 +48,4 @@ class OperatorLogins:
 
 
 _WRONG = "This is no operator's token. The server prints its own at its first start."
-_TOO_MANY = "Too many logins failed. Wait `retry_after` seconds."
+_TOO_MANY = "Too many failed logins. Wait `retry_after` seconds."

@@ -73,7 +73,7 @@ GONE = "The sandbox was not found"
 
 
 class DeadlineExceededError(SandyardError):
-    """The time that the caller gave for this is over."""
+    """The caller's deadline has passed."""
 
     code = "E2B_DEADLINE_EXCEEDED"
 
@@ -145,7 +145,7 @@ async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIt
         while len(waiting) >= _HEADER_BYTES:
             flags, size = waiting[0], int.from_bytes(waiting[1:_HEADER_BYTES], "big")
             if flags & _COMPRESSED:
-                raise NotJsonError("Compressed messages are not taken.")
+                raise NotJsonError("Compressed messages are not supported.")
             if size > most_bytes:
                 raise BodyTooLargeError
             end = _HEADER_BYTES + size

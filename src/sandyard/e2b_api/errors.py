@@ -11,7 +11,7 @@ from sandyard.kit.errors import (
 
 
 class SandboxNotFoundError(NotFoundError):
-    """There is no such sandbox, or its time is over. List yours to find it."""
+    """There is no such sandbox, or it has timed out. List yours to find it."""
 
     code = "E2B_SANDBOX_NOT_FOUND"
 
@@ -23,13 +23,13 @@ class SandboxGoneError(BadGatewayError):
 
 
 class AlreadyPausedError(ConflictError):
-    """The sandbox is paused already. Connect to it to resume it."""
+    """The sandbox is already paused. Connect to it to resume it."""
 
     code = "E2B_ALREADY_PAUSED"
 
 
 class AccessTokenMissingError(UnauthorizedError):
-    """The sandbox's access token or the signature is missing, wrong, or over. Connect again."""
+    """The sandbox's access token or the signature is missing, wrong or expired. Connect again."""
 
     code = "E2B_ACCESS_TOKEN"
 
@@ -41,7 +41,7 @@ class NoSuchUserError(UnauthorizedError):
 
 
 class NotOfferedError(ForbiddenError):
-    """This server does not offer this part of E2B's API; docs/e2b.md lists what differs."""
+    """This server does not offer this part of E2B's API; docs/e2b.md lists the differences."""
 
     code = "E2B_NOT_OFFERED"
 
@@ -53,19 +53,19 @@ class NotJsonError(InvalidError):
 
 
 class FolderExistsError(ConflictError):
-    """The folder exists already."""
+    """The folder already exists."""
 
     code = "E2B_FOLDER_EXISTS"
 
 
 class BuildNotFoundError(NotFoundError):
-    """There is no such build; it ended with the server, or is another account's."""
+    """There is no such build: it ended with the server, or belongs to another account."""
 
     code = "E2B_BUILD_NOT_FOUND"
 
 
 class BuildRefusedError(InvalidError):
-    """This recipe can't be built here; docs/e2b.md tells which can."""
+    """This recipe can't be built here; docs/e2b.md lists what can."""
 
     code = "E2B_BUILD_REFUSED"
 

@@ -56,7 +56,7 @@ class SandboxLauncher:
     async def _interpret(self, session: Session, variables: Mapping[str, str]) -> None:
         if self._kernels is None:
             raise NotOfferedError(
-                "This server has no Jupyter kernels: set SANDBOX_KERNELS, as docs/e2b.md says."
+                "This server has no Jupyter kernels: set SANDBOX_KERNELS (see docs/e2b.md)."
             )
         await session.processes.start(_interpreter(self._kernels, variables))
         try:

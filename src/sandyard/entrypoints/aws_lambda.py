@@ -46,9 +46,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 def _function() -> _Function:
     settings = load_settings().only("telemetry")
     if embedded_parts(settings):
-        raise SettingsError(
-            "TELEMETRY_STORE: must be dynamodb, or DATABASE_URL set; a function keeps no files"
-        )
+        raise SettingsError("TELEMETRY_STORE: must be dynamodb, or DATABASE_URL must be set")
     configure_logging(settings.server.log_level, settings.server.log_format)
     nowhere = Path(gettempdir())  # a shared engine leaves nothing in a data dir
     settings = with_secrets(settings, nowhere)

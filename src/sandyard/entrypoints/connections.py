@@ -127,7 +127,7 @@ class ConnectionLimits:
 
     def start(self) -> None:
         if not _DESCRIPTORS.is_dir():
-            logger.info("connections are not limited: that takes Linux")
+            logger.info("connections are not limited: this needs Linux")
             return
         self._task = asyncio.create_task(self._look_forever())
 
@@ -142,7 +142,7 @@ class ConnectionLimits:
             try:
                 await asyncio.to_thread(self.enforce)
             except OSError as error:  # no descriptor was left to look with; the next look may do
-                logger.warning("connections not looked at", extra={"reason": str(error)})
+                logger.warning("connections could not be checked", extra={"reason": str(error)})
 
     def enforce(self) -> int:
         """Break off what is too many or stalled; how many that were."""
@@ -247,7 +247,7 @@ def _tell(chosen: Mapping[Connection, str]) -> None:
     counted = Counter((connection.address, reason) for connection, reason in chosen.items())
     for (address, reason), count in counted.items():
         logger.warning(
-            "connections broken off", extra={"address": address, "reason": reason, "count": count}
+            "connections were closed", extra={"address": address, "reason": reason, "count": count}
         )
 
 

@@ -52,12 +52,11 @@ def locked(data_dir: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise DataDirInUseError(
-                f"Another process serves from {data_dir}. Stop it first, or choose another "
-                "--data-dir."
+                f"Another process uses {data_dir}. Stop it first, or choose another --data-dir."
             ) from error
         if (data_dir / RESTORING).exists():
             raise RestoreUnfinishedError(
-                f"A restore into {data_dir} broke off. Empty it and restore again."
+                f"A restore into {data_dir} was interrupted. Empty it and restore again."
             )
         yield
 
@@ -74,7 +73,7 @@ def require_writable(data_dir: Path) -> None:
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else data_dir
         raise DataDirNotWritableError(
-            f"The data dir {data_dir} can't be written ({where}: {error.strerror}). Mend that, or "
+            f"The data dir {data_dir} can't be written ({where}: {error.strerror}). Fix that, or "
             "choose another --data-dir."
         ) from error
 

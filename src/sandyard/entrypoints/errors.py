@@ -112,7 +112,7 @@ async def _from_framework(request: Request, error: Exception) -> Response:
     known: SandyardError
     match error.status_code:
         case 404:
-            known = NotFoundError("There is no such path here. /docs lists those that there are.")
+            known = NotFoundError("There is no such path. /docs lists all paths.")
         case 405:
             known = MethodNotAllowedError()
         case _:

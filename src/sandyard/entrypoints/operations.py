@@ -159,7 +159,7 @@ async def _require_ready(part: Checked) -> None:
     except (UnavailableError, TimeoutError) as error:
         raise UnavailableError(
             f"Not ready: the {part.name}'s {part.engine} engine. "
-            + (error.message if isinstance(error, UnavailableError) else "It does not answer."),
+            + (error.message if isinstance(error, UnavailableError) else "It does not respond."),
             details={"engine": part.engine, "part": part.name},
             reason=getattr(error, "reason", None),
         ) from error

@@ -175,8 +175,8 @@ def require_free_port(host: str, port: int) -> None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
-                    f"Port {port} on {host} is taken. Stop what listens there, or choose another "
-                    "--port."
+                    f"Port {port} on {host} is in use. Stop the process that listens there, or "
+                    "choose another --port."
                 ) from error
             raise PortInUseError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
 

@@ -30,7 +30,7 @@ _EXIT_SEC = 15.0
 def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
     """Keep `count` workers alive until SIGTERM, then wait until each has finished its requests."""
     if embedded_parts(settings):
-        raise SettingsError("DATABASE_URL: must be set for --workers; SQLite serves one process")
+        raise SettingsError("DATABASE_URL: must be set for --workers; SQLite supports one process")
     reasons = [part.one_process(settings) for part in selected_parts(settings)]
     if any(reasons):
         raise SettingsError("\n".join(filter(None, reasons)))

@@ -35,7 +35,7 @@ async def engine_for(engine: Engine, url: str | None) -> AsyncIterator[EngineAcc
         yield EngineAccess({})
         return
     if not url:
-        raise GameDayError(f"Set {_NAMES[engine]} to hold a game day on {engine}.")
+        raise GameDayError(f"Set {_NAMES[engine]} to run a game day on {engine}.")
     opened = _postgresql if engine is Engine.POSTGRESQL else _dynamodb
     async with opened(url) as access:
         yield access
@@ -48,7 +48,7 @@ async def _postgresql(url: str) -> AsyncIterator[EngineAccess]:
     try:
         connection = await asyncpg.connect(url)
     except (OSError, asyncpg.PostgresError) as error:
-        raise GameDayError(f"DATABASE_URL leads to no PostgreSQL: {error}") from error
+        raise GameDayError(f"DATABASE_URL can't be reached: {error}") from error
     await connection.execute(f'CREATE DATABASE "{name}"')
     proxy = TcpProxy(_connector(url), free_port())
     await proxy.start()

@@ -90,7 +90,7 @@ class Stage:
                 if (await self.counts())["total"] >= total:
                     return
             await asyncio.sleep(0.2)
-        raise GameDayError(f"The pool did not come to {total} sandboxes.")
+        raise GameDayError(f"The pool did not reach {total} sandboxes.")
 
 
 @asynccontextmanager

@@ -12,8 +12,8 @@ from sandyard.kit.errors import (
 
 
 class AddressUnknownError(NotFoundError):
-    """There is no sandbox at this address that you may see. If it is yours, open it with a link:
-    `POST /api/v1/sandboxes/{id}/tokens` makes one."""
+    """There is no sandbox at this address that you may see. If it is yours, create a link to it
+    with `POST /api/v1/sandboxes/{id}/tokens`."""
 
     code = "ADDRESS_UNKNOWN"
 
@@ -25,7 +25,7 @@ class TargetUnknownError(NotFoundError):
 
 
 class AccessTokenError(UnauthorizedError):
-    """The access token has expired, or is not for this address. Ask for a new one."""
+    """The access token has expired or is not for this address. Request a new one."""
 
     code = "ACCESS_TOKEN_INVALID"
 
@@ -45,20 +45,21 @@ class TrafficTokenWrongError(ForbiddenError):
 
 
 class OriginRefusedError(ForbiddenError):
-    """The cookie opens this address for its own pages alone. From elsewhere, send the token as
+    """The cookie is valid only for pages of this address. From elsewhere, send the token as
     `X-Access-Token`."""
 
     code = "ORIGIN_REFUSED"
 
 
 class TunnelRefusedError(InvalidError):
-    """The gateway passes on HTTP requests and WebSockets, whose only transfer coding is chunked."""
+    """The gateway forwards only HTTP requests and WebSockets, with no transfer coding except
+    chunked."""
 
     code = "TUNNEL_REFUSED"
 
 
 class TooManyConnectionsError(UnavailableError):
-    """This sandbox has as many open connections as it may. Close some, or try again shortly."""
+    """This sandbox is at its limit of open connections. Close some, or try again shortly."""
 
     code = "TOO_MANY_CONNECTIONS"
 
@@ -70,24 +71,24 @@ class TargetNotRunningError(BadGatewayError):
 
 
 class PortNotListeningError(BadGatewayError):
-    """Nothing listens on this port of the sandbox. Start the program, and let it listen there."""
+    """Nothing listens on this port of the sandbox. Start the program, and make it listen there."""
 
     code = "PORT_NOT_LISTENING"
 
 
 class ProgramBrokeOffError(BadGatewayError):
-    """The program closed the connection before it had answered. Its logs may tell why."""
+    """The program closed the connection before it responded. Its logs may say why."""
 
     code = "PROGRAM_BROKE_OFF"
 
 
 class ProgramAnswerError(BadGatewayError):
-    """What the program answered is no HTTP/1.1. Its logs may tell why."""
+    """The program's response is not valid HTTP/1.1. Its logs may say why."""
 
     code = "PROGRAM_ANSWER_MALFORMED"
 
 
 class ProgramTimeoutError(GatewayTimeoutError):
-    """The program did not answer in time. Its logs may tell why."""
+    """The program did not respond in time. Its logs may say why."""
 
     code = "PROGRAM_TIMEOUT"

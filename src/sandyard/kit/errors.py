@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 
 class SandyardError(Exception):
-    """Something went wrong inside Sandyard. Retry, and report the request id if it stays."""
+    """Internal error. Retry, and report the request id if it persists."""
 
     code: ClassVar[str] = "INTERNAL_ERROR"
 
@@ -32,7 +32,7 @@ class InvalidError(SandyardError):
 
 
 class UnauthorizedError(SandyardError):
-    """The bearer token is missing or not valid here. Send `Authorization: Bearer …`."""
+    """The bearer token is missing or invalid. Send `Authorization: Bearer …`."""
 
     code = "UNAUTHORIZED"
     scheme: ClassVar[str] = "Bearer"
@@ -40,38 +40,38 @@ class UnauthorizedError(SandyardError):
 
 
 class MetricsTokenError(UnauthorizedError):
-    """Metrics need a METRICS_TOKEN here. Send it as `Authorization: Bearer …`, or scrape
+    """Metrics require METRICS_TOKEN on this server. Send it as `Authorization: Bearer …`, or scrape
     METRICS_PORT."""
 
     code = "METRICS_TOKEN_REQUIRED"
 
 
 class ForbiddenError(SandyardError):
-    """This is not yours."""
+    """You do not have access to this."""
 
     code = "FORBIDDEN"
 
 
 class NotFoundError(SandyardError):
-    """There is nothing here. Check the path and the id."""
+    """Not found. Check the path and the id."""
 
     code = "NOT_FOUND"
 
 
 class ConflictError(SandyardError):
-    """The present state does not allow this."""
+    """The current state does not allow this."""
 
     code = "CONFLICT"
 
 
 class ExhaustedError(SandyardError):
-    """Nothing is left to give out right now. Try again after `retry_after` seconds."""
+    """Nothing is available right now. Try again after `retry_after` seconds."""
 
     code = "EXHAUSTED"
 
 
 class RangeNotSatisfiableError(SandyardError):
-    """The range has no byte of the file. Ask for one within its size."""
+    """The range is outside the file. Request a range within its size."""
 
     code = "RANGE_NOT_SATISFIABLE"
 
@@ -83,7 +83,7 @@ class RateLimitedError(SandyardError):
 
 
 class UnavailableError(SandyardError):
-    """An engine or a provider does not answer. Nothing was decided; try again shortly."""
+    """An engine or a provider does not respond. Nothing was decided; try again shortly."""
 
     code = "SERVICE_UNAVAILABLE"
 
@@ -101,31 +101,31 @@ class UnavailableError(SandyardError):
 
 
 class BadGatewayError(SandyardError):
-    """What runs behind this address gives no usable answer."""
+    """The program behind this address did not return a valid response."""
 
     code = "BAD_GATEWAY"
 
 
 class GatewayTimeoutError(SandyardError):
-    """What runs behind this address does not answer in time."""
+    """The program behind this address does not respond in time."""
 
     code = "GATEWAY_TIMEOUT"
 
 
 class BodyTooLargeError(SandyardError):
-    """The request body is larger than this server takes. Send less at once."""
+    """The request body is larger than this server accepts. Send less at once."""
 
     code = "BODY_TOO_LARGE"
 
 
 class BodyBrokenOffError(InvalidError):
-    """The request's body did not arrive whole and in time. Send it again, without pauses."""
+    """The request body did not arrive completely and in time. Send it again without pauses."""
 
     code = "BODY_BROKEN_OFF"
 
 
 class UnknownQueryParameterError(InvalidError):
-    """The call does not take this query parameter. The details list those that it takes."""
+    """This call does not accept the query parameter. The details list the accepted ones."""
 
     code = "UNKNOWN_QUERY_PARAMETER"
 
@@ -143,6 +143,6 @@ class RepeatedCredentialError(InvalidError):
 
 
 class MethodNotAllowedError(SandyardError):
-    """This path does not take that method. The `Allow` header lists those that it takes."""
+    """This path does not support the method. The `Allow` header lists the supported ones."""
 
     code = "METHOD_NOT_ALLOWED"

@@ -61,7 +61,7 @@ class JwksKeys:
                 found = _keys_of(answer.json())
         except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
             self._is_away = True
-            logger.warning("keys of tokens can't be fetched: %s", error)
+            logger.warning("the keys of access tokens can't be fetched: %s", error)
         else:
             self._keys, self._is_away = found, False
             self._fetched_at = self._tried_at
@@ -70,7 +70,7 @@ class JwksKeys:
 def _keys_of(document: Any) -> Mapping[str, jwt.PyJWK]:
     """Those that can check signatures; others in the set are not ours to judge."""
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
-        raise jwt.PyJWKSetError("the answer is no set of keys")
+        raise jwt.PyJWKSetError("the response is not a set of keys")
     found: dict[str, jwt.PyJWK] = {}
     for each in document["keys"]:
         try:

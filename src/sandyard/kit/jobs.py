@@ -79,7 +79,7 @@ class JobLeases(Protocol):
 
 
 class JobLostError(UnavailableError):
-    """Another process took this job over while it ran. Its counts are in that process's log."""
+    """Another process took over this job while it ran. Its counts are in that process's log."""
 
     code = "JOB_LEASE_LOST"
 
@@ -234,6 +234,6 @@ class JobRunner:
                 safe_until = renewed_at + safe_for
             except (UnavailableError, TimeoutError):
                 logger.warning(
-                    "lease of a running job could not be renewed", extra={"job": job.name}
+                    "the lease of a running job could not be renewed", extra={"job": job.name}
                 )
         work.cancel()

@@ -11,7 +11,7 @@ from sandyard.kit.errors import UnavailableError
 
 
 class ElsewhereError(UnavailableError):
-    """Another node holds this. Ask the server there; nothing was changed."""
+    """This is on another node. Call the server there; nothing was changed."""
 
     code = "ON_ANOTHER_NODE"
 

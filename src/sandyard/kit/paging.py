@@ -23,7 +23,7 @@ CURSOR_PATTERN = pattern(
 
 
 class InvalidCursorError(InvalidError):
-    """The cursor is not one that this listing gave out. Start again without a cursor."""
+    """The cursor does not belong to this listing. Start again without a cursor."""
 
     code = "INVALID_CURSOR"
 

@@ -10,7 +10,7 @@ from sandyard.kit.transitions import E, Transition, settle
 
 
 class BusyError(UnavailableError):
-    """Others keep changing the same thing. Nothing was changed; try again shortly."""
+    """Others are changing this at the same time. Nothing was changed; try again shortly."""
 
     code = "PLATFORM_BUSY"
 

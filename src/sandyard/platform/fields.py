@@ -97,7 +97,7 @@ class NamedBody(RequestBody):
 def _no_number(value: object) -> object:
     """A number is no time here: it might count seconds or years."""
     if isinstance(value, str) and value.replace(".", "", 1).lstrip("+-").isdigit():
-        raise ValueError("a date in the form of ISO 8601 is wanted, not a number")
+        raise ValueError("must be an ISO 8601 date, not a number")
     return value
 
 

@@ -10,7 +10,7 @@ class PreviewProjectNotFoundError(NotFoundError):
 
 
 class PreviewProjectArchivedError(ConflictError):
-    """The project is archived and so read-only. Unarchive it first."""
+    """The project is archived and therefore read-only. Unarchive it first."""
 
     code = "PREVIEW_PROJECT_ARCHIVED"
 
@@ -23,56 +23,55 @@ class UnsafeFilePathError(InvalidError):
     def __init__(self, path: str) -> None:
         shown = path[:100].encode(errors="replace").decode()
         super().__init__(
-            f"{shown!r} can't be kept: a path is relative, has no `.`, `..`, empty part, "
-            "backslash or control character, at most 512 bytes, and 30 parts of 200 bytes.",
+            f"{shown!r} is not a valid path: it must be relative, without `.`, `..`, empty parts, "
+            "backslashes or control characters, at most 512 bytes in 30 parts of 200 bytes.",
             details={"path": shown},
         )
 
 
 class FileConflictError(InvalidError):
-    """A path is both written and deleted, written twice, or a file and a folder at once."""
+    """A path is both written and deleted, written twice, or both a file and a folder."""
 
     code = "FILE_CONFLICT"
 
 
 class FilesLimitError(InvalidError):
-    """The project would have more files, or larger ones, than it may."""
+    """The project would exceed its limit of files or bytes."""
 
     code = "FILES_LIMIT_EXCEEDED"
 
 
 class FileBytesLimitError(ConflictError):
-    """The files of all your projects would take more than your account may have. Delete some."""
+    """The files of all your projects would exceed your account's limit. Delete some."""
 
     code = "FILE_BYTES_LIMIT_EXCEEDED"
 
 
 class FilesVersionError(ConflictError):
-    """The project's files have changed since the version that you expected. Read them, and try
-    again."""
+    """The project's files have changed since the expected version. Read them, and try again."""
 
     code = "FILES_VERSION_CONFLICT"
 
 
 class WrongEncodingError(InvalidError):
-    """A file's content is not in its `encoding`: no base64, or half a character of a text."""
+    """A file's content does not match its `encoding`: invalid base64 or invalid UTF-8."""
 
     code = "INVALID_FILE_ENCODING"
 
 
 class PreviewsLimitError(ConflictError):
-    """Your account has as many previews running as it may. Wait until one ends."""
+    """Your account is at its limit of running previews. Wait until one ends."""
 
     code = "PREVIEWS_LIMIT_EXCEEDED"
 
 
 class PreviewBusyError(UnavailableError):
-    """Other callers are making or changing this preview. Try again shortly."""
+    """Other callers are creating or changing this preview. Try again shortly."""
 
     code = "PREVIEW_BUSY"
 
 
 class MigrationRefusedError(ConflictError):
-    """The migration can't go on from here."""
+    """The migration can't continue from this state."""
 
     code = "PREVIEWS_MIGRATION_REFUSED"

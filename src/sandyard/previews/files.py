@@ -87,10 +87,10 @@ def check_changes(changes: ChangeSet, there: Mapping[str, int], limits: FileLimi
         "/".join(parts[:n]) for p in after if (parts := p.split("/")) for n in range(1, len(parts))
     }
     if both := folders & after.keys():
-        raise FileConflictError(f"{sorted(both)[0]!r} would be a file and a folder at once.")
+        raise FileConflictError(f"{sorted(both)[0]!r} would be both a file and a folder.")
     if len(after) > limits.files or sum(after.values()) > limits.total_bytes:
         raise FilesLimitError(
-            f"A project has at most {limits.files} files of {limits.total_bytes} bytes together.",
+            f"A project can have {limits.files} files and {limits.total_bytes} bytes in total.",
             details={"files": len(after), "bytes": sum(after.values())},
         )
 

@@ -195,7 +195,7 @@ class SweepPreviews:
                 await self._held.kill(sandbox.sandbox_id)
                 report.ended += 1
                 logger.warning(
-                    "a preview that no project has was ended",
+                    "a preview without a project was ended",
                     extra={"action": "previews", "sandbox_id": sandbox.sandbox_id},
                 )
         return report

@@ -27,7 +27,7 @@ def _source(url: str) -> Path:
     name = url.removeprefix(BUILTIN)
     if name not in builtin_names():
         known = ", ".join(BUILTIN + known for known in builtin_names())
-        raise InvalidRepositoryError(f"There is no such built-in template. There are: {known}.")
+        raise InvalidRepositoryError(f"There is no such built-in template. Known: {known}.")
     return _SOURCES / name
 
 

@@ -18,7 +18,8 @@ class InvalidRunIdError(InvalidError):
 
 
 class InvalidRepositoryError(InvalidError):
-    """Give an `https://` address of a git repository without user name, or a built-in template."""
+    """Send the `https://` address of a git repository without a user name, or a built-in
+    template."""
 
     code = "INVALID_REPOSITORY_URL"
 
@@ -31,21 +32,21 @@ class UnsafePathError(InvalidError):
     def __init__(self, path: str) -> None:
         shown = path[:100].encode(errors="replace").decode()
         super().__init__(
-            f"{shown!r} can't be written: a path is relative, has no `.`, `..`, empty part, "
-            "backslash or NUL, and passes through no link.",
+            f"{shown!r} can't be written: a path must be relative, without `.`, `..`, empty parts, "
+            "backslashes or NUL, and must not pass through a link.",
             details={"path": shown},
         )
 
 
 class InvalidPathError(InvalidError):
-    """A path has no NUL, is valid text and has at most 4095 bytes."""
+    """A path must be valid text without NUL, of at most 4095 bytes."""
 
     code = "INVALID_PATH"
 
     def __init__(self, path: str) -> None:
         shown = path[:100].encode(errors="replace").decode()
         super().__init__(
-            f"{shown!r} is no path: it has no NUL, is valid text and has 1 to 4095 bytes.",
+            f"{shown!r} is not a path: it must be valid text without NUL, of 1 to 4095 bytes.",
             details={"path": shown},
         )
 
@@ -57,13 +58,14 @@ class FileMissingError(NotFoundError):
 
 
 class FileRefusedError(ConflictError):
-    """The sandbox refused this: its user may not do it, or this kind of file does not allow it."""
+    """The sandbox refused this: its user lacks the permission, or this kind of file does not
+    support it."""
 
     code = "FILE_REFUSED"
 
 
 class TooManyFilesError(ConflictError):
-    """There are too many files to list at once. List a folder below, or with less depth."""
+    """There are too many files to list at once. List a subfolder, or use less depth."""
 
     code = "TOO_MANY_FILES"
 
@@ -75,31 +77,31 @@ class StorageFullError(ConflictError):
 
 
 class InvalidArchiveError(InvalidError):
-    """This is no tar archive, it broke off, or an entry would leave the folder."""
+    """The tar archive is invalid or incomplete, or an entry would leave the folder."""
 
     code = "INVALID_ARCHIVE"
 
 
 class CommandRefusedError(ConflictError):
-    """The command can't be run: there is no such program, folder or user in the sandbox."""
+    """The command can't be run: the sandbox has no such program, folder or user."""
 
     code = "COMMAND_REFUSED"
 
 
 class ProcessNotFoundError(NotFoundError):
-    """There is no process with this id, or it ended long ago. List those that there are."""
+    """There is no process with this id, or it ended long ago. List the processes to find it."""
 
     code = "PROCESS_NOT_FOUND"
 
 
 class InputClosedError(ConflictError):
-    """The process takes no input: it was started without, has closed it, or has ended."""
+    """The process accepts no input: it was started without, has closed it, or has ended."""
 
     code = "INPUT_CLOSED"
 
 
 class InputNotTakenError(ConflictError):
-    """The process does not read its input. Some of what was sent may wait for it; send the rest
+    """The process does not read its input. Part of the data may be waiting for it; send the rest
     when it reads again."""
 
     code = "INPUT_NOT_TAKEN"
@@ -124,13 +126,13 @@ class PortClosedError(ConflictError):
 
 
 class FilesTooLargeError(InvalidError):
-    """The files are larger than the storage that this may use. Send less, or allow more."""
+    """The files are larger than the available storage. Send less, or allow more."""
 
     code = "FILES_TOO_LARGE"
 
 
 class RunNotFoundError(NotFoundError):
-    """There is no run with this id, or it was forgotten."""
+    """There is no run with this id, or it was removed."""
 
     code = "RUN_NOT_FOUND"
 
@@ -142,19 +144,19 @@ class SnapshotNotFoundError(NotFoundError):
 
 
 class NotRunningError(ConflictError):
-    """This is not running now. Start it first."""
+    """It is not running. Start it first."""
 
     code = "NOT_RUNNING"
 
 
 class StillRunningError(ConflictError):
-    """This still runs. Stop it first."""
+    """It is still running. Stop it first."""
 
     code = "STILL_RUNNING"
 
 
 class AttemptEndedError(ConflictError):
-    """This attempt has come to its end. Start a new one."""
+    """This attempt has ended. Start a new one."""
 
     code = "ATTEMPT_ENDED"
 
@@ -166,7 +168,7 @@ class IsolationMissingError(UnavailableError):
 
 
 class LimitsMissingError(UnavailableError):
-    """The limits of sandboxes can't be held as was asked for: correct SANDBOX_CGROUP_ROOT or
+    """The configured limits of sandboxes can't be enforced: correct SANDBOX_CGROUP_ROOT or
     SANDBOX_VOLUME."""
 
     code = "LIMITS_MISSING"
@@ -179,7 +181,7 @@ class RuntimeUnavailableError(UnavailableError):
 
 
 class SupervisorTimeoutError(UnavailableError):
-    """The supervisor of this program does not answer in time. Try again shortly."""
+    """The supervisor of this program does not respond in time. Try again shortly."""
 
     code = "SUPERVISOR_TIMEOUT"
 
@@ -209,13 +211,13 @@ class EnvironmentMissingError(StartFailedError):
 
 
 class EnvironmentRefusedError(InvalidError):
-    """This is no root file system that can be imported: an OCI layout or a tar of one is."""
+    """This is not a root file system that can be imported: use a tar of one, or an OCI layout."""
 
     code = "ENVIRONMENT_REFUSED"
 
 
 class EnvironmentInUseError(ConflictError):
-    """A machine that runs has this environment. Stop it first."""
+    """A running machine uses this environment. Stop it first."""
 
     code = "ENVIRONMENT_IN_USE"
 
@@ -239,25 +241,25 @@ class WebLineMissingError(StartFailedError):
 
 
 class ExitedAtOnceError(StartFailedError):
-    """The program ended before it listened on $PORT. Its last log lines tell more."""
+    """The program ended before it listened on $PORT. Its last log lines say more."""
 
     code = "EXITED_AT_ONCE"
 
 
 class NotListeningError(StartFailedError):
-    """The program did not listen on $PORT in time. Let its `web:` line serve on that port."""
+    """The program did not listen on $PORT in time. Its `web:` line must serve on that port."""
 
     code = "NOT_LISTENING"
 
 
 class OverLimitError(StartFailedError):
-    """The program went over its memory or storage before it listened. Allow it more."""
+    """The program exceeded its memory or storage before it listened. Allow it more."""
 
     code = "OVER_LIMIT_AT_START"
 
 
 class StoppedWhileStartingError(StartFailedError):
-    """This was stopped before it listened."""
+    """It was stopped before it listened."""
 
     code = "STOPPED_WHILE_STARTING"
 
@@ -303,8 +305,8 @@ def exited_at_once(exit_code: int, log_lines: Sequence[str]) -> ExitedAtOnceErro
 
 def not_listening(timeout_sec: float, log_lines: Sequence[str]) -> NotListeningError:
     return NotListeningError(
-        f"The program did not listen on $PORT within {timeout_sec:g} s. Let its `web:` line "
-        "serve on that port." + _tail(log_lines)
+        f"The program did not listen on $PORT within {timeout_sec:g} s. Its `web:` line "
+        "must serve on that port." + _tail(log_lines)
     )
 
 

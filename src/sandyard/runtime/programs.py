@@ -319,7 +319,7 @@ class Start:
         if program.snapshot_id is None and packed is None:
             await self._fill(run_id, session, program)
         if await self._machines.workspace_bytes(run_id) > limits.storage_bytes:
-            raise OverLimitError("The files are larger than the storage that this may use.")
+            raise OverLimitError("The files are larger than the available storage.")
         started_at = await self._launch(session, up, program)
         deadline_at = time.time() + limits.max_running_sec
         deadline_at = await self._machines.set_deadline(run_id, deadline_at)

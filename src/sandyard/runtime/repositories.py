@@ -61,7 +61,7 @@ def check_url(url: str) -> None:
 def check_ref(ref: str) -> None:
     """Raises InvalidRepositoryError."""
     if not _REF.fullmatch(ref) or len(ref) > _LONGEST_REF:
-        raise InvalidRepositoryError("A repository's ref is the name of a branch or a tag.")
+        raise InvalidRepositoryError("A repository's ref must be the name of a branch or a tag.")
 
 
 def credentials(url: str, token: str | None) -> Mapping[str, str]:

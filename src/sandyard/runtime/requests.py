@@ -42,7 +42,7 @@ def _check_repository(repository: Repository) -> None:
     if repository.folder is not None:
         path_parts(repository.folder)
     if repository.token is not None and not _TOKEN.fullmatch(repository.token):
-        raise InvalidRepositoryError("A repository's token is one line of visible letters.")
+        raise InvalidRepositoryError("A repository's token must be one line of visible characters.")
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
@@ -51,5 +51,5 @@ def check_environment(environment: Mapping[str, str]) -> None:
     text = "".join((*environment, *environment.values()))
     if not are_named or "\0" in text or len(text.encode(errors="replace")) > _ENVIRONMENT_BYTES:
         raise InvalidError(
-            "The environment needs plain names, values without NUL, and 64 kB at most."
+            "Environment variables need plain names and values without NUL, at most 64 kB in total."
         )

@@ -107,7 +107,9 @@ def check_command(command: Command) -> None:
     names, values = command.environment.keys(), command.environment.values()
     is_text = not any("\0" in word for word in (*command.arguments, *names, *values))
     if not command.arguments or not is_text or any(not name or "=" in name for name in names):
-        raise CommandRefusedError("A command has a program, words without NUL, named variables.")
+        raise CommandRefusedError(
+            "A command needs a program, arguments without NUL, and named variables."
+        )
 
 
 def absolute_path(path: str) -> str:

@@ -120,14 +120,14 @@ class BrokerSettings(Section):
     def _is_possible(cls, available: int, info: ValidationInfo) -> int:
         total = info.data.get("pool_max_total")
         if total is not None and available > total:
-            raise ValueError("must not be more than POOL_MAX_TOTAL")
+            raise ValueError("must not exceed POOL_MAX_TOTAL")
         return available
 
     @field_validator("probe_at_claim")
     @classmethod
     def _has_a_probe(cls, is_wanted: bool, info: ValidationInfo) -> bool:
         if is_wanted and "probe" in info.data and info.data["probe"] is None:
-            raise ValueError("needs PROBE, which says how a sandbox is probed")
+            raise ValueError("needs PROBE to be set")
         return is_wanted
 
     @field_validator("ip_allowlist")

@@ -232,7 +232,7 @@ class SandboxSettings(Section):
     def _are_hosts(cls, hosts: str) -> str:
         for each in words(hosts):
             if not re.fullmatch(_HOST, each):
-                raise ValueError(f"{each!r} is no host")
+                raise ValueError(f"{each!r} is not a host")
         return hosts
 
     quota_sandboxes: Positive = Field(5, description="Quota of running sandboxes per account.")

@@ -69,7 +69,7 @@ def _secret(name: str, key: str, *, with_previous: bool) -> StoredSecret:
     try:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError as error:
-        raise ValueError("secrets of AWS need sandyard[aws]") from error
+        raise ValueError("AWS secrets need sandyard[aws]") from error
     try:
         with _making_client:  # threads may share a client, but not make one at the same time
             client = _client(tuple(sorted(_aws_environment())))

@@ -135,7 +135,7 @@ class Secrets:
             stored = await asyncio.to_thread(read, setting, watched.reference, with_previous=True)
             rotation = self._rotated(setting, watched, stored)
         except UnreadableSettingError as error:
-            logger.warning("%s. The values read before stay in force", error, extra=_ROTATE)
+            logger.warning("%s. The previous values stay in force", error, extra=_ROTATE)
             return False
         finally:
             self._swap(watched, rotation)
@@ -163,7 +163,7 @@ class Secrets:
             why = in_words(error.errors(include_input=False, include_url=False)[0])
             raise UnreadableSettingError(f"{setting.upper()}: {why}") from None
         if not any(values):
-            raise UnreadableSettingError(f"{setting.upper()}: what is kept there is empty")
+            raise UnreadableSettingError(f"{setting.upper()}: the value is empty")
         for other, secret in self._given.items():
             if {other, setting} <= _DISTINCT and other != setting and set(values) & set(secret):
                 raise UnreadableSettingError(f"{setting.upper()}: must differ from {other.upper()}")

@@ -17,13 +17,13 @@ class InvalidApiKeyError(UnauthorizedError):
 
 
 class DeviceNotFoundError(NotFoundError):
-    """No device with this hardware id has registered. Let it call `register` first."""
+    """No device with this hardware id is registered. The device must call `register` first."""
 
     code = "DEVICE_NOT_FOUND"
 
 
 class DeviceBusyError(UnavailableError):
-    """The device or key changed again and again while this was decided. Try again shortly."""
+    """The device or key kept changing during this call. Try again shortly."""
 
     code = "DEVICE_BUSY"
 
@@ -41,30 +41,30 @@ class ApiKeyNotFoundError(NotFoundError):
 
 
 class BatchSizeExceededError(InvalidError):
-    """More than 100 readings in one request; none was stored. Send at most 100 at a time."""
+    """The request has more than 100 readings; none was stored. Send at most 100 at a time."""
 
     code = "BATCH_SIZE_EXCEEDED"
 
 
 class EmptyBatchError(InvalidError):
-    """No reading in the request. Send one reading, or `readings` with 1 to 100 of them."""
+    """The request has no reading. Send one reading, or `readings` with 1 to 100 of them."""
 
     code = "EMPTY_BATCH"
 
 
 class InvalidRangeError(InvalidError):
-    """`from` is after `to`. Both are epoch milliseconds, and both ends are included."""
+    """`from` is after `to`. Both are epoch milliseconds, and both are inclusive."""
 
     code = "INVALID_RANGE"
 
 
 class TooManyBucketsError(InvalidError):
-    """The range holds more than 10,000 buckets. Take a longer `bucket` or a shorter range."""
+    """The range has more than 10,000 buckets. Use a longer `bucket` or a shorter range."""
 
     code = "TOO_MANY_BUCKETS"
 
 
 class FormatNotInstalledError(InvalidError):
-    """This server was installed without Parquet. Ask for csv, or install `sandyard[parquet]`."""
+    """This server was installed without Parquet. Request csv, or install `sandyard[parquet]`."""
 
     code = "FORMAT_NOT_INSTALLED"

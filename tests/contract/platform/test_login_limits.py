@@ -47,7 +47,7 @@ async def attempt(
         headers={"X-Forwarded-For": f"10.9.9.9, {address}"},
     )
     if answer.status_code == 429:
-        assert answer.json()["error"]["message"].startswith("Too many logins failed.")
+        assert answer.json()["error"]["message"].startswith("Too many failed logins.")
         assert 1 <= answer.json()["error"]["retry_after"] <= 60
         assert answer.headers["Retry-After"]
     return IN if answer.status_code == 200 else code_of(answer)

@@ -304,7 +304,7 @@ def test_an_environment_is_imported_and_used_while_the_server_runs(
     sandbox = started(ann, made(ann, template["template_id"], "small"))
     assert sandbox["environment"] == "small"
     assert said(ann, sandbox, "ls /bin").split() == ["cat", "ls", "sh", "sleep"]
-    assert "runs has this environment" in environments("remove", "small")
+    assert "uses this environment" in environments("remove", "small")
     stopped(ann, sandbox)
     assert environments("remove", "small") == "small is removed\n"
     assert environments("list") == ""

@@ -162,8 +162,8 @@ def test_what_keeps_a_fleet_from_starting_is_told_in_one_line(
         ({"TELEMETRY_ADMIN_TOKEN": "wrong"}, telemetry.url, "401"),
         ({"TELEMETRY_ADMIN_TOKEN": "é"}, telemetry.url, "TELEMETRY_ADMIN_TOKEN: must be ASCII"),
         ({}, telemetry.url, "TELEMETRY_ADMIN_TOKEN: must be set"),
-        (TOKEN, nobody, f"No server answers at {nobody}"),
-        (TOKEN, f"{telemetry.url}/elsewhere", "Is Telemetry served at the --url?"),
+        (TOKEN, nobody, f"No server responds at {nobody}"),
+        (TOKEN, f"{telemetry.url}/elsewhere", "Does the --url serve Telemetry?"),
     ):
         code, output, errors = simulate(
             *("--url", url, "--data-dir", str(tmp_path / "none")),

@@ -235,7 +235,7 @@ class TestMisconfiguration:
     async def test_nobody_at_the_endpoint_is_an_outage(self) -> None:
         async with engine_at(f"http://127.0.0.1:{free_port()}") as engine:
             for call in (_find, _claim, _check):
-                with pytest.raises(UnavailableError, match="does not answer") as caught:
+                with pytest.raises(UnavailableError, match="does not respond") as caught:
                     await call(PoolTable(engine, TableNames()))
                 reason = str(caught.value.reason)
                 assert "Connect" in reason or "deadline passed" in reason  # the last of its tries

@@ -63,7 +63,7 @@ async def test_files_survive_a_start_on_a_node_that_does_not_have_them(
     assert code_of(answer) == (503, "SANDBOX_ELSEWHERE")
     error = answer.json()["error"]
     assert error["details"] == {"node": one.part.wired.node}
-    assert "an admin calls `POST /api/v1/admin/sandboxes/{id}/end`" in error["message"]
+    assert "an admin can call `POST /api/v1/admin/sandboxes/{id}/end`" in error["message"]
     assert "retry_after" not in error, "to wait is of no use"
     assert await look(other, caller, sandbox) == stopped
     one.clock.advance(2 * 3600)

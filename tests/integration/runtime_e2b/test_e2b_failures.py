@@ -206,7 +206,7 @@ async def test_after_a_while_it_ends_without_a_snapshot(
     end = await runtime.stop(running.run_id)
     assert (end.reason, end.snapshot) == ("stopped", None)
     assert end.snapshot_error is not None
-    assert end.snapshot_error.startswith("E2B gives no usable answer")
+    assert end.snapshot_error.startswith("E2B returned no valid response")
     assert double.boxes == []
 
 

@@ -58,7 +58,7 @@ async def test_an_unknown_token_makes_it_read_the_secret_again(token: Path) -> N
     ("text", "why"),
     [
         (None, "can't be read: No such file"),
-        ("", "BROKER_API_TOKEN: what is kept there is empty"),
+        ("", "BROKER_API_TOKEN: the value is empty"),
         ("admin-token", "BROKER_API_TOKEN: must differ from BROKER_ADMIN_TOKEN"),
     ],
 )

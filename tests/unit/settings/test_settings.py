@@ -97,7 +97,7 @@ def test_a_url_may_have_a_port_a_user_and_a_path(
         ({"PROBE_AT_CLAIM": "true"}, "PROBE_AT_CLAIM: needs PROBE"),
         (
             {"POOL_MIN_AVAILABLE": "3", "POOL_MAX_TOTAL": "2"},
-            "POOL_MIN_AVAILABLE: must not be more than POOL_MAX_TOTAL",
+            "POOL_MIN_AVAILABLE: must not exceed POOL_MAX_TOTAL",
         ),
     ],
 )

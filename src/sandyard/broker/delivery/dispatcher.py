@@ -158,7 +158,7 @@ class Dispatcher:
                     await self._runner.run_if_due(job, interval_sec=0)
                 except UnavailableError as error:
                     logger.warning(
-                        "delivery broke off: %s", error.message, extra={"sink": route.name}
+                        "delivery stopped: %s", error.message, extra={"sink": route.name}
                     )
                 except SinkStoppedError:
                     return

@@ -95,7 +95,7 @@ class Api:
         try:
             return response.json()
         except (ValueError, RecursionError) as error:
-            raise unusable("its answer is not JSON") from error
+            raise unusable("its response is not JSON") from error
 
     async def delete(self, path: str) -> None:
         await self._request("DELETE", path, gone_is_fine=True)
@@ -106,7 +106,7 @@ class Api:
         try:
             return response.json()
         except (ValueError, RecursionError) as error:
-            raise unusable("its answer is not JSON") from error
+            raise unusable("its response is not JSON") from error
 
     async def exists(self, path: str) -> bool:
         """Whether the provider has something there: a 2xx, and not a 404."""
@@ -196,7 +196,7 @@ class GenericDialect:
             if not cursor:
                 return list(found.values())
             if not isinstance(cursor, str | int):
-                raise unusable("its next_cursor is neither text nor a number")
+                raise unusable("its next_cursor is neither a string nor a number")
             params["cursor"] = cursor
             pages_without_news = pages_without_news + 1 if len(found) == known else 0
         raise unusable("its list does not end")
@@ -308,7 +308,7 @@ def unusable(reason: str) -> ProviderUnavailableError:
 def _field(entry: Any, name: str, kind: type) -> Any:
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, kind):
-        raise unusable(f"its answer has no {kind.__name__} `{name}` where one belongs")
+        raise unusable(f"its response lacks the {kind.__name__} `{name}`")
     return value
 
 
@@ -316,7 +316,7 @@ def _listed(entry: Any) -> Listed:
     """An id must be one that can be stored and sent back; of a name, only what can is taken."""
     external_id: str = _field(entry, "id", str)
     if not external_id or external_id != _storable(external_id):
-        raise unusable("its answer has an id that is empty or no text")
+        raise unusable("its response has an id that is empty or not a string")
     name = entry.get("name")
     return Listed(external_id, (_storable(name) if isinstance(name, str) else "") or external_id)
 
@@ -338,4 +338,6 @@ def _stored(circuits: CircuitStore, policy: ProviderPolicy) -> StoredCircuits:
 
 def _log_circuit(_name: str, event: str, details: Any) -> None:
     if event == "state_changed":
-        logger.warning("provider circuit is now %s", details.state, extra={"action": "circuit"})
+        logger.warning(
+            "provider circuit breaker is now %s", details.state, extra={"action": "circuit"}
+        )

@@ -38,7 +38,7 @@ class Faults:
         types = {f.name: type(f.default) for f in fields(self)}
         for name, value in settings.items():
             if name not in types:
-                raise ValueError(f"there is no fault called {name}; there are {', '.join(types)}")
+                raise ValueError(f"unknown fault {name}; known faults: {', '.join(types)}")
             if not _fits(value, types[name]):
                 raise ValueError(f"{name} must be a {types[name].__name__}, zero or more")
         changed = replace(self, **settings)
@@ -67,7 +67,7 @@ class Simulator:
                 state = orjson.loads(self.state_file.read_bytes())
                 self.sandboxes, self.made = dict(state["sandboxes"]), int(state["made"])
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{self.state_file} is no state of a simulator") from error
+                raise ValueError(f"{self.state_file} is not the state of a simulator") from error
         else:
             self.create(count)
 

@@ -59,8 +59,8 @@ _NOT_BEGUN = ApiError(
     401,
     {
         "code": "INVALID_OIDC_LOGIN",
-        "message": "This login was not begun in this browser, took too long or was used before. "
-        "Begin it again.",
+        "message": "This login was not started in this browser, took too long or was already used. "
+        "Start it again.",
     },
 )
 _DENIED = ApiError(

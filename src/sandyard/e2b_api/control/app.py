@@ -120,10 +120,10 @@ class Control:
         query = request.query_params
         states = frozenset(",".join(query.getlist("state")).split(",")) - {""}
         if not states <= _BOTH:
-            raise NotJsonError("`state` is `running`, `paused` or both.")
+            raise NotJsonError("`state` must be `running`, `paused` or both.")
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):
-            raise NotJsonError("`order` is `asc` or `desc`.")
+            raise NotJsonError("`order` must be `asc` or `desc`.")
         listing = Listing(
             states or _BOTH,
             metadata_of(query.get("metadata", "")),
@@ -238,7 +238,7 @@ def _moment(text: str | None) -> float | None:
     except ValueError:
         moment = -1
     if not 0 <= moment < _YEAR_10000:  # which no number is that is none
-        raise NotJsonError("`start` and `end` are seconds since 1970.")
+        raise NotJsonError("`start` and `end` must be Unix seconds.")
     return moment
 
 
@@ -248,7 +248,7 @@ def _time(text: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise NotJsonError("`startedAfter` is a time such as 2026-01-31T12:00:00Z.") from error
+        raise NotJsonError("`startedAfter` must be a time such as 2026-01-31T12:00:00Z.") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -168,4 +168,4 @@ async def unpacked(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 first = unpacking.unconsumed_tail
             first = await anext(pieces, b"")
     except zlib.error as error:
-        raise BuildFailedError("the uploaded files are no archive") from error
+        raise BuildFailedError("the uploaded files are not an archive") from error

@@ -108,7 +108,7 @@ class Builds:
         self._forget_old(by.account_id)
         mine = [each for each in self._builds.values() if each.account_id == by.account_id]
         if sum(each.is_open for each in mine) >= _MOST_OPEN:
-            raise RateLimitedError("You have as many builds under way as you may.", retry_after=10)
+            raise RateLimitedError("You are at your limit of running builds.", retry_after=10)
         own = await self._templates.find_own(wanted.name.name, account_id=by.account_id)
         template_id = new_id() if own is None else own.template_id
         now = self._clock.now()
@@ -143,7 +143,7 @@ class Builds:
         """It goes on when this returns. BuildNotFoundError, BuildRefusedError."""
         build = self.get(template_id, build_id, by=by)
         if build.status != "waiting":
-            raise BuildRefusedError("This build has begun before.")
+            raise BuildRefusedError("This build was already started.")
         base = await self._base(recipe, by)
         build.status = "building"
         task = asyncio.create_task(self._run(build, recipe, base, by))
@@ -178,8 +178,8 @@ class Builds:
         fitting = [each for each in seen if each.environment == environment and each.is_empty]
         if not fitting:
             raise BuildRefusedError(
-                f"This server fetches no images, and has no template of '{recipe.image}'. Begin "
-                "with from_base_image() or from_template(); docs/e2b.md tells what can be built."
+                f"This server does not pull images, and has no template for '{recipe.image}'. "
+                "Start with from_base_image() or from_template(); see docs/e2b.md."
             )
         return fitting[0]
 

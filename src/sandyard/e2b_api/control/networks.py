@@ -33,7 +33,7 @@ def network_of(sent: Mapping[str, Any], *, has_internet: bool) -> tuple[Network,
     names = [each for each in allowed if not _is_network(each)]
     is_closed = not EVERYTHING.isdisjoint(denied)
     if names and not is_closed:
-        raise NotJsonError(f"Where `allowOut` has names, `denyOut` has {ALL}.")
+        raise NotJsonError(f"If `allowOut` has names, `denyOut` must have {ALL}.")
     if is_closed and not allowed:
         return "none", TrafficRules()
     servers = _servers(sent) if names else None
@@ -44,10 +44,10 @@ def ports_of(sent: Mapping[str, Any], rules: TrafficRules) -> TrafficRules:
     """The same, with what comes in. Raises NotJsonError."""
     ports = sent.get("httpsPorts") or []
     if not isinstance(ports, list) or not all(_is_port(each) for each in ports):
-        raise NotJsonError(f"`httpsPorts` are ports other than {ENVD_PORT}.")
+        raise NotJsonError(f"`httpsPorts` must be ports other than {ENVD_PORT}.")
     mask = sent.get("maskRequestHost")
     if mask is not None and not (isinstance(mask, str) and _HOST.fullmatch(mask)):
-        raise NotJsonError("`maskRequestHost` is a host, perhaps with `:${PORT}`.")
+        raise NotJsonError("`maskRequestHost` must be a host, optionally with `:${PORT}`.")
     return replace(
         rules,
         mask_request_host=mask or None,
@@ -75,7 +75,7 @@ def _texts(sent: Mapping[str, Any], name: str) -> Sequence[str]:
     found = sent.get(name) or []
     is_good = isinstance(found, list) and all(isinstance(each, str) for each in found)
     if not is_good or len(found) > _MOST_RULES:
-        raise NotJsonError(f"`{name}` are at most {_MOST_RULES} texts.")
+        raise NotJsonError(f"`{name}` must be at most {_MOST_RULES} strings.")
     return found
 
 
@@ -84,13 +84,13 @@ def _allowed(text: str) -> str:
         return text
     name = text.lower().removesuffix(".")
     if not _NAME.fullmatch(name) or re.fullmatch(r"[\d.]+(/\d+)?", name):
-        raise NotJsonError(f"'{text[:64]}' is no address, network or name.")
+        raise NotJsonError(f"'{text[:64]}' is not an address, network or name.")
     return name
 
 
 def _network(text: str, name: str) -> str:
     if not _is_network(text):
-        raise NotJsonError(f"'{text[:64]}' in `{name}` is no address or network.")
+        raise NotJsonError(f"'{text[:64]}' in `{name}` is not an address or network.")
     return text
 
 
@@ -107,7 +107,7 @@ def _servers(sent: Mapping[str, Any]) -> Sequence[str] | None:
         return None
     found = [_network(each, "dnsServers") for each in _texts(sent, "dnsServers")]
     if len(found) > _MOST_SERVERS or any(":" in each or "/" in each for each in found):
-        raise NotJsonError(f"`dnsServers` are at most {_MOST_SERVERS} IPv4 addresses.")
+        raise NotJsonError(f"`dnsServers` must be at most {_MOST_SERVERS} IPv4 addresses.")
     return found
 
 

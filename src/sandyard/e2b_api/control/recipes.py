@@ -55,10 +55,10 @@ class Workplace:
 def recipe_of(body: Mapping[str, Any]) -> Recipe:
     """Raises NotJsonError, BuildRefusedError."""
     if body.get("fromImageRegistry"):
-        raise BuildRefusedError("This server fetches no images, so it takes no registry either.")
+        raise BuildRefusedError("This server does not pull images, so it accepts no registry.")
     steps = body.get("steps") or []
     if not isinstance(steps, list) or len(steps) > _MOST_STEPS:
-        raise NotJsonError(f"`steps` are at most {_MOST_STEPS} objects.")
+        raise NotJsonError(f"`steps` must be at most {_MOST_STEPS} objects.")
     image, base = optional_text(body, "fromImage"), optional_text(body, "fromTemplate")
     known = _IMAGES.get((image or "").removesuffix(":latest"))
     return Recipe(
@@ -73,10 +73,10 @@ def recipe_of(body: Mapping[str, Any]) -> Recipe:
 def _step(sent: Any) -> Step:
     kind = sent.get("type") if isinstance(sent, dict) else None
     if not isinstance(sent, dict) or kind not in get_args(Kind):
-        raise BuildRefusedError(f"This server knows no step {str(kind)[:32]!r}.")
+        raise BuildRefusedError(f"This server does not support the step {str(kind)[:32]!r}.")
     words = sent.get("args") or []
     if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
-        raise NotJsonError("`args` of a step are strings.")
+        raise NotJsonError("`args` of a step must be strings.")
     step = Step(cast("Kind", kind), words, optional_text(sent, "filesHash"))
     _check(step)
     return step
@@ -85,13 +85,11 @@ def _step(sent: Any) -> Step:
 def _check(step: Step) -> None:
     least = {"COPY": 2, "ENV": 2, "RUN": 1, "WORKDIR": 1, "USER": 1}[step.kind]
     if len(step.arguments) < least or (step.kind == "COPY" and step.files_hash is None):
-        raise NotJsonError(f"A step {step.kind} has more to it.")
+        raise NotJsonError(f"A step {step.kind} needs more arguments.")
     user = {"RUN": 1, "COPY": 2, "USER": 0}.get(step.kind)
     named = step.arguments[user] if user is not None and user < len(step.arguments) else ""
     if named not in _USERS:
-        raise BuildRefusedError(
-            f"There is no user {named[:32]!r} here: there are `user` and `root` alone."
-        )
+        raise BuildRefusedError(f"There is no user {named[:32]!r} here, only `user` and `root`.")
 
 
 def require_kept(path: str) -> None:
@@ -100,7 +98,7 @@ def require_kept(path: str) -> None:
     whole = posixpath.normpath(path)
     if not any(f"{whole}/".startswith(f"{each}/") for each in _KEPT):
         raise BuildRefusedError(
-            f"'{whole}' is outside {HOME}: where sandboxes have no root, that folder alone is kept."
+            f"'{whole}' is outside {HOME}: without root in sandboxes, only that folder is kept."
         )
 
 

@@ -48,7 +48,7 @@ def new_sandbox(
     """`timeout_sec` is for those that say nothing of it. Raises NotJsonError, NotOfferedError."""
     template = body.get("templateID")
     if not isinstance(template, str) or not template:
-        raise NotJsonError("`templateID` names the template.")
+        raise NotJsonError("`templateID` must name the template.")
     for name in _NOT_OFFERED:
         if body.get(name):
             raise NotOfferedError(f"This server does not offer `{name}` of E2B's API.")
@@ -73,21 +73,21 @@ def new_sandbox(
 def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = body.get(name) or {}
     if not isinstance(found, dict):
-        raise NotJsonError(f"`{name}` is an object.")
+        raise NotJsonError(f"`{name}` must be an object.")
     return found
 
 
 def optional_text(body: Mapping[str, Any], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise NotJsonError(f"`{name}` is a text.")
+        raise NotJsonError(f"`{name}` must be a string.")
     return value or None
 
 
 def strings(body: Mapping[str, Any], name: str) -> list[str]:
     found = body.get(name) or []
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise NotJsonError(f"`{name}` are texts.")
+        raise NotJsonError(f"`{name}` must be strings.")
     return found
 
 
@@ -96,7 +96,7 @@ def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise NotJsonError(f"`{name}` is a number of seconds, 0 or more.")
+        raise NotJsonError(f"`{name}` must be a number of seconds, 0 or more.")
     return int(value)
 
 
@@ -104,7 +104,9 @@ def texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
     found = body.get(name) or {}
     is_good = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
     if not is_good or len(found) > _MOST_METADATA:
-        raise NotJsonError(f"`{name}` is an object of at most {_MOST_METADATA} strings.")
+        raise NotJsonError(f"`{name}` must be an object of at most {_MOST_METADATA} strings.")
     if any(len(each) > _LONGEST or "\0" in each for pair in found.items() for each in pair):
-        raise NotJsonError(f"`{name}` has at most {_LONGEST} letters in each name and value.")
+        raise NotJsonError(
+            f"`{name}` must have at most {_LONGEST} characters in each name and value."
+        )
     return dict(found)

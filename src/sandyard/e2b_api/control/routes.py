@@ -32,7 +32,7 @@ def limit_of(request: Request) -> int:
     """Raises NotJsonError."""
     limit = request.query_params.get("limit", str(MOST_LISTED))
     if not (limit.isascii() and limit.isdigit()) or not 1 <= int(limit) <= MOST_LISTED:
-        raise NotJsonError(f"`limit` is a number from 1 to {MOST_LISTED}.")
+        raise NotJsonError(f"`limit` must be a number from 1 to {MOST_LISTED}.")
     return int(limit)
 
 

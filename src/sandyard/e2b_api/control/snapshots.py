@@ -51,7 +51,7 @@ class Snapshots:
     ) -> Sequence[Described | SandyardError]:
         """As many sandboxes that begin with its files, each or why there is none."""
         if not 1 <= count <= _MOST_FORKS:
-            raise NotJsonError(f"`count` is a number from 1 to {_MOST_FORKS}.")
+            raise NotJsonError(f"`count` must be a number from 1 to {_MOST_FORKS}.")
         sandbox = await self._sandboxes.running(sandbox_name, by=by)
         archive_id = await self._archives.save(sandbox)
         try:

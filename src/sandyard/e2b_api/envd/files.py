@@ -29,7 +29,7 @@ _MOST_METADATA_BYTES = 2048
 
 
 class NotAFileError(InvalidError):
-    """The path is a directory, or something else that can't be read or written as a file."""
+    """The path is a directory, or another kind of file that can't be read or written."""
 
     code = "E2B_NOT_A_FILE"
 
@@ -64,7 +64,7 @@ async def upload(inside: Inside, request: Request, *, most_bytes: int) -> Respon
         body = _limited(_decoded(request), most_bytes)
         written = [await _write(inside, path, body, _metadata(request))]
     else:
-        raise NotJsonError("Name the file by `path`.")
+        raise NotJsonError("Name the file with `path`.")
     return Response(orjson.dumps(written), media_type="application/json")
 
 
@@ -76,7 +76,7 @@ async def _upload_parts(
     try:
         parts = [each for _, each in form.multi_items() if path or isinstance(each, UploadFile)]
         if not parts or (path and len(parts) > 1):
-            raise NotJsonError("Send one file with `path`, or files that are named by their paths.")
+            raise NotJsonError("Send one file with `path`, or several files named by their paths.")
         return [
             await _write(inside, path or _name(part), _pieces(part), metadata) for part in parts
         ]
@@ -89,7 +89,7 @@ async def _form(request: Request, *, most_bytes: int) -> FormData:
     try:
         return await MultiPartParser(request.headers, pieces, max_files=_MOST_FILES).parse()  # type: ignore[arg-type]
     except (MultiPartException, KeyError, ValueError) as error:
-        raise NotJsonError("The body is no multipart form.") from error
+        raise NotJsonError("The body is not a multipart form.") from error
 
 
 async def _write(
@@ -116,7 +116,7 @@ def _metadata(request: Request) -> Mapping[str, str]:
     }
     size = sum(len(name) + len(value) for name, value in sent.items())
     if "" in sent or size > _MOST_METADATA_BYTES:
-        raise NotJsonError(f"Metadata has names, and {_MOST_METADATA_BYTES} bytes at most.")
+        raise NotJsonError(f"Metadata needs names, and may have {_MOST_METADATA_BYTES} bytes.")
     return sent
 
 
@@ -165,7 +165,7 @@ async def _decoded(request: Request) -> AsyncIterator[bytes]:
     """The body, unpacked if it came packed by gzip."""
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
-        raise NotJsonError("A body is packed by gzip, or not at all.")
+        raise NotJsonError("A body must be gzip or uncompressed.")
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     async for piece in request.stream():
         if unpacking is None:
@@ -176,4 +176,4 @@ async def _decoded(request: Request) -> AsyncIterator[bytes]:
                 yield unpacking.decompress(piece, _PIECE_BYTES)
                 piece = unpacking.unconsumed_tail
         except zlib.error as error:
-            raise NotJsonError("The body is no gzip.") from error
+            raise NotJsonError("The body is not valid gzip.") from error

@@ -79,7 +79,7 @@ class ProcessService:
                 process = await _selected(processes, _part(event, "start"))
             elif "data" in event:
                 if process is None:
-                    raise NotJsonError("The first message names the process.")
+                    raise NotJsonError("The first message must name the process.")
                 await _write(processes, process, _part(_part(event, "data"), "input"))
         return {}
 
@@ -93,7 +93,7 @@ class ProcessService:
         wanted = message.get("signal")
         number = _SIGNALS.get(wanted) if isinstance(wanted, str) else wanted
         if not isinstance(number, int):
-            raise NotJsonError(f"{wanted!r} is no signal that can be sent.")
+            raise NotJsonError(f"{wanted!r} is not a signal that can be sent.")
         process = await _selected(processes, message)
         await processes.signal(process.id, int(number))
         return {}
@@ -197,7 +197,7 @@ async def _write(processes: Processes, process: Process, sent: Message) -> None:
     try:
         data = base64.b64decode(sent.get("pty" if is_typed else "stdin", ""), validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise NotJsonError("Input is base64.") from error
+        raise NotJsonError("Input must be base64.") from error
     if data:
         await processes.write_input(process.id, data)
 
@@ -219,11 +219,11 @@ def _process_body(process: Process) -> Mapping[str, Any]:
 def _part(message: Message, name: str) -> Message:
     part = message.get(name, {})
     if not isinstance(part, dict):
-        raise NotJsonError(f"`{name}` is an object.")
+        raise NotJsonError(f"`{name}` must be an object.")
     return part
 
 
 def _strings(pairs: Any) -> dict[str, str]:
     if not isinstance(pairs, dict):
-        raise NotJsonError("Variables are an object of strings.")
+        raise NotJsonError("Variables must be an object of strings.")
     return {str(name): str(value) for name, value in pairs.items()}

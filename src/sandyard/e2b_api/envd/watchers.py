@@ -16,7 +16,7 @@ _SETTLE_SEC, _SETTLE_STEPS = 0.01, 10
 
 
 class WatcherNotFoundError(NotFoundError):
-    """There is no watch with this id; it ended with the sandbox, the server, or was removed."""
+    """There is no watch with this id: it ended with the sandbox or the server, or was removed."""
 
     code = "E2B_WATCHER_NOT_FOUND"
 

@@ -213,7 +213,9 @@ def kernel_of(language: str) -> str:
     for name in KERNELS.get(language, (language,)):
         if name in there:
             return name
-    raise NoKernelError(f"There is no kernel for {language!r} here; there are: {sorted(there)}.")
+    raise NoKernelError(
+        f"There is no kernel for {language!r} here. Available kernels: {sorted(there)}."
+    )
 
 
 def event_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:

@@ -31,7 +31,9 @@ def about_of(manifest: Manifest, databases: Mapping[str, object]) -> About:
         about = About.model_validate(manifest.about)
         datetime.fromisoformat(about.made_at)
     except (ValidationError, ValueError) as error:
-        raise ArchiveInvalidError("The manifest does not tell what is in the backup.") from error
+        raise ArchiveInvalidError(
+            "The manifest does not describe the contents of the backup."
+        ) from error
     if set(about.schemas) != manifest.files.keys() & databases.keys():
-        raise ArchiveInvalidError("The databases are not those that the manifest names.")
+        raise ArchiveInvalidError("The databases do not match the manifest.")
     return about

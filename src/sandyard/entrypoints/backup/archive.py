@@ -108,19 +108,19 @@ def check_archive(file: IO[bytes], on_progress: OnProgress) -> Manifest:
     with _translated():
         for info, content in _members(file, on_progress):
             if len(found) == _FILES:
-                raise ArchiveInvalidError(f"There are more than {_FILES:,} files in it.")
+                raise ArchiveInvalidError(f"It has more than {_FILES:,} files.")
             if text is not None or info.name in found:
-                raise ArchiveInvalidError(f"{info.name!r} is there twice, or after the manifest.")
+                raise ArchiveInvalidError(f"{info.name!r} appears twice, or after the manifest.")
             if info.name == _MANIFEST:
                 text = _bounded(info, content)
             else:
                 require_inside(info.name)
                 if not abs(info.mtime) < _TIME_SEC:  # which is also so of what is no number
-                    raise ArchiveInvalidError(f"{info.name!r} has no time that can be kept.")
+                    raise ArchiveInvalidError(f"{info.name!r} has an invalid time.")
                 found[info.name] = _entry(content)
     manifest = _parse(text or b"")
     if manifest.files != found:
-        raise ArchiveInvalidError("The files are not those that the manifest names.")
+        raise ArchiveInvalidError("The files do not match the manifest.")
     _require_no_file_is_a_folder(found)
     return manifest
 
@@ -151,7 +151,7 @@ def require_inside(name: str) -> PurePosixPath:
         raise ArchiveInvalidError(f"{name!r} is not a path inside a data dir.")
     longest = max(len(os.fsencode(part)) for part in path.parts)
     if longest > _NAME_BYTES or len(os.fsencode(name)) > _PATH_BYTES:
-        raise ArchiveInvalidError(f"{name[:_NAME_BYTES]!r}… is too long a path.")
+        raise ArchiveInvalidError(f"{name[:_NAME_BYTES]!r}… is a path that is too long.")
     return path
 
 
@@ -159,7 +159,7 @@ def _require_no_file_is_a_folder(names: Collection[str]) -> None:
     for name in names:
         for folder in PurePosixPath(name).parents:
             if str(folder) in names:
-                raise ArchiveInvalidError(f"{str(folder)!r} is a file and a folder.")
+                raise ArchiveInvalidError(f"{str(folder)!r} is both a file and a folder.")
 
 
 def _bounded(info: tarfile.TarInfo, content: "_Hashing") -> bytes:
@@ -191,7 +191,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except _DAMAGES as error:
-        raise ArchiveInvalidError(f"The file is damaged or no backup: {error}.") from error
+        raise ArchiveInvalidError(f"The file is damaged or not a backup: {error}.") from error
 
 
 class _Header(tarfile.TarInfo):
@@ -247,11 +247,11 @@ def _parse(manifest: bytes) -> Manifest:
     try:
         found = json.loads(manifest)
         if found["format"] != FORMAT:
-            raise ArchiveInvalidError("Another version of Sandyard made this backup.")
+            raise ArchiveInvalidError("This backup is from an incompatible version of Sandyard.")
         files = {name: Entry(**entry) for name, entry in found["files"].items()}
         return Manifest(dict(found["about"]), files)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ArchiveInvalidError("The file has no manifest: it is no backup.") from error
+        raise ArchiveInvalidError("The file has no manifest: it is not a backup.") from error
 
 
 def _plain(files: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:

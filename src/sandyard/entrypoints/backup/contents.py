@@ -65,7 +65,7 @@ def _followed(path: Path) -> Path:
     """Where the path leads; raise BackupError if that is nowhere, as without its disk."""
     for link in (path.parent, path):
         if link.is_symlink() and not link.exists():
-            raise BackupError(f"{link} leads to {link.readlink()}, which is not there.")
+            raise BackupError(f"{link} leads to {link.readlink()}, which does not exist.")
     return path.resolve()
 
 

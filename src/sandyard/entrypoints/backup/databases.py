@@ -49,7 +49,7 @@ def copy_database(source: sqlite3.Connection, to: Path, advance: Callable[[int],
         source.backup(target, pages=_PAGES, progress=progress)
         found = target.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
-        raise BackupError(f"{to.name} is damaged: {found}. Restore a backup from before.")
+        raise BackupError(f"{to.name} is damaged: {found}. Restore an earlier backup.")
 
 
 def require_sound(path: Path, *, schema: str | None) -> None:
@@ -64,11 +64,11 @@ def require_sound(path: Path, *, schema: str | None) -> None:
             found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
             version = schema_version(database)
     except (sqlite3.Error, BackupError) as error:
-        raise ArchiveInvalidError(f"{path.name} is no sound database: {error}") from error
+        raise ArchiveInvalidError(f"{path.name} is not a valid database: {error}") from error
     if found != "ok":
         raise ArchiveInvalidError(f"{path.name} is damaged: {found}.")
     if version != schema:
-        raise ArchiveInvalidError(f"{path.name} has not the schema that the manifest names.")
+        raise ArchiveInvalidError(f"{path.name} does not have the schema that the manifest names.")
 
 
 def schema_version(database: sqlite3.Connection) -> str | None:

@@ -63,22 +63,21 @@ def _require_empty(data_dir: Path) -> None:
     found = sorted(path.name for path in data_dir.iterdir()) if data_dir.exists() else []
     if names := [name for name in found if name not in _NOT_DATA]:
         raise DataDirNotEmptyError(
-            f"There is something in {data_dir} already ({names[0]}). Choose another --data-dir, "
-            "or empty it."
+            f"{data_dir} is not empty (it has {names[0]}). Choose another --data-dir, or empty it."
         )
 
 
 def _require_fit(manifest: Manifest, *, same_node: bool) -> About:
     for name in manifest.files:
         if not is_known(name, tuple(_DATABASES)):
-            raise ArchiveInvalidError(f"{name!r} does not belong into a data dir.")
+            raise ArchiveInvalidError(f"{name!r} does not belong in a data dir.")
     about = about_of(manifest, _DATABASES)
     for name, version in about.schemas.items():
         part = _DATABASES[name]
         if part.migrations and (version or "") > part.migrations().head:
-            raise BackupError(f"A newer version of Sandyard made this backup of {part.name}.")
+            raise BackupError(f"The backup of {part.name} is from a newer version of Sandyard.")
     if same_node and "node" not in manifest.files:
-        raise BackupError("The backup is of no node: restore it without --same-node.")
+        raise BackupError("The backup names no node: restore it without --same-node.")
     return about
 
 
@@ -118,4 +117,4 @@ def _require_usable(staging: Path, about: About) -> None:
     if (staging / "node").exists():
         with (staging / "node").open("rb") as node:
             if not _NODE.fullmatch(node.read(_NODE_BYTES)):
-                raise ArchiveInvalidError("The node's name is no name.")
+                raise ArchiveInvalidError("The node's name is invalid.")

@@ -85,7 +85,7 @@ def _require_target(source: Source, file: Path, *, replace: bool) -> None:
     if not replace:
         raise BackupError(f"{file} exists. Choose another file, or replace it with --force.")
     if not file.is_file():
-        raise BackupError(f"{file} is no plain file. Choose another.")
+        raise BackupError(f"{file} is not a plain file. Choose another.")
 
 
 @contextmanager
@@ -158,6 +158,6 @@ def _alone(data_dir: Path) -> Iterator[Path]:
         finally:
             remove_folder(links)
     except BlockingIOError as error:
-        raise BackupError(f"Another backup of {data_dir} is being made.") from error
+        raise BackupError(f"Another backup of {data_dir} is running.") from error
     finally:
         os.close(descriptor)

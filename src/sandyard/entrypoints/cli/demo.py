@@ -99,4 +99,6 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, data_dir: Path) -> None:
                 return
         except httpx.TransportError:
             time.sleep(0.1)
-    raise click.ClickException(f"The server did not start: {data_dir / 'demo.log'} says why.")
+    raise click.ClickException(
+        f"The server did not start. The reason is in {data_dir / 'demo.log'}."
+    )

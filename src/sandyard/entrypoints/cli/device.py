@@ -221,7 +221,7 @@ def _read(lines: Any) -> list[dict[str, Any]]:
         try:
             reading = json.loads(line)
         except ValueError as error:
-            raise click.UsageError(f"Line {number} is no JSON: {error}") from error
+            raise click.UsageError(f"Line {number} is not JSON: {error}") from error
         if not isinstance(reading, dict) or "timestamp_ms" not in reading:
             raise click.UsageError(f"Line {number} must be an object with timestamp_ms.")
         found.append(reading)

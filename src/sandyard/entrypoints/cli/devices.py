@@ -153,7 +153,7 @@ def _require_url(url: str) -> None:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--url") from error
     if not is_good:
-        raise click.BadParameter("must be as http://host:port", param_hint="--url")
+        raise click.BadParameter("must be a URL such as http://host:port", param_hint="--url")
 
 
 def _token(data_dir: Path) -> str:
@@ -164,8 +164,8 @@ def _token(data_dir: Path) -> str:
     given = tokens(load_settings().telemetry.telemetry_admin_token)
     if not given and not stored.is_file():
         raise SettingsError(
-            f"TELEMETRY_ADMIN_TOKEN: must be set, as there is none in {data_dir}. "
-            "Set it, or give the server's --data-dir."
+            f"TELEMETRY_ADMIN_TOKEN: must be set, because {data_dir} has none. "
+            "Set it, or pass the server's --data-dir."
         )
     token = given[0] if given else stored.read_text().strip()
     if not token.isascii():

@@ -66,7 +66,7 @@ def _readable(client: "Client") -> tuple[str, ...]:
     found = [part for part, name in known.items() if getattr(client.connection, name)]
     assert set(found) <= EVENT_LOGS.keys()  # noqa: S101 - the names are the same
     if not found:
-        raise click.UsageError("There is no credential for events. `sandyard login` stores one.")
+        raise click.UsageError("No credential for events. Store one with `sandyard login`.")
     return tuple(found)
 
 

@@ -109,7 +109,7 @@ def _scheduled(
     if job is None or part.runner is None:
         known = spec.find_job(name)
         reason = (known and known.absent) or f"{part.engine} does this by itself"
-        raise click.UsageError(f"{reason}; there is no job for it.")
+        raise click.UsageError(f"{reason}; no job is needed.")
     if force and job.run_forced is None:
         raise click.UsageError(f"{name} takes no --force.")
     return part.runner, job.forced() if force else job

@@ -99,5 +99,5 @@ class _Pipe:
         if size < 0 or len(data) < size:
             self.is_complete.wait()
             if self.broke_off:
-                raise OSError("it broke off before its end")
+                raise OSError("it stopped before its end")
         return data

@@ -49,7 +49,9 @@ def migrate(step: str, data_dir: Path) -> None:
     settings = load_settings()
     embedded = is_embedded(settings, "previews")
     if embedded and not (data_dir / "previews.db").exists():
-        raise click.ClickException(f"There are no previews in {data_dir}. Name their --data-dir.")
+        raise click.ClickException(
+            f"There are no previews in {data_dir}. Choose another --data-dir."
+        )
     with locked(data_dir) if embedded else nullcontext():
         report = asyncio.run(_migrate(step, data_dir.resolve()))
     click.echo(f"{report.looked_at} projects, {report.changed} changed")

@@ -37,9 +37,11 @@ def check(create: bool, delete_id: str | None) -> None:
     configure_logging("ERROR", "text")
     settings = load_settings()
     if settings.provider.csp_base_url is None:
-        raise SettingsError("CSP_BASE_URL: must be set; it is the provider that is checked")
+        raise SettingsError("CSP_BASE_URL: must be set to the provider to check")
     if not asyncio.run(_check(settings, create=create, delete_id=delete_id)):
-        raise click.ClickException("The provider does not fit. docs/provider.md has the contract.")
+        raise click.ClickException(
+            "The provider does not conform. The contract is in docs/provider.md."
+        )
 
 
 async def _check(settings: "Settings", *, create: bool, delete_id: str | None) -> bool:

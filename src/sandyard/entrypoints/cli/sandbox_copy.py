@@ -31,7 +31,7 @@ def copy(target: Target, source: str, target_path: str) -> None:
     """
     inside, outside = _inside(source), _inside(target_path)
     if (inside is None) == (outside is None):
-        raise click.UsageError("One of the two must be SANDBOX:PATH, and the other a path here.")
+        raise click.UsageError("One of the two must be SANDBOX:PATH, the other a local path.")
     if inside is not None:
         _download(target, *inside, Path(target_path))
     elif outside is not None:

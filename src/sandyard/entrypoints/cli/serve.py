@@ -63,12 +63,12 @@ def command(
     from sandyard.settings import load_settings
 
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together: give both.")
+        raise click.UsageError("--tls-cert and --tls-key must be used together.")
     settings = load_settings()
     configure_logging(settings.server.log_level, settings.server.log_format)
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key, hsts_sec)
     if tls is None and hsts_sec:
-        raise click.UsageError("--hsts-sec needs --tls-cert: browsers heed it over HTTPS alone.")
+        raise click.UsageError("--hsts-sec needs --tls-cert: browsers only obey it over HTTPS.")
     options = serve.ServeOptions(host, port, data_dir.resolve(), worker_of, tls)
     if workers > 1:
         from sandyard.entrypoints.workers import run_workers

@@ -35,9 +35,11 @@ def create_admin(email: str, username: str, password_stdin: bool, data_dir: Path
     from sandyard.platform.accounts.model import EMAIL, USERNAME
 
     if len(email) > 254 or not re.fullmatch(EMAIL, email):
-        raise click.BadParameter("must be an e-mail address alone", param_hint="--email")
+        raise click.BadParameter("must be a plain e-mail address", param_hint="--email")
     if not 3 <= len(username) <= 100 or not re.fullmatch(USERNAME, username):
-        raise click.BadParameter("must be 3 to 100 of A-Z a-z 0-9 . _ -", param_hint="--username")
+        raise click.BadParameter(
+            "must be 3 to 100 characters of A-Z a-z 0-9 . _ -", param_hint="--username"
+        )
     account, where = asyncio.run(
         _create(email, username, _password(password_stdin), data_dir.resolve())
     )

@@ -53,18 +53,18 @@ _PASSING_REASONS = frozenset(
     {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
 )
 _TROUBLE = {
-    "ThrottlingException": "throttles us",
-    "ProvisionedThroughputExceededException": "throttles us",
-    "RequestLimitExceeded": "throttles us",
-    "LimitExceededException": "throttles us",
-    "ThrottlingError": "throttles us",
-    "ProvisionedThroughputExceeded": "throttles us",
-    "TransactionConflictException": "is busy with others' transactions",
-    "TransactionInProgressException": "is busy with others' transactions",
-    "TransactionConflict": "is busy with others' transactions",
+    "ThrottlingException": "throttles requests",
+    "ProvisionedThroughputExceededException": "throttles requests",
+    "RequestLimitExceeded": "throttles requests",
+    "LimitExceededException": "throttles requests",
+    "ThrottlingError": "throttles requests",
+    "ProvisionedThroughputExceeded": "throttles requests",
+    "TransactionConflictException": "is busy with other transactions",
+    "TransactionInProgressException": "is busy with other transactions",
+    "TransactionConflict": "is busy with other transactions",
 }
 """What callers are told of what it says; of anything else, that it answers with an error."""
-_NO_ANSWER = "does not answer in time"
+_NO_ANSWER = "does not respond in time"
 _STALE_CREDENTIALS = frozenset({"ExpiredTokenException", "ExpiredToken"})
 
 
@@ -125,7 +125,7 @@ class _PassingError(Exception):
     @classmethod
     def of(cls, *codes: str) -> "_PassingError":
         trouble = next((_TROUBLE[each] for each in codes if each in _TROUBLE), None)
-        return cls(", ".join(codes), trouble or "answers with an error of its own")
+        return cls(", ".join(codes), trouble or "returns an error")
 
 
 class Dynamo:
@@ -172,7 +172,7 @@ class Dynamo:
                 return await self._try_until_answered(action, payload, policy.deadline_sec)
         except OpenedState as error:
             raise UnavailableError(
-                f"DynamoDB failed too often (it {self._last_trouble}) and is left alone for a "
+                f"DynamoDB failed too often (it {self._last_trouble}) and is not called for a "
                 "moment. Try again shortly.",
                 retry_after=max(1, round(policy.circuit_timeout_sec)),
             ) from error
@@ -252,16 +252,16 @@ class Dynamo:
             case "ResourceNotFoundException":
                 raise TableMissingError(reason=message)
             case "ValidationException" | "SerializationException":
-                raise ValueError(f"DynamoDB does not take our request: {message}")
+                raise ValueError(f"DynamoDB rejects the request: {message}")
             case "":
                 raise UnavailableError(
-                    "What answers at the DynamoDB endpoint is not DynamoDB. "
+                    "The DynamoDB endpoint does not respond like DynamoDB. "
                     "Check DDB_ENDPOINT_URL and AWS_REGION.",
                     reason=f"status {status}",
                 )
             case _:
                 raise UnavailableError(
-                    "DynamoDB refuses us. Check the AWS credentials and their permissions.",
+                    "DynamoDB denies access. Check the AWS credentials and their permissions.",
                     reason=f"{kind}: {message}",
                 )
 
@@ -297,7 +297,7 @@ def _raise_refused(answer: Mapping[str, Any]) -> None:
     codes = {reason.code for reason in reasons}
     if codes & _PASSING_REASONS:
         raise _PassingError.of(*sorted(codes - {"None"}))
-    raise ValueError(f"DynamoDB does not take our transaction: {sorted(codes)}")
+    raise ValueError(f"DynamoDB rejects the transaction: {sorted(codes)}")
 
 
 def _json(body: bytes) -> Any:

@@ -23,7 +23,7 @@ _FILLED_SEC = 3600
 
 
 class TableUnfitError(UnavailableError):
-    """A DynamoDB table is not laid out as this part needs it."""
+    """The layout of a DynamoDB table does not match what this part needs."""
 
     code = "TABLE_UNFIT"
 
@@ -170,7 +170,7 @@ async def _wait_until_active(engine: Dynamo, name: str, seconds: float) -> None:
                 await asyncio.sleep(0.5)
     except TimeoutError as error:
         raise UnavailableError(
-            f"The table {name} or one of its indexes is still being made. Run this again later."
+            f"The table {name} or one of its indexes is still being created. Run this again later."
         ) from error
 
 

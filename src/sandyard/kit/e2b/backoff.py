@@ -20,7 +20,7 @@ class BackingOffError(Exception):
     """E2B is not asked now: its last refusal was a moment ago."""
 
     def __init__(self, refusal: Refusal, left_sec: float) -> None:
-        super().__init__(f"E2B is asked again in {left_sec:.1f} s")
+        super().__init__(f"E2B will be called again in {left_sec:.1f} s")
         self.refusal = refusal
         self.retry_after = ceil(left_sec)
 

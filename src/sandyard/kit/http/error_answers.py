@@ -40,7 +40,7 @@ _MEANINGS = {
     405: "The path does not take this method",
     409: "The present state does not allow it, or nothing is left",
     413: "The body is too large",
-    416: "The range has no byte of the file",
+    416: "The range is outside the file",
     429: "Too many requests",
     500: "A fault of ours",
     503: "An engine or the provider is away",

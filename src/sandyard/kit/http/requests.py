@@ -19,7 +19,7 @@ def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
 async def refuse_body(request: Request) -> None:
     """For calls of weight that take no body: one may hold a `dry_run` that would not be read."""
     if await request.body():
-        raise InvalidError("Send no body; this call takes query parameters. Nothing was changed.")
+        raise InvalidError("Send no body: this call takes query parameters. Nothing was changed.")
 
 
 @asynccontextmanager

@@ -179,7 +179,7 @@ class SqliteDatabase:
             raise UnavailableError(f"The database file {self._path} is gone.") from error
         self._inode = self._inode or inode
         if inode != self._inode:
-            raise UnavailableError(f"The database file {self._path} was replaced under us.")
+            raise UnavailableError(f"The database file {self._path} was replaced while in use.")
 
     async def erase_deleted(self) -> None:
         loop = asyncio.get_running_loop()
@@ -326,7 +326,7 @@ def raise_unavailable(error: Exception, engine: str) -> NoReturn:
         raise error
     cause = getattr(error, "orig", None) or error
     reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
-    trouble = _STORAGE_TROUBLE.get(_storage_code(cause), "does not answer. Try again shortly")
+    trouble = _STORAGE_TROUBLE.get(_storage_code(cause), "does not respond. Try again shortly")
     raise UnavailableError(f"The {engine} engine {trouble}.", reason=reason) from error
 
 

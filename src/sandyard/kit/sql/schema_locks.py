@@ -32,4 +32,6 @@ def lock_tables(connection: sa.Connection, *names: str) -> None:
             time.sleep(random.uniform(0.05, 0.2))  # noqa: S311 - no secret
         else:
             return
-    raise UnavailableError("The tables are in use all the time. Try again when there is less load.")
+    raise UnavailableError(
+        "The tables are locked by other transactions. Try again when there is less load."
+    )

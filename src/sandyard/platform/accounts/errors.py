@@ -32,13 +32,14 @@ class LoginNeededError(ForbiddenError):
 
 
 class InvalidVerificationTokenError(InvalidError):
-    """The token is unknown, used or too old, or its name was taken meanwhile. Sign up again."""
+    """The token is unknown, used or expired, or the user name was taken meanwhile. Sign up
+    again."""
 
     code = "INVALID_VERIFICATION_TOKEN"
 
 
 class InvalidResetTokenError(InvalidError):
-    """The token is unknown, used or too old. Ask for another."""
+    """The token is unknown, used or expired. Request another."""
 
     code = "INVALID_RESET_TOKEN"
 
@@ -56,38 +57,38 @@ class AccountExistsError(ConflictError):
 
 
 class OwnAccountError(ConflictError):
-    """You can't deactivate your own account. Let another admin do it."""
+    """You can't deactivate your own account. Another admin can."""
 
     code = "OWN_ACCOUNT"
 
 
 class LastAdminError(ConflictError):
-    """This is the last active admin. Make another one first."""
+    """This is the last active admin. Make another account an admin first."""
 
     code = "LAST_ADMIN"
 
 
 class SignupClosedError(ForbiddenError):
-    """Nobody can sign up here. Ask an admin for an account."""
+    """Sign-up is closed. Ask an admin for an account."""
 
     code = "SIGNUP_CLOSED"
 
 
 class InvitationRequiredError(ForbiddenError):
-    """Signing up takes an invitation to this address that is not too old. Ask an admin for one."""
+    """Sign-up requires a valid invitation to this address. Ask an admin for one."""
 
     code = "INVITATION_REQUIRED"
 
 
 class OidcNotConfiguredError(ForbiddenError):
-    """No identity provider is set up here. Log in with your password."""
+    """No identity provider is configured. Log in with your password."""
 
     code = "OIDC_NOT_CONFIGURED"
 
 
 class InvalidOidcLoginError(UnauthorizedError):
-    """The login through the identity provider was not finished, took too long or was used before.
-    Begin it again."""
+    """The login through the identity provider was not completed, took too long or was already used.
+    Start it again."""
 
     code = "INVALID_OIDC_LOGIN"
 
@@ -106,7 +107,7 @@ class AccountInactiveError(ForbiddenError):
 
 
 class OidcIssuerUnavailableError(UnavailableError):
-    """The identity provider does not answer as it should. Try again shortly, or log in with your
+    """The identity provider fails or does not respond. Try again shortly, or log in with your
     password."""
 
     code = "OIDC_ISSUER_UNAVAILABLE"

@@ -88,7 +88,7 @@ def admit_attempt(
     ]
     if waits:
         raise RateLimitedError(
-            "Too many logins failed. Wait `retry_after` seconds.",
+            "Too many failed logins. Wait `retry_after` seconds.",
             retry_after=math.ceil(max(waits).total_seconds()),
         )
     begun = {each: Failures(0, now + limits.of(each).window) for each in counters}

@@ -103,7 +103,7 @@ class OidcProvider:
                 self._endpoints = _endpoints_of(answer.json(), self._client.issuer)
                 self._fetched_at = self._tried_at
         except (httpx.HTTPError, ValueError) as error:
-            logger.warning("the identity provider's description can't be fetched: %s", error)
+            logger.warning("the identity provider's metadata can't be fetched: %s", error)
 
     async def _exchange(self, endpoints: _Endpoints, code: str, code_verifier: str) -> str:
         """The ID token for a code. InvalidOidcLoginError if the issuer does not take the code."""
@@ -119,14 +119,16 @@ class OidcProvider:
                 answer = await http.post(endpoints.token, data=sent | own, headers=headers)
             said = _object(answer)
         except (httpx.HTTPError, ValueError) as error:
-            logger.warning("the identity provider gave no token: %s", error)
+            logger.warning("the identity provider returned no token: %s", error)
             raise OidcIssuerUnavailableError from error
         if answer.is_success and isinstance(said.get("id_token"), str):
             return str(said["id_token"])
         if said.get("error") == _REFUSED_CODE:
             raise InvalidOidcLoginError
         # A secret or an address that it does not know; nothing that the person could do about.
-        logger.warning("the identity provider refused us: %s", str(said.get("error"))[:100])
+        logger.warning(
+            "the identity provider refused this server: %s", str(said.get("error"))[:100]
+        )
         raise OidcIssuerUnavailableError
 
     def _authentication(self, endpoints: _Endpoints) -> tuple[dict[str, str], dict[str, str]]:
@@ -152,12 +154,12 @@ class OidcProvider:
 def _endpoints_of(document: Any, issuer: str) -> _Endpoints:
     """ValueError if the description is another issuer's, or names addresses that are not safe."""
     if not isinstance(document, dict) or document.get("issuer") != issuer:
-        raise ValueError("the description is not that of OIDC_ISSUER")
+        raise ValueError("the metadata is not that of OIDC_ISSUER")
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
     authorization, token, keys = (str(document.get(each, "")) for each in names)
     schemes = {"https", urlsplit(issuer).scheme}
     if not all(urlsplit(url).scheme in schemes for url in (authorization, token, keys)):
-        raise ValueError("the description lacks an address, or one is not https")
+        raise ValueError("the metadata lacks a URL, or one is not https")
     methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     return _Endpoints(authorization, token, keys, "client_secret_basic" in methods)
 
@@ -165,8 +167,8 @@ def _endpoints_of(document: Any, issuer: str) -> _Endpoints:
 def _object(answer: httpx.Response) -> Mapping[str, Any]:
     """ValueError if the answer is no JSON object, or a fault of the server's."""
     if answer.status_code >= _SERVER_ERROR:
-        raise ValueError(f"it answered {answer.status_code}")
+        raise ValueError(f"it returned {answer.status_code}")
     said = answer.json()
     if not isinstance(said, dict):
-        raise ValueError("its answer is no object")  # noqa: TRY004 - as a malformed one is
+        raise ValueError("its response is not an object")  # noqa: TRY004 - as a malformed one is
     return said

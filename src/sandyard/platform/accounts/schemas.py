@@ -33,9 +33,9 @@ def _without_loss(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, float | bool):
-        raise ValueError("must be a decimal number as a text, or a whole number")  # noqa: TRY004
+        raise ValueError("must be a decimal number as a string, or a whole number")  # noqa: TRY004
     if isinstance(value, str) and not re.fullmatch(_AMOUNT, value, re.ASCII):
-        raise ValueError("must have up to 12 digits, and up to 6 after a point")
+        raise ValueError("must have up to 12 digits, and up to 6 after the decimal point")
     return value
 
 

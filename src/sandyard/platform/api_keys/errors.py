@@ -16,12 +16,12 @@ class KeyNameTakenError(ConflictError):
 
 
 class KeyMakesNoKeysError(ForbiddenError):
-    """An API key can't make API keys, so that it ends for good when it is taken away. Log in."""
+    """An API key can't create API keys, so that revoking it is final. Log in instead."""
 
     code = "KEY_MAKES_NO_KEYS"
 
 
 class ExpiryPassedError(InvalidError):
-    """`expires_at` is over already. Give a time to come, or leave it out."""
+    """`expires_at` is in the past. Send a future time, or leave it out."""
 
     code = "EXPIRY_PASSED"

@@ -16,13 +16,13 @@ class ProjectNameTakenError(ConflictError):
 
 
 class ProjectsLimitError(ConflictError):
-    """You have as many projects as your account may have. Delete one first."""
+    """Your account is at its limit of projects. Delete one first."""
 
     code = "PROJECTS_LIMIT_EXCEEDED"
 
 
 class ProjectArchivedError(ConflictError):
-    """The project is archived and so read-only. Unarchive it first."""
+    """The project is archived and therefore read-only. Unarchive it first."""
 
     code = "PROJECT_ARCHIVED"
 
@@ -34,6 +34,6 @@ class DefaultProjectError(ConflictError):
 
 
 class ProjectInUseError(ConflictError):
-    """The project holds sandboxes. Recycle them or archive the project instead."""
+    """The project has sandboxes. Recycle them, or archive the project instead."""
 
     code = "PROJECT_IN_USE"

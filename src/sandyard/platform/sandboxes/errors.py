@@ -5,19 +5,19 @@ from sandyard.kit.node import ElsewhereError
 
 
 class SandboxUnknownError(NotFoundError):
-    """You have no sandbox with this id. List yours to find it."""
+    """You have no sandbox with this id. List your sandboxes to find it."""
 
     code = "SANDBOX_UNKNOWN"
 
 
 class SandboxNameTakenError(ConflictError):
-    """You have a sandbox of this name. Choose another, or recycle that one first."""
+    """You have a sandbox with this name. Choose another, or recycle that one first."""
 
     code = "SANDBOX_NAME_TAKEN"
 
 
 class SandboxRecycledError(ConflictError):
-    """This sandbox was recycled for good. Make a new one."""
+    """This sandbox was recycled and is gone. Create a new one."""
 
     code = "SANDBOX_RECYCLED"
 
@@ -29,55 +29,55 @@ class SandboxBusyError(ConflictError):
 
 
 class SandboxChangedError(ConflictError):
-    """The sandbox changed again and again while this was done. Look at it, and try again."""
+    """The sandbox kept changing during this call. Check its state, and try again."""
 
     code = "SANDBOX_CHANGED"
 
 
 class ResourcesTooSmallError(InvalidError):
-    """The template needs more than this."""
+    """The template needs more resources."""
 
     code = "RESOURCES_TOO_SMALL"
 
 
 class TemplateNotUsableError(InvalidError):
-    """There is no such template that you may use. List the templates to find one."""
+    """There is no such template, or you may not use it. List the templates to find one."""
 
     code = "TEMPLATE_NOT_USABLE"
 
 
 class ProjectNotUsableError(InvalidError):
-    """You have no such project. List yours to find one."""
+    """You have no such project. List your projects to find one."""
 
     code = "PROJECT_NOT_USABLE"
 
 
 class ProjectReadOnlyError(ConflictError):
-    """The project is archived, and so are its sandboxes: they can be looked at and stopped."""
+    """The project is archived. Its sandboxes can only be viewed and stopped."""
 
     code = "PROJECT_READ_ONLY"
 
 
 class QuotaExceededError(ConflictError):
-    """Your running sandboxes take all that your account may have. Stop one first."""
+    """Your running sandboxes use all of your account's quota. Stop one first."""
 
     code = "QUOTA_EXCEEDED"
 
 
 class SandboxesLimitError(ConflictError):
-    """You have as many sandboxes, running or not, as your account may have. Recycle one first."""
+    """Your account is at its limit of sandboxes, running or not. Recycle one first."""
 
     code = "SANDBOXES_LIMIT_EXCEEDED"
 
 
 class NeverStartedError(ConflictError):
-    """It has not run yet, so there is nothing to show. Start it first."""
+    """The sandbox has not run yet, so there is nothing to show. Start it first."""
 
     code = "NEVER_STARTED"
 
 
 class SandboxElsewhereError(ElsewhereError):
-    """Another node runs this sandbox or has its files. Ask the server there; if it is gone for
-    good, an admin calls `POST /api/v1/admin/sandboxes/{id}/end`. Nothing was changed."""
+    """Another node runs this sandbox or has its files. Call the server there; if that node is gone
+    for good, an admin can call `POST /api/v1/admin/sandboxes/{id}/end`. Nothing was changed."""
 
     code = "SANDBOX_ELSEWHERE"

@@ -175,7 +175,7 @@ class Reconcile:
         ended = await self._runtime.stop(run.run_id)
         report.orphans_ended += 1
         logger.warning(
-            "a program that no sandbox has was ended",
+            "a program without a sandbox was ended",
             extra={"action": "reconcile", "sandbox_id": run.run_id.id},
         )
         return ended
@@ -269,7 +269,7 @@ class ExpireSnapshots:
                 await self._runtime.delete_snapshot(snapshot_id)
             except UnavailableError as error:  # the others are not to wait for it
                 logger.warning(
-                    "a snapshot of no sandbox could not be removed",
+                    "an orphaned snapshot could not be removed",
                     extra={"action": "snapshots", "reason": error.reason},
                 )
             else:

@@ -191,7 +191,7 @@ class RunRecorder:
         before = await self._settle(sandbox_id, partial(decide, **self._inputs(actor)))
         if before is not None:
             logger.warning(
-                "sandbox ended without word from its node",
+                "a sandbox was ended because its node is silent",
                 extra={"action": "end", "sandbox_id": sandbox_id, "node": before.node},
             )
         return before is not None

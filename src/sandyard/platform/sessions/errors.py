@@ -4,6 +4,6 @@ from sandyard.kit.errors import ForbiddenError
 
 
 class TerminalOriginError(ForbiddenError):
-    """Pages of this origin may not open terminals here. Add it to CORS_ORIGINS."""
+    """Pages of this origin may not open terminals. Add the origin to CORS_ORIGINS."""
 
     code = "TERMINAL_ORIGIN_REFUSED"

@@ -189,7 +189,7 @@ def _resize_of(text: str) -> Resize:
         sent = ResizeMessage.model_validate_json(text)
     except ValidationError as error:
         raise InvalidError(
-            'Send keys as binary, and {"type": "resize", "columns": …, "rows": …} as text.'
+            'Send input as binary, and {"type": "resize", "columns": …, "rows": …} as text.'
         ) from error
     return Resize(TerminalSize(sent.columns, sent.rows))
 

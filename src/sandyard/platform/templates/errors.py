@@ -4,7 +4,7 @@ from sandyard.kit.errors import ConflictError, ForbiddenError, NotFoundError
 
 
 class TemplateNotFoundError(NotFoundError):
-    """There is no template with this id, or it is somebody's private one. List the templates."""
+    """There is no template with this id, or it is private. List the templates."""
 
     code = "TEMPLATE_NOT_FOUND"
 
@@ -16,36 +16,36 @@ class TemplateNameTakenError(ConflictError):
 
 
 class TemplateReadOnlyError(ForbiddenError):
-    """This template is not yours to change. Make one of your own."""
+    """You may not change this template. Create your own."""
 
     code = "TEMPLATE_READ_ONLY"
 
 
 class OfficialTemplateError(ForbiddenError):
-    """Only admins make official templates. Make a public one."""
+    """Only admins can create official templates. Create a public one."""
 
     code = "OFFICIAL_TEMPLATE"
 
 
 class EnvironmentUnknownError(ConflictError):
-    """There is no environment of this name here. Name one that there is, or leave it out."""
+    """There is no environment with this name. Use an existing one, or leave it out."""
 
     code = "ENVIRONMENT_UNKNOWN"
 
 
 class TemplatesLimitError(ConflictError):
-    """You have as many templates as your account may have. Delete one first."""
+    """Your account is at its limit of templates. Delete one first."""
 
     code = "TEMPLATES_LIMIT_EXCEEDED"
 
 
 class WarmMachinesError(ForbiddenError):
-    """Only admins keep machines warm. Leave `warm_machines` out, or ask one."""
+    """Only admins may set `warm_machines`. Leave it out, or ask an admin."""
 
     code = "WARM_MACHINES_REFUSED"
 
 
 class TagUnknownError(NotFoundError):
-    """The template has no build of this tag. List its tags, or name none."""
+    """The template has no build with this tag. List its tags, or send none."""
 
     code = "TEMPLATE_TAG_UNKNOWN"

@@ -11,14 +11,13 @@ class SandboxGoneError(NotFoundError):
 
 
 class PreviewElsewhereError(ElsewhereError):
-    """Another node runs this preview, or is making it. Ask the server there; nothing was
-    changed."""
+    """Another node runs or creates this preview. Call the server there; nothing was changed."""
 
     code = "PREVIEW_ELSEWHERE"
 
 
 class ProviderTroubleError(UnavailableError):
-    """The previews' provider gives no usable answer. Nothing was decided; try again shortly."""
+    """The preview provider returned no valid response. Nothing was decided; try again shortly."""
 
     code = "PREVIEW_PROVIDER_UNAVAILABLE"
     made_nothing = False
@@ -26,46 +25,46 @@ class ProviderTroubleError(UnavailableError):
 
 
 class ProviderRateLimitedError(ProviderTroubleError):
-    """The previews' provider is asked too often. Wait `retry_after` seconds."""
+    """The preview provider gets too many requests. Wait `retry_after` seconds."""
 
     code = "PREVIEW_PROVIDER_RATE_LIMITED"
     made_nothing = True
 
 
 class ProviderCanNotStartError(ProviderTroubleError):
-    """The previews' provider can't start a sandbox now."""
+    """The preview provider can't start a sandbox now."""
 
     code = "PREVIEW_PROVIDER_CAN_NOT_START"
     made_nothing = True
 
 
 class ProviderTimeoutError(ProviderTroubleError):
-    """The previews' provider does not answer in time. Try again shortly."""
+    """The preview provider does not respond in time. Try again shortly."""
 
     code = "PREVIEW_PROVIDER_TIMEOUT"
 
 
 class ProviderKeyRefusedError(ProviderTroubleError):
-    """The previews' provider refuses this server's key. Its operator must set a valid one."""
+    """The preview provider refuses this server's key. The operator must set a valid one."""
 
     code = "PREVIEW_PROVIDER_KEY_REFUSED"
     made_nothing = True
 
 
 class ProviderFailedError(ProviderTroubleError):
-    """The previews' provider answers with an error of its own. Try again shortly."""
+    """The preview provider returned an error. Try again shortly."""
 
     code = "PREVIEW_PROVIDER_FAILED"
 
 
 class ProviderUnreachableError(ProviderTroubleError):
-    """The previews' provider can't be reached, or broke the call off. Try again shortly."""
+    """The preview provider can't be reached, or closed the connection. Try again shortly."""
 
     code = "PREVIEW_PROVIDER_UNREACHABLE"
 
 
 class ProviderMissingError(ProviderTroubleError):
-    """Previews on E2B need its SDK. Install `sandyard[e2b]`, or show previews locally."""
+    """Previews on E2B need its SDK. Install `sandyard[e2b]`, or run previews locally."""
 
     code = "PREVIEW_PROVIDER_MISSING"
     made_nothing = True

@@ -83,9 +83,9 @@ class OldColumns:
         report = await self.validate(progress)
         if report.differences:
             raise MigrationRefusedError(
-                f"There are {len(report.differences)} differences, which `validate` lists. `run` "
-                "fills what is missing; where both are filled, set `sandbox_info` to NULL if the "
-                "old ones are right, and run it then."
+                f"There are {len(report.differences)} differences; `validate` lists them. `run` "
+                "fills what is missing; where both are filled and the old ones are right, set "
+                "`sandbox_info` to NULL and run it again."
             )
 
         def drop(connection: sa.Connection) -> None:

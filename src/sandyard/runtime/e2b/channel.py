@@ -79,7 +79,7 @@ class Channel:
         ):
             async for message in messages:
                 return item_of(message)
-        raise E2bUnavailableError(reason=f"{operation} told nothing")
+        raise E2bUnavailableError(reason=f"{operation} returned nothing")
 
     async def stream(self, operation: str, **arguments: Any) -> AsyncGenerator[Any]:
         """All that it tells, until it has ended; that may take as long as it likes."""
@@ -91,7 +91,7 @@ class Channel:
                     message = await anext(messages, None)
                 is_first = False
                 if message is None:
-                    raise E2bUnavailableError(reason=f"{operation} broke off")
+                    raise E2bUnavailableError(reason=f"{operation} was interrupted")
                 if "result" in message:
                     return
                 yield item_of(message)
@@ -150,7 +150,7 @@ class Channel:
         async with aclosing(self._messages(operation, arguments)) as messages:
             async for message in messages:
                 return result_of(message)
-        raise E2bUnavailableError(reason=f"{operation} gave no answer")
+        raise E2bUnavailableError(reason=f"{operation} got no response")
 
     async def _messages(
         self, operation: str, arguments: Message, *, stays: bool = False, stdin: bool = False
@@ -244,7 +244,7 @@ def reading_answer() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise E2bUnavailableError(reason=f"no answer: {error!r}") from error
+        raise E2bUnavailableError(reason=f"no response: {error!r}") from error
 
 
 def parsed(line: str) -> Message:

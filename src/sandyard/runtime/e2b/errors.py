@@ -5,31 +5,31 @@ from sandyard.kit.errors import NotFoundError, SandyardError, UnavailableError
 
 
 class E2bGoneError(NotFoundError):
-    """E2B has this sandbox no more."""
+    """E2B no longer has this sandbox."""
 
     code = "E2B_SANDBOX_GONE"
 
 
 class E2bUnavailableError(UnavailableError):
-    """E2B gives no usable answer. Nothing was decided; try again shortly."""
+    """E2B returned no valid response. Nothing was decided; try again shortly."""
 
     code = "E2B_UNAVAILABLE"
 
 
 class E2bRateLimitedError(E2bUnavailableError):
-    """E2B is asked too often. Wait `retry_after` seconds."""
+    """E2B gets too many requests. Wait `retry_after` seconds."""
 
     code = "E2B_RATE_LIMITED"
 
 
 class E2bKeyRefusedError(E2bUnavailableError):
-    """E2B refuses this server's key. Its operator must set a valid one."""
+    """E2B refuses this server's key. The operator must set a valid one."""
 
     code = "E2B_KEY_REFUSED"
 
 
 class E2bRefusedError(E2bUnavailableError):
-    """E2B does not do what it was asked for. Its operator finds the reason in the log."""
+    """E2B refused the request. The operator finds the reason in the log."""
 
     code = "E2B_REFUSED"
 

@@ -218,7 +218,7 @@ class E2bMachines:
             )
         except E2bRefusedError as error:
             folder.drop_machine()
-            raise StartFailedError(f"E2B refused to make a sandbox ({error.reason}).") from error
+            raise StartFailedError(f"E2B refused to create a sandbox ({error.reason}).") from error
 
     async def _refresh(self, folder: E2bRunFolder) -> MachineState | None:
         """Its state at E2B, with the lock: what was interrupted is completed."""

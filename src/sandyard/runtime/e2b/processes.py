@@ -43,7 +43,7 @@ class E2bProcesses:
 
     async def start(self, command: Command) -> Process:
         if command.user not in (None, _USER):
-            raise CommandRefusedError(f"Commands run as {_USER!r}, whom E2B has for them.")
+            raise CommandRefusedError(f"At E2B, commands run as {_USER!r}.")
         process_id = PROGRAM if command.is_program else token_hex(8)
         sent = json.dumps(_description(command)).encode()
         await self._channel.upload({f"{STATE}/processes/{process_id}/command.json": sent})

@@ -64,7 +64,7 @@ class AgentClient:
         if packet is None or "ready" not in packet.message:
             ours.close()
             reason = "no answer" if packet is None else packet.message.get("failed")
-            raise AgentLostError(f"the agent could not begin: {reason}")
+            raise AgentLostError(f"the agent could not start: {reason}")
         pin([self.pid], self._cpu)
         self._channel = ours
         self._reading = asyncio.ensure_future(self._read(ours))

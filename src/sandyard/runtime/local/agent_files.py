@@ -65,7 +65,7 @@ def create_file(paths: Paths, *, path: str, mode: int | None, owner: int | None 
     try:
         descriptor = os.open(draft, flags, 0o600)
     except FileNotFoundError as error:  # the folder is there, but takes no files
-        raise PermissionError(errno.EPERM, "no file can be made here") from error
+        raise PermissionError(errno.EPERM, "no file can be created here") from error
     if owner is not None:
         os.fchown(descriptor, owner, owner)
     os.fchmod(descriptor, _mode_of(target) if mode is None else mode & 0o777)
@@ -144,7 +144,7 @@ def list_folder(paths: Paths, *, path: str, depth: int) -> Answer:
 def remove(paths: Paths, *, path: str) -> Answer:
     target = paths.inside(path)
     if os.path.ismount(target) or os.path.realpath(target) == os.path.realpath(paths.workspace):
-        raise OSError(errno.EBUSY, "this folder is the machine's")
+        raise OSError(errno.EBUSY, "this folder belongs to the machine")
     if os.path.isdir(target) and not os.path.islink(target):
         shutil.rmtree(target, onerror=_make_removable)
     else:
@@ -268,9 +268,9 @@ def _require_replaceable(path: str) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISDIR(mode):
-        raise OSError(errno.EISDIR, "there is a folder at this path")
+        raise OSError(errno.EISDIR, "the path is a folder")
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "there is something else than a plain file at this path")
+        raise OSError(errno.EINVAL, "the path is not a plain file")
 
 
 def _mode_of(path: str) -> int:

@@ -114,5 +114,5 @@ def _descend(root: int, parts: list[str]) -> int:
 def _parts(name: str) -> list[str]:
     parts = [part for part in PurePosixPath(name).parts if part != "."]
     if name.startswith("/") or ".." in parts:
-        raise ValueError(f"{name[:100]!r} leads out")
+        raise ValueError(f"{name[:100]!r} leads out of the folder")
     return parts

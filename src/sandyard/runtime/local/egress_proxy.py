@@ -112,7 +112,7 @@ class EgressProxy:
             async with asyncio.timeout(self._head_sec):
                 return await _read_request(reader)
         except TimeoutError:
-            raise BadRequestError("the request did not come in time", 408) from None
+            raise BadRequestError("the request did not arrive in time", 408) from None
 
     async def _forward(self, near: Streams, far: Streams, request: ProxyRequest) -> None:
         self.counter.connections += 1
@@ -177,7 +177,7 @@ async def _read_request(reader: asyncio.StreamReader) -> ProxyRequest:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
-        raise BadRequestError("the request broke off") from None
+        raise BadRequestError("the request was interrupted") from None
     except asyncio.LimitOverrunError:
         raise BadRequestError("the head of the request is too large", 431) from None
     if len(head) > MOST_HEAD_BYTES:

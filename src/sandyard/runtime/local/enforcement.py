@@ -86,8 +86,8 @@ def _has_cgroups(policy: LocalPolicy) -> bool:
         cgroups.prepare_root(policy.cgroup_root)
     except OSError as error:
         raise LimitsMissingError(
-            f"SANDBOX_CGROUP_ROOT can't be used: {error}. Name a cgroup v2 folder whose memory, "
-            "pids and cpu controllers are delegated to the server, or unset it.",
+            f"SANDBOX_CGROUP_ROOT can't be used: {error}. Set it to a cgroup v2 folder whose "
+            "memory, pids and cpu controllers are delegated to the server, or unset it.",
             reason=str(error),
         ) from error
     return True

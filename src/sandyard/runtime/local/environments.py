@@ -75,7 +75,7 @@ class Environments:
         EnvironmentRefusedError."""
         if not _NAME.fullmatch(name):
             raise EnvironmentRefusedError(
-                "An environment's name has small letters, digits, dots and dashes."
+                "An environment's name may have lower-case letters, digits, dots and dashes."
             )
         with self._draft() as draft:
             root = draft / "root"
@@ -141,7 +141,7 @@ def _is_being_made(draft: Path) -> bool:
 def _prepare(root: Path) -> None:
     """Make the places over which a machine's own folders and files are mounted."""
     if not os.path.lexists(root / _SHELL):
-        raise EnvironmentRefusedError(f"It is no root file system: it has no /{_SHELL}.")
+        raise EnvironmentRefusedError(f"It is not a root file system: it has no /{_SHELL}.")
     root.chmod(0o755)
     for name in _FOLDERS:
         _make_folder(root / name)

@@ -51,7 +51,7 @@ def parse_request(head: bytes) -> ProxyRequest:
     if found := _CONNECT.fullmatch(first):
         return ProxyRequest(_host(found[1]), _port(found[2]))
     if (found := _ABSOLUTE.fullmatch(first)) is None:
-        raise BadRequestError("this is a proxy: ask for http://host/path or CONNECT host:port")
+        raise BadRequestError("this is a proxy: request http://host/path or CONNECT host:port")
     port = _port(found[3] or b"80")
     authority = found[2] if port == 80 else found[2] + b":" + str(port).encode()
     target = found[4] or b"/"
@@ -96,13 +96,13 @@ def _host(text: bytes) -> str:
     try:
         host = text.decode("ascii").strip("[]").lower().removesuffix(".")
     except UnicodeDecodeError:
-        raise BadRequestError("its host is no name") from None
+        raise BadRequestError("its host is not a valid name") from None
     if not _NAME.fullmatch(host):
-        raise BadRequestError("its host is no name")
+        raise BadRequestError("its host is not a valid name")
     return host
 
 
 def _port(text: bytes) -> int:
     if not 0 < (port := int(text)) < 65536:
-        raise BadRequestError("its port is none")
+        raise BadRequestError("its port is invalid")
     return port

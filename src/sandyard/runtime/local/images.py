@@ -53,7 +53,7 @@ def unpack_image(source: Path, root: Path) -> Image:
 
 def _unpack_layout(layout: Path, root: Path) -> Image:
     if not (layout / _LAYOUT).is_file():
-        raise EnvironmentRefusedError(f"{layout} is no OCI layout: it has no {_LAYOUT}.")
+        raise EnvironmentRefusedError(f"{layout} is not an OCI layout: it has no {_LAYOUT}.")
     manifest = _manifest(layout, _json(layout / _INDEX), depth=0)
     unpacker = LayerUnpacker(root)
     for layer in manifest["layers"]:
@@ -102,7 +102,7 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise EnvironmentRefusedError(f"{path.name} can't be read: {error}") from error
     if not isinstance(content, dict):
-        raise EnvironmentRefusedError(f"{path.name} is no object.")
+        raise EnvironmentRefusedError(f"{path.name} is not a JSON object.")
     return content
 
 
@@ -114,7 +114,7 @@ def _is_layout(source: Path) -> bool:
                 first = zip(archive, range(_LOOKED_AT), strict=False)
                 names = [member.name.removeprefix("./") for member, _ in first]
         except (tarfile.TarError, EOFError) as error:
-            raise EnvironmentRefusedError(f"This is no tar archive: {error}") from error
+            raise EnvironmentRefusedError(f"This is not a tar archive: {error}") from error
     return _LAYOUT in names or any(name.startswith("blobs/sha256/") for name in names)
 
 
@@ -138,12 +138,14 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 def _unzstd(file: IO[bytes]) -> Iterator[IO[bytes]]:
     program = shutil.which("zstd")
     if program is None:
-        raise EnvironmentRefusedError("It is packed with zstd, which is missing. Install zstd.")
+        raise EnvironmentRefusedError(
+            "It is compressed with zstd, which is not installed. Install zstd."
+        )
     os.lseek(file.fileno(), 0, os.SEEK_SET)  # what was read of it may be in a buffer of ours
     command = [program, "--decompress", "--stdout", "--quiet"]
     with subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE) as process:  # noqa: S603
         if process.stdout is None:
-            raise EnvironmentRefusedError("zstd did not begin.")
+            raise EnvironmentRefusedError("zstd did not start.")
         try:
             yield process.stdout
         finally:

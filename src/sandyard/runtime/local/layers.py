@@ -36,12 +36,12 @@ class LayerUnpacker:
                 for member in archive:
                     self._add(archive, member, written)
         except (tarfile.TarError, EOFError) as error:
-            raise EnvironmentRefusedError(f"A layer is no tar archive: {error}") from error
+            raise EnvironmentRefusedError(f"A layer is not a tar archive: {error}") from error
 
     def _add(self, archive: tarfile.TarFile, member: tarfile.TarInfo, written: set[Path]) -> None:
         self._entries_left -= 1
         if self._entries_left < 0:
-            raise EnvironmentRefusedError("There are too many files in it.")
+            raise EnvironmentRefusedError("It has too many files.")
         parts = _parts(member.name)
         if not parts:
             return
@@ -79,7 +79,7 @@ class LayerUnpacker:
         parts = _parts(member.linkname)
         target = self._inside(parts[:-1]) / parts[-1] if parts else self._root
         if not target.is_symlink() and not target.is_file():
-            raise EnvironmentRefusedError(f"{member.name!r} is a link to nothing in it.")
+            raise EnvironmentRefusedError(f"{member.name!r} is a link to a missing file.")
         if target != path:
             remove(path)
             os.link(target, path, follow_symlinks=False)
@@ -108,7 +108,7 @@ class LayerUnpacker:
             if there.is_symlink():
                 links += 1
                 if links > _MOST_LINKS:
-                    raise EnvironmentRefusedError("There are links in a circle in it.")
+                    raise EnvironmentRefusedError("It has circular links.")
                 target = str(there.readlink())
                 here = self._root if target.startswith("/") else here
                 waiting += [part for part in reversed(target.split("/")) if part not in ("", ".")]
@@ -137,7 +137,7 @@ def _parts(name: str) -> list[str]:
 
 def _plain(name: str) -> str:
     if name in ("", ".", ".."):
-        raise EnvironmentRefusedError("A layer takes away what is no file.")
+        raise EnvironmentRefusedError("A layer has an invalid whiteout.")
     return name
 
 

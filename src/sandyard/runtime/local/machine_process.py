@@ -173,7 +173,7 @@ async def _first_pid(reader: int) -> int:
         await readable(reader)
         piece = os.read(reader, 4096)
         if not piece:
-            raise ChildProcessError("bubblewrap did not begin")
+            raise ChildProcessError("bubblewrap did not start")
         content += piece
     return int(json.loads(content)["child-pid"])
 

@@ -84,7 +84,7 @@ class LocalProcesses:
 def _start_arguments(command: Command) -> dict[str, Any]:
     check_command(command)
     if command.user is not None:
-        raise errors.CommandRefusedError("Commands run as the sandbox's one user: name none.")
+        raise errors.CommandRefusedError("Commands run as the sandbox's only user: name none.")
     size = command.terminal
     return {
         "arguments": list(command.arguments),

@@ -100,7 +100,7 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
         draft.unlink(missing_ok=True)
     snapshot = find_snapshot(to)
     if snapshot is None:
-        raise SnapshotFailedError("it was deleted while it was made")
+        raise SnapshotFailedError("it was deleted while it was created")
     return snapshot
 
 

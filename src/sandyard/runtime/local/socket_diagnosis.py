@@ -27,7 +27,7 @@ _ANSWER_BYTES = 1 << 17
 def open_diagnosis() -> socket.socket:
     """Of the network that this process is in. Raises OSError."""
     if not hasattr(socket, "AF_NETLINK"):
-        raise OSError(errno.EAFNOSUPPORT, "this system tells nothing of its sockets")
+        raise OSError(errno.EAFNOSUPPORT, "this system does not report its sockets")
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     return socket.socket(socket.AF_NETLINK, kind, _DIAGNOSIS)
 

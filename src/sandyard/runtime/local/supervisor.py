@@ -86,7 +86,7 @@ class Supervisor:
             self._record_failure(error)
             return
         except (SandyardError, OSError) as error:
-            self._record_failure(StartFailedError(f"The machine could not be made: {error}"))
+            self._record_failure(StartFailedError(f"The machine could not be created: {error}"))
             raise
         try:
             await self._run_to_end(machine, exceeded, stopped)

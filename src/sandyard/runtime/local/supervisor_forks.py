@@ -58,7 +58,7 @@ class SupervisorForks:
             return False
         if receive_now(channel) is None:
             self.close()
-            raise OSError("the fork server ended while it was asked")
+            raise OSError("the fork server ended during the call")
         return True
 
     def _connected(self) -> socket.socket:

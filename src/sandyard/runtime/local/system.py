@@ -94,7 +94,7 @@ class System:
         places += [Path(self._layers[0].name, _UPPER, path.lstrip("/")) for path in mounted]
         for part in {part for place in places for part in (place, *place.parents)}:
             if (self.folder / part).is_symlink():
-                raise OSError(errno.ELOOP, f"a link is in the place of the folder {part}")
+                raise OSError(errno.ELOOP, f"the folder {part} is a link")
 
     def _link_sudo(self) -> None:
         layer = self._layers[-1] if len(self._layers) == 1 else self._layers[1]

@@ -11,7 +11,7 @@ from sandyard.kit.errors import ExhaustedError
 
 
 class NoUidLeftError(ExhaustedError):
-    """All uids for sandboxes are in use. Forget sandboxes that have ended."""
+    """All uids for sandboxes are in use. Remove sandboxes that have ended."""
 
     code = "NO_UID_LEFT"
 

@@ -144,7 +144,7 @@ def _write(path: Path, content: str) -> None:
 
 def _require(answer: bytes) -> bytes:
     if not answer:
-        raise ChildProcessError("a user namespace could not be made")
+        raise ChildProcessError("a user namespace could not be created")
     return answer
 
 

@@ -127,8 +127,8 @@ class Fleet:
         made = await self._wire.attempt("POST", "/api-keys", headers=self._admin, body=body)
         if isinstance(made, Failed):
             raise ServerNotFoundError(
-                f"No server answers at {self._wire.url} ({self._wire.last_failure}). "
-                "Start one with `sandyard serve`, or give the --url of one that runs."
+                f"No server responds at {self._wire.url} ({self._wire.last_failure}). "
+                "Start one with `sandyard serve`, or pass the --url of a running one."
             )
         key_id, api_key = _fields(made, "key_id", "api_key")
         revocation = ("DELETE", f"/api-keys/{key_id}")
@@ -217,6 +217,6 @@ def _rng(plan: FleetPlan, purpose: str) -> Random:
 def _fields(answer: Any, *names: str) -> list[Any]:
     if not isinstance(answer, dict) or not answer.keys() >= set(names):
         raise ServerRefusedError(
-            f"The server's answer has no {' and '.join(names)}. Is Telemetry served at the --url?"
+            f"The server's response has no {' and '.join(names)}. Does the --url serve Telemetry?"
         )
     return [answer[name] for name in names]

@@ -52,7 +52,7 @@ class Trouble:
         if stuck_sec > self._stall_timeout.seconds:
             raise NoProgressError(
                 f"No progress for {stuck_sec:.0f} seconds, the last failure was: "
-                f"{self._stall_timeout.last_failure}. Look at the server's log."
+                f"{self._stall_timeout.last_failure}. Check the server's log."
             )
         wait_sec = wait_before_retry(self._failures, self._stall_timeout.rng)
         self._failures += 1

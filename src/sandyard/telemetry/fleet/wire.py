@@ -142,7 +142,7 @@ class Wire:
             return response.json()
         except ValueError as error:
             raise ServerRefusedError(
-                f"{response.request.url} does not answer in JSON. Check the --url."
+                f"{response.request.url} does not return JSON. Check the --url."
             ) from error
 
     def _lost(self) -> Failed:

@@ -103,9 +103,7 @@ def _leniently(body: bytes) -> Any:
     try:
         return json.loads(_NO_NUMBER.sub(b" NaN", body))
     except (ValueError, RecursionError) as error:
-        raise InvalidError(
-            "The body is not JSON that can be read. Send less, or mend it."
-        ) from error
+        raise InvalidError("The body is not valid JSON. Correct it, or send less.") from error
 
 
 def _answer(report: IntakeReport) -> bytes:

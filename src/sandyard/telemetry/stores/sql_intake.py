@@ -142,7 +142,9 @@ class SqlIntake:
                 work = partial(work, look_for_readings=True)
             except _SomeAreThereError:
                 continue
-        raise UnavailableError("Others send the same readings over and over. Try again shortly.")
+        raise UnavailableError(
+            "Other requests send the same readings at the same time. Try again shortly."
+        )
 
 
 class _SomeAreThereError(Exception):

@@ -205,7 +205,7 @@ def test_a_newer_versions_backup_is_refused(data: Path, tmp_path: Path) -> None:
 def test_a_backup_without_a_node_is_nobodys_same_node(data: Path, tmp_path: Path) -> None:
     (data / "node").unlink()
     file = back_up(data)
-    with pytest.raises(BackupError, match="of no node"):
+    with pytest.raises(BackupError, match="names no node"):
         restore(file, tmp_path / "new", same_node=True)
     assert restore(file, tmp_path / "new").node
 

@@ -63,7 +63,7 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def _unpack(packed: tarfile.TarFile, entry: tarfile.TarInfo, folder: str) -> None:
     target = _target_path(folder, entry.name)
     if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-        raise RefusedError("INVALID_ARCHIVE", f"{entry.name!r} is no file, folder or link")
+        raise RefusedError("INVALID_ARCHIVE", f"{entry.name!r} is not a file, folder or link")
     if entry.islnk():
         _target_path(folder, entry.linkname)
     if not entry.isdir() or os.path.islink(target):
