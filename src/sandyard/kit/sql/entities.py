@@ -1,7 +1,7 @@
 """Entities read from their tables: one, some, a page, or all of them."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Generic
+from typing import Any, Generic
 
 import sqlalchemy as sa
 
@@ -80,6 +80,11 @@ async def page_of_entities(
         descending=descending,
     )
     return Page([mapping.entity_of(row) for row in rows], next_cursor)
+
+
+def contains(text: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """Whether any of these columns has the text in it, in capitals or not."""
+    return sa.or_(*(column.icontains(text, autoescape=True) for column in columns))
 
 
 async def all_entities(database: Database, mapping: EntityTable[E]) -> AsyncIterator[Sequence[E]]:

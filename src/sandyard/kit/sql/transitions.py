@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
 from itertools import groupby
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
+from sandyard.kit.errors import SandyardError
 from sandyard.kit.events import Event
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import EventWriter
@@ -159,6 +161,27 @@ class SqlTransitions:
             done = connection.execute(mapping.table.update().where(*unchanged).values(values))
         if done.rowcount != 1:
             raise StaleTransitionError
+
+
+class SqlEntityStore:
+    """What stores of entities share: `apply` is their one way to change state."""
+
+    name_taken: ClassVar[type[SandyardError] | None] = None
+    """Raised where a name or another unique value is taken."""
+
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
+        self._database = database
+        self._transitions = transitions
+
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
+        try:
+            return await self._transitions.apply(*transitions, extra_events=extra_events)
+        except exc.IntegrityError as error:
+            if self.name_taken is None:
+                raise
+            raise self.name_taken from error
 
 
 def _inserted(transition: Transition[Any]) -> type | None:

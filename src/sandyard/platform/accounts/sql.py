@@ -1,19 +1,14 @@
 """Accounts on SQLite or PostgreSQL."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 
-from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import find_entity, page_of_entities
-from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.accounts.errors import AccountExistsError
 from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins
 from sandyard.platform.principal import Role
@@ -36,18 +31,8 @@ def read_other_admins(connection: sa.Connection, about: OtherAdmins) -> OtherAdm
     return OtherAdmins(about.account_id, bool(connection.scalar(sa.select(others))))
 
 
-class SqlAccountStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        try:
-            return await self._transitions.apply(*transitions, extra_events=extra_events)
-        except exc.IntegrityError as error:
-            raise AccountExistsError from error
+class SqlAccountStore(SqlEntityStore):
+    name_taken = AccountExistsError
 
     async def find_account(self, account_id: str) -> Account | None:
         return await find_entity(self._database, ACCOUNTS, _user.account_id == account_id)
@@ -94,9 +79,8 @@ class SqlAccountStore:
 def _matching(only: AccountFilter) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = [_user.deleted_at.is_(None)]
     if only.search is not None:
-        searched = (_user.email, _user.username, _user.full_name, _user.account_id)
         conditions.append(
-            sa.or_(*(column.icontains(only.search, autoescape=True) for column in searched))
+            contains(only.search, _user.email, _user.username, _user.full_name, _user.account_id)
         )
     if only.role is not None:
         conditions.append(_user.role == only.role)

@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 
-from sandyard.kit.events import Event
-from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entities, find_entity
-from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.accounts.errors import AccountExistsError
 from sandyard.platform.accounts.model import PendingSignup, Taken
 from sandyard.platform.tables import pending_signups, users
@@ -20,18 +15,8 @@ SIGNUPS = EntityTable(PendingSignup, pending_signups)
 _pending = pending_signups.c
 
 
-class SqlSignupStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        try:
-            return await self._transitions.apply(*transitions, extra_events=extra_events)
-        except exc.IntegrityError as error:
-            raise AccountExistsError from error
+class SqlSignupStore(SqlEntityStore):
+    name_taken = AccountExistsError
 
     async def find_taken(self, *, email: str, username: str) -> Taken:
         lower = username.lower()

@@ -1,17 +1,10 @@
 """API keys on SQLite or PostgreSQL."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import sqlalchemy as sa
-from sqlalchemy import exc
 
-from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import find_entity, page_of_entities
-from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.api_keys.errors import KeyNameTakenError
 from sandyard.platform.api_keys.model import AccountKey, KeyFilter, KeySort
 from sandyard.platform.tables import api_keys
@@ -26,18 +19,8 @@ _ORDER = {
 }
 
 
-class SqlKeyStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        try:
-            return await self._transitions.apply(*transitions, extra_events=extra_events)
-        except exc.IntegrityError as error:
-            raise KeyNameTakenError from error
+class SqlKeyStore(SqlEntityStore):
+    name_taken = KeyNameTakenError
 
     async def find_key(self, account_id: str, key_id: str) -> AccountKey | None:
         this = _key.key_id == key_id
@@ -73,10 +56,7 @@ def _of(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
 def _matching(only: KeyFilter) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if only.search is not None:
-        searched = (_key.name, _key.description, _key.api_key)
-        conditions.append(
-            sa.or_(*(column.icontains(only.search, autoescape=True) for column in searched))
-        )
+        conditions.append(contains(only.search, _key.name, _key.description, _key.api_key))
     if only.is_active is not None:
         conditions.append(_key.is_active.is_(only.is_active))
     return conditions

@@ -1,16 +1,12 @@
 """Notifications on SQLite or PostgreSQL."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
-from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.notifications.model import (
     Notification,
     NotificationType,
@@ -21,16 +17,7 @@ NOTIFICATIONS = EntityTable(Notification, notifications)
 _notification = notifications.c
 
 
-class SqlNotificationStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        return await self._transitions.apply(*transitions, extra_events=extra_events)
-
+class SqlNotificationStore(SqlEntityStore):
     async def find_notification(self, account_id: str, notification_id: str) -> Notification | None:
         this = _notification.notification_id == notification_id
         return await find_entity(self._database, NOTIFICATIONS, *_of(account_id), this)

@@ -3,17 +3,14 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 
-from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import EntityLookup, find_entity, page_of_entities
-from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, lock_name
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql.entities import EntityLookup, contains, find_entity, page_of_entities
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore, SqlTransitions, lock_name
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.errors import ProjectNameTakenError
 from sandyard.platform.projects.model import (
@@ -45,19 +42,12 @@ def project_lock(project_id: str) -> str:
     return f"project {project_id}"
 
 
-class SqlProjectStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-        self._lookup = EntityLookup(database, PROJECTS, _project.deleted_at.is_(None))
+class SqlProjectStore(SqlEntityStore):
+    name_taken = ProjectNameTakenError
 
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        try:
-            return await self._transitions.apply(*transitions, extra_events=extra_events)
-        except exc.IntegrityError as error:
-            raise ProjectNameTakenError from error
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
+        super().__init__(database, transitions)
+        self._lookup = EntityLookup(database, PROJECTS, _project.deleted_at.is_(None))
 
     async def find_project(self, account_id: str, project_id: str) -> Project | None:
         project = await self._lookup.find(project_id)
@@ -146,10 +136,7 @@ def _of(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
 def _matching(only: ProjectFilter) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if only.search is not None:
-        searched = (_project.name, _project.description)
-        conditions.append(
-            sa.or_(*(column.icontains(only.search, autoescape=True) for column in searched))
-        )
+        conditions.append(contains(only.search, _project.name, _project.description))
     if only.status is not None:
         conditions.append(_project.status == only.status)
     if only.is_default is not None:

@@ -6,9 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql.transitions import SqlEntityStore
 from sandyard.platform.tables import templates
 from sandyard.platform.templates.model import Template
 from sandyard.platform.templates.sql import TEMPLATES
@@ -16,14 +14,7 @@ from sandyard.platform.templates.sql import TEMPLATES
 _column = templates.c
 
 
-class SqlArchiveStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(self, *transitions: Transition[Any]) -> bool:
-        return await self._transitions.apply(*transitions)
-
+class SqlArchiveStore(SqlEntityStore):
     async def find(self, template_id: str) -> Template | None:
         found = await self._all(sa.select(templates).where(_column.template_id == template_id))
         return found[0] if found else None

@@ -2,17 +2,12 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 
-from sandyard.kit.events import Event
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import find_entity, page_of_entities
-from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
+from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.tables import templates
 from sandyard.platform.templates.errors import TemplateNameTakenError
@@ -39,18 +34,8 @@ _ORDER = {
 }
 
 
-class SqlTemplateStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        try:
-            return await self._transitions.apply(*transitions, extra_events=extra_events)
-        except exc.IntegrityError as error:
-            raise TemplateNameTakenError from error
+class SqlTemplateStore(SqlEntityStore):
+    name_taken = TemplateNameTakenError
 
     async def read_count_quota(self, about: CountQuota) -> CountQuota:
         return await self._transitions.read_fact(about)
@@ -102,10 +87,7 @@ def _seen_by(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
 def _matching(only: TemplateFilter, engine: str) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if only.search is not None:
-        searched = (_template.name, _template.description)
-        conditions.append(
-            sa.or_(*(column.icontains(only.search, autoescape=True) for column in searched))
-        )
+        conditions.append(contains(only.search, _template.name, _template.description))
     if only.category is not None:
         conditions.append(_template.category == only.category)
     if only.language is not None:
