@@ -114,6 +114,15 @@ async def test_a_place_is_kept_and_told(yard: Yard, clock: ManualClock) -> None:
     assert (place.position, place.estimated_wait_sec) == (2, 20)
 
 
+@pytest.mark.parametrize("count", [3, 60])
+async def test_tickets_are_found_by_their_keys_few_or_many(yard: Yard, count: int) -> None:
+    queued = await yard.queued(*(f"t-{number}" for number in range(count)))
+    await yard.queued("another")
+    keys = [each.lease_key for each in queued]
+    found = await yard.store.find_tickets([*keys, ("t-0", "other"), ("nobody", "nobody")])
+    assert {each.ticket_id: each for each in found} == {each.ticket_id: each for each in queued}
+
+
 async def test_the_more_urgent_is_served_first(yard: Yard) -> None:
     await yard.queued("a", "b")
     urgent = await yard.ask("urgent", urgency=0)
