@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.loops import run
 from benchmarks.pools import LAB_SECONDS, LargePool, make_sqlite_pool
 from benchmarks.report import Figure, Measured, Say
-from sandyard.broker.jobs import Expiry
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.clock import SystemClock

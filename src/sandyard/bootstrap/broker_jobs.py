@@ -10,11 +10,13 @@ from sandyard.bootstrap.provider import simulated_sandbox_ids
 from sandyard.bootstrap.specs import broker as specs
 from sandyard.broker.autoscaling import PoolAutoscaler
 from sandyard.broker.autoscaling_model import AutoscalingPolicy
+from sandyard.broker.cleanup import Cleanup
 from sandyard.broker.clients import Clients
 from sandyard.broker.deletion_model import DeletionPolicy
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.history import History
 from sandyard.broker.holds import Holds
-from sandyard.broker.jobs import BrokerJobs, Cleanup, Expiry, Sync
+from sandyard.broker.jobs import BrokerJobs
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.ports import PoolStore, Prober
@@ -23,6 +25,7 @@ from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.provider_model import provider_name
 from sandyard.broker.queue import Queue
 from sandyard.broker.reservations import Reservations
+from sandyard.broker.sync import Sync
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.settings import BrokerSettings, Settings

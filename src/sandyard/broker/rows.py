@@ -39,7 +39,7 @@ class Rows:
         that it is then. The row after it, and whether it changed; RowBusyError."""
         async for _ in Tries():
             row = await self.find(sandbox_id)
-            transition = decide(row, Cause(by, int(self._clock.now() * 1000)))
+            transition = decide(row, Cause.by(by, self._clock))
             if transition is None:
                 assert row is not None  # noqa: S101 - an unknown id is an error in every decision
                 return row, False

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.autoscaling import PoolAutoscaler
 from sandyard.broker.autoscaling_model import SETTLE_SEC, AutoscalingPolicy
 from sandyard.broker.errors import ProviderUnavailableError
-from sandyard.broker.jobs import Sync
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Claim, Status
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.reservation_model import Booking
 from sandyard.broker.reservations import Reservations
+from sandyard.broker.sync import Sync
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
 from tests.clocks import ManualClock

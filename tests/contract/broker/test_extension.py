@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sandyard.broker.errors import AllocationExpiredError, LeaseTooLongError
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.extension_model import Extension
-from sandyard.broker.jobs import Expiry
 from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Status

@@ -16,10 +16,10 @@ from sandyard.broker.errors import (
     NotSandboxOwnerError,
     TransitionNotAllowedError,
 )
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.extension_model import Extension
 from sandyard.broker.hold_model import Replacement
 from sandyard.broker.holds import HoldReport, Holds
-from sandyard.broker.jobs import Expiry
 from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, StaleReason, Status

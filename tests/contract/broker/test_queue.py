@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.errors import NoSandboxesAvailableError
-from sandyard.broker.jobs import Sync
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claim, Claimed, Listed, Status
 from sandyard.broker.offers import Offers
@@ -17,6 +16,7 @@ from sandyard.broker.open_reservations import ReservedClaims
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.queue import Queue, QueueReport
 from sandyard.broker.service import Broker
+from sandyard.broker.sync import Sync
 from sandyard.broker.ticket_model import URGENCY, QueueOrder, Ticket
 from sandyard.broker.ticket_watch import Waiter
 from sandyard.broker.verification import verify

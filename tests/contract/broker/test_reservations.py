@@ -15,7 +15,6 @@ from sandyard.broker.errors import (
     ReservationExistsError,
     ReservationNotFoundError,
 )
-from sandyard.broker.jobs import Sync
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claimed, Listed, Sandbox, Status
 from sandyard.broker.offers import Offers
@@ -24,6 +23,7 @@ from sandyard.broker.queue import QueuePosition
 from sandyard.broker.reservation_model import Booking, Reservation, ReservationStatus
 from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
+from sandyard.broker.sync import Sync
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
 from sandyard.kit.transitions import Transition

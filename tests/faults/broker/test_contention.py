@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sandyard.broker.cleanup import Cleanup
 from sandyard.broker.deletion_model import DeletionPolicy
-from sandyard.broker.jobs import Cleanup, Expiry, Sync
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claim, Claimed, Listed, Status
 from sandyard.broker.service import Broker
@@ -17,6 +18,7 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.index_scan import Found
 from sandyard.broker.stores.prefetch import CandidatePrefetch
+from sandyard.broker.sync import Sync
 from tests.clocks import ManualClock
 from tests.engines import PATIENT
 from tests.fakes.provider import FakeProvider

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sandyard.broker.cleanup import Cleanup
 from sandyard.broker.deletion_model import DeletionPolicy
-from sandyard.broker.jobs import Cleanup, Expiry
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claim, Claimed, Sandbox, Status
 from sandyard.broker.service import Broker

@@ -6,7 +6,7 @@ import pytest
 
 from sandyard.broker.bulk import BulkChanges, BulkLimits, BulkReport
 from sandyard.broker.bulk_model import AUTO_DELETE_STALE, BULK_DELETE
-from sandyard.broker.jobs import CleanupReport
+from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.model import Action, Status
 from sandyard.kit import ids
 from tests.integration.broker.yard import DAY, HEALTHY, HOUR, OUTAGE, Yard

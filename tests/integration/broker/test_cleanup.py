@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.errors import ProviderUnavailableError
-from sandyard.broker.jobs import CleanupReport
 from sandyard.broker.model import Action, Status, Tombstone
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.provider.simulator import Faults

@@ -5,10 +5,12 @@ import logging
 
 import pytest
 
+from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.errors import ProviderUnavailableError
-from sandyard.broker.jobs import CleanupReport, ExpiryReport, SyncReport
+from sandyard.broker.expiry import ExpiryReport
 from sandyard.broker.model import Status
 from sandyard.broker.provider.simulator import Faults
+from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
 from tests.integration.broker.yard import (
     DAY,

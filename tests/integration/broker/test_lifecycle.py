@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from prometheus_client import CollectorRegistry
 
+from sandyard.broker.cleanup import Cleanup
 from sandyard.broker.deletion_model import DeletionPolicy
 from sandyard.broker.errors import (
     AllocationExpiredError,
@@ -22,8 +23,8 @@ from sandyard.broker.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.extension_model import Extension
-from sandyard.broker.jobs import Cleanup, Expiry, Sync
 from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import UNUSED, Action, Claimed, Lease, Listed, Sandbox, Status, Tombstone
@@ -32,6 +33,7 @@ from sandyard.broker.queue import Queue
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
+from sandyard.broker.sync import Sync
 from sandyard.kit import ids
 from tests.clocks import ManualClock
 from tests.engines import broker_database, pool_table

@@ -17,12 +17,13 @@ from sandyard.broker.errors import (
     NoSandboxesAvailableError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.jobs import Expiry, Sync
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claim, Claimed, Listed, Status, Tombstone
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
+from sandyard.broker.sync import Sync
 from sandyard.kit.errors import ForbiddenError
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from tests.clocks import ManualClock

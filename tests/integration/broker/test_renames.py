@@ -1,8 +1,8 @@
 """The provider renames sandboxes, and claims go by the new names, on every engine."""
 
 from sandyard.broker.errors import NoSandboxesAvailableError
-from sandyard.broker.jobs import SyncReport
 from sandyard.broker.model import Action, StaleReason, Status
+from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
 from tests.integration.broker.yard import Yard
 from tests.pools import check_history

@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
+from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.errors import ProviderUnavailableError, SandboxNotFoundError
-from sandyard.broker.jobs import CleanupReport, SyncReport
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Sandbox, Status, Tombstone
 from sandyard.broker.provider.simulator import Simulator
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.sql import SqlPoolStore
+from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
 from sandyard.kit.sql.database import Database
 from tests.clocks import ManualClock

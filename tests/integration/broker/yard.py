@@ -11,13 +11,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sandyard.broker.cleanup import Cleanup
 from sandyard.broker.deletion_model import DeletionPolicy
-from sandyard.broker.jobs import Cleanup, Expiry, Sync
+from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import PoolTransition, Sandbox, Status, Tombstone
 from sandyard.broker.ports import PoolStore, Provider
 from sandyard.broker.provider.simulator import Faults, Simulator
 from sandyard.broker.service import Broker
+from sandyard.broker.sync import Sync
 from sandyard.kit.errors import UnavailableError
 from tests.clocks import ManualClock
 from tests.integration.conftest import Connect

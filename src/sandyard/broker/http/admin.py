@@ -6,6 +6,8 @@ from typing import Annotated, Protocol
 from fastapi import APIRouter, Body, Depends, Query, Request
 
 from sandyard.broker.bulk import BulkChanges
+from sandyard.broker.cleanup import CleanupReport
+from sandyard.broker.expiry import ExpiryReport
 from sandyard.broker.http.access import AdminGuard
 from sandyard.broker.http.bulk import add_bulk_routes
 from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
@@ -21,9 +23,9 @@ from sandyard.broker.http.schemas import (
     PoolSyncAnswer,
     ReasonBody,
 )
-from sandyard.broker.jobs import CleanupReport, ExpiryReport, SyncReport
 from sandyard.broker.model import Action
 from sandyard.broker.service import Broker
+from sandyard.broker.sync import SyncReport
 from sandyard.kit.events import EventLog
 from sandyard.kit.http.events import EventAnswer, EventFilter, EventPage
 from sandyard.kit.http.routes import GuardedRoutes
