@@ -89,7 +89,8 @@ async def _malformed(request: Request, error: Exception) -> Response:
     if any(m["type"] == "json_invalid" for m in error.errors()):
         return await respond(request, InvalidError("The body is not JSON. Send well-formed JSON."))
     sent = request.headers.get("content-type", "")
-    if request.method != "GET" and "json" not in sent and int(_length(request)):
+    is_body = any(m["loc"][0] == "body" for m in error.errors())
+    if is_body and "json" not in sent and int(_length(request)):
         return await respond(
             request,
             InvalidError(

@@ -32,7 +32,8 @@ class Files(Protocol):
     async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
         """What is in the folder, and in those below it down to `depth`, sorted by path.
 
-        Links are not followed. Raises TooManyFilesError.
+        Links are not followed, and of folders below that can't be read nothing is told but that
+        they are there. Raises TooManyFilesError.
         """
         ...
 

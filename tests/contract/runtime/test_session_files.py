@@ -142,6 +142,20 @@ async def test_a_listing_goes_as_deep_as_it_is_asked(session: Session) -> None:
     assert await session.files.list("b/c/d/..", depth=1) == await session.files.list("b/c")
 
 
+async def test_a_folder_that_is_closed_is_listed_without_what_is_in_it(session: Session) -> None:
+    await session.files.write("closed/x", pieces(b"x"))
+    await session.files.write("open/x", pieces(b"x"))
+    await shell(session, "chmod 0 closed")
+    try:
+        listed = [entry.path for entry in await session.files.list("/workspace", depth=3)]
+        assert {"/workspace/closed", "/workspace/open/x"} <= {*listed}
+        if "/workspace/closed/x" not in listed:  # whoever is root reads it all the same
+            with pytest.raises(FileRefusedError):
+                await session.files.list("closed")
+    finally:
+        await shell(session, "chmod 700 closed")
+
+
 async def test_links_are_followed_inside_and_told_as_what_they_are(session: Session) -> None:
     await session.files.write("folder/data", pieces(b"content"))
     await shell(session, "ln -s folder/data link; ln -s folder way; ln -s /nowhere/x broken")

@@ -168,3 +168,10 @@ async def test_what_is_wrong_is_told(
     box: Box, method: str, below: str, options: dict[str, Any], expected: tuple[int, str]
 ) -> None:
     assert code_of(await box.call(method, f"/files{below}", **options)) == expected
+
+
+async def test_a_query_that_is_wrong_is_told_beside_any_body(box: Box) -> None:
+    answer = await box.call("PUT", "/files", params={"path": "x", "mode": "4755"}, content=b"x")
+    assert code_of(answer) == (400, "INVALID_REQUEST")
+    [mistake] = answer.json()["error"]["details"]["mistakes"]
+    assert (mistake["in"], mistake["field"]) == ("query", "mode")

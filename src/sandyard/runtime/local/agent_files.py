@@ -212,7 +212,13 @@ def _walk(folder: str, depth: int) -> Iterator[str]:
     count = 0
     while waiting:
         here, left = waiting.pop()
-        with os.scandir(here) as entries:
+        try:
+            entries = os.scandir(here)
+        except (PermissionError, FileNotFoundError, NotADirectoryError):
+            if here == folder:
+                raise
+            continue  # it is closed, or was there a moment ago
+        with entries:
             for entry in entries:
                 count += 1
                 if count > _MOST_ENTRIES:
