@@ -51,9 +51,13 @@ class AnswerErrors:
             await _answer(error, scope, receive, send)
         except ClientDisconnect:
             await _answer(BodyBrokenOffError(), scope, receive, send)
-        except Exception:
+        except Exception as error:
             state = scope["state"]
-            logger.exception("unexpected error", extra={"request_id": state["request_id"]})
+            cause = error.__cause__  # Starlette's own error, if ours came when it had begun
+            if state["status"] and isinstance(cause, SandyardError):
+                _tell_broken_off(cause, state["request_id"])
+            else:
+                logger.exception("unexpected error", extra={"request_id": state["request_id"]})
             if state["status"]:
                 state["outcome"] = BROKEN_OFF
                 raise  # the answer has begun; the connection is all that can still be broken off
@@ -75,6 +79,11 @@ class AnswerErrors:
 
     def _is_streamed(self, scope: Scope) -> bool:
         return any(route.matches(scope)[0] is Match.FULL for route in self._streamed)
+
+
+def _tell_broken_off(error: SandyardError, request_id: str) -> None:
+    fields = {"outcome": error.code, "reason": error.message, "request_id": request_id}
+    logger.info("answer broken off", extra=fields)
 
 
 async def _answer(error: SandyardError, scope: Scope, receive: Receive, send: Send) -> None:

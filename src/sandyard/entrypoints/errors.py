@@ -1,7 +1,8 @@
 """The one table from error to HTTP status, and the one shape of error answers."""
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -24,6 +25,9 @@ from sandyard.kit.http.error_statuses import status_of
 from sandyard.kit.patterns import in_words
 
 logger = logging.getLogger(__name__)
+
+_TYPE_NAME = re.compile(r"constrained-\w+|list\[.*\]")
+"""As Pydantic names the types of a field that may have several."""
 
 
 def error_response(
@@ -98,7 +102,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
             ),
         )
     mistakes = [
-        {"in": str(m["loc"][0]), "field": ".".join(map(str, m["loc"][1:])), "message": in_words(m)}
+        {"in": str(m["loc"][0]), "field": _field(m["loc"]), "message": in_words(m)}
         for m in error.errors()
     ]
     where = ", ".join(sorted({m["field"] or m["in"] for m in mistakes}))
@@ -106,6 +110,12 @@ async def _malformed(request: Request, error: Exception) -> Response:
         request,
         InvalidError(f"Malformed: {where}. See details.", details={"mistakes": mistakes}),
     )
+
+
+def _field(location: Sequence[int | str]) -> str:
+    """Without the names of the types that a field may have."""
+    parts = (str(part) for part in location[1:])
+    return ".".join(part for part in parts if not _TYPE_NAME.fullmatch(part))
 
 
 async def _from_framework(request: Request, error: Exception) -> Response:

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from sandyard.kit.errors import UnavailableError
+from sandyard.runtime.errors import CommandRefusedError
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.processes import descendants
 from sandyard.runtime.local.user_namespaces import make_user_namespaces
@@ -69,6 +72,11 @@ async def test_root_changes_the_system_and_its_user_does_not(runtime: LocalRunti
         )
         assert await said(user, f"{script}; greet") == (0, "hello")
         assert not Path("/usr/local/bin/greet").exists()
+        as_root = await user.processes.start(Command(("id", "-un"), user="root"))
+        assert (await user.processes.wait(as_root.id)).exit_code == 0
+        assert [each.data async for each in user.processes.output(as_root.id)] == [b"root\n"]
+        with pytest.raises(CommandRefusedError, match="`user` or `root`"):
+            await user.processes.start(Command(("id",), user="daemon"))
         root = root_of(user)
         assert await said(root, "id -un; echo $((1 + 1)) > /etc/sum") == (0, "root")
         info = await user.files.stat("/etc/sum")

@@ -170,6 +170,11 @@ async def test_what_cant_be_run_is_refused(
     assert code_of(await box.call("POST", "/commands", json=body)) == expected
 
 
+async def test_a_command_of_neither_form_is_told_by_its_field(box: Box) -> None:
+    answer = await box.call("POST", "/commands", json={"command": []})
+    assert answer.json()["error"]["message"] == "Malformed: command. See details."
+
+
 async def test_an_unknown_command_is_not_found(box: Box) -> None:
     for command_id in ("unknown", "..%2f", "A", "%00"):
         for method, path, body in (

@@ -35,7 +35,7 @@ _PIECE = 1 << 16
 @click.option("-i", "--stdin", "has_input", is_flag=True, help="Give it what comes on stdin.")
 @click.option("--env", "variables", multiple=True, help="NAME=VALUE; may be repeated.")
 @click.option("--folder", help="Where it runs; /workspace if left out.")
-@click.option("--user", help="Who it runs as.")
+@click.option("--user", help="Who it runs as: user, the default, or root.")
 @connection_options
 def exec_command(
     target: Target,

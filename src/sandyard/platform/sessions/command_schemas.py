@@ -75,7 +75,7 @@ class NewCommandBody(RequestBody):
         default_factory=dict, max_length=1000, description="Beside the sandbox's own variables"
     )
     folder: FolderPath = Field(WORKSPACE, description="Where it runs")
-    user: User | None = Field(None, description="The sandbox's ordinary user if left out")
+    user: User | None = Field(None, description="`user`, the default, or `root` where there is one")
     background: StrictBool = Field(False, description="Answer at once, and let it run")  # noqa: FBT003
     timeout_sec: Annotated[float, Field(gt=0, le=3600)] = Field(
         60, description="How long it is waited for"

@@ -30,7 +30,7 @@ class LocalSession:
         self._channel = channel
         self._has_root = has_root
         self.files = LocalFiles(channel, owner)
-        self.processes = LocalProcesses(channel)
+        self.processes = LocalProcesses(channel, channel.of_root() if has_root else None)
         self.ports = LocalPorts(channel)
 
     def as_root(self, *, for_user: bool = False) -> "LocalSession | None":

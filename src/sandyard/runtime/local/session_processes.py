@@ -15,18 +15,21 @@ from sandyard.runtime.session_model import (
 )
 
 _INPUT_BYTES = 64 * 1024
+_USER, _ROOT = "user", "root"
 
 
 class LocalProcesses:
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, root: Channel | None = None) -> None:
+        """`root` is for what root runs, where there is one."""
         self._channel = channel
+        self._root = root
 
     async def start(self, command: Command) -> Process:
-        packet = await self._channel.ask("start", _start_arguments(command))
+        packet = await self._by(command.user).ask("start", _start_arguments(command))
         return _process(packet.message["result"])
 
     async def run(self, command: Command) -> AsyncGenerator[Process | Output]:
-        async with self._channel.open() as request:
+        async with self._by(command.user).open() as request:
             packet = await request("run", _start_arguments(command))
             result = packet.message["result"]
             process_id = result["process"]["id"]
@@ -80,11 +83,17 @@ class LocalProcesses:
     async def signal(self, process_id: str, number: int) -> None:
         await self._channel.ask("signal", {"id": process_id, "signal": number})
 
+    def _by(self, user: str | None) -> Channel:
+        if user == _ROOT and self._root is not None:
+            return self._root
+        if user in (None, _USER):
+            return self._channel
+        known = "`user` or `root`" if self._root is not None else "`user`; it has no root"
+        raise errors.CommandRefusedError(f"In this sandbox commands run as {known}.")
+
 
 def _start_arguments(command: Command) -> dict[str, Any]:
     check_command(command)
-    if command.user is not None:
-        raise errors.CommandRefusedError("Commands run as the sandbox's only user: name none.")
     size = command.terminal
     return {
         "arguments": list(command.arguments),
