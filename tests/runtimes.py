@@ -18,7 +18,8 @@ from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import LocalRunFolder
 from sandyard.runtime.model import Ended, Files, Program, RunId, Running, RunState
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.programs import ProgramPolicy, ProgramRunner
+from sandyard.runtime.program_start import ProgramPolicy
+from sandyard.runtime.programs import ProgramRunner
 from sandyard.runtime.records import RunFolders
 from sandyard.runtime.session_ports import Ports
 from tests.e2b_machines import E2bMachines, e2b_machines

@@ -10,8 +10,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from sandyard.bootstrap.addresses import PROGRAM_PORT, preview_urls
-from sandyard.bootstrap.engines import e2b_key
-from sandyard.bootstrap.local_runtime import local_policy, runtime_folder
+from sandyard.bootstrap.runtimes import open_e2b_runtime, open_local_runtime
 from sandyard.bootstrap.sandbox_gauges import sandbox_gauges
 from sandyard.bootstrap.sessions import TerminalAccess, session_routers
 from sandyard.bootstrap.specs import platform as specs
@@ -27,7 +26,7 @@ from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.platform.access import AccessGuard
 from sandyard.platform.billing.http import create_billing_router
-from sandyard.platform.billing.jobs import MakeBills
+from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.service import Statements
 from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.entities import platform_transitions
@@ -59,9 +58,7 @@ from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.runtime.archives import ArchiveFolder
-from sandyard.runtime.local.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.programs import ProgramPolicy, ProgramRunner
 from sandyard.runtime.records import RunFolders
 from sandyard.runtime.warm import WarmRuns
 from sandyard.settings import E2bSettings, SandboxSettings
@@ -74,7 +71,7 @@ _LOCAL = "runtime"
 """The folder of what runs on this machine."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxesWired:
     node: str
     sandboxes: Sandboxes
@@ -100,7 +97,7 @@ class SandboxesWired:
     """Files that builds of templates wait for."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
     """What sandboxes, measurements and bills are built from."""
 
@@ -132,86 +129,101 @@ def build_sandboxes(
     terminal_access: TerminalAccess,
     given_runtime: Runtime | None = None,
 ) -> SandboxesWired:
-    node = node_name(data_dir)
     e2b_backoff = Backoff()
+    node = node_name(data_dir)
     runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
         runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, backoff=e2b_backoff)
-    transitions = platform_transitions(database, clock)
-    shared = _Shared(
-        settings,
-        database,
-        clock,
-        node,
-        runtime,
-        transitions,
-        SqlSandboxStore(database, transitions),
-        SandboxIds(),
-        _prices(settings),
-        int(settings.sandbox_storage_gb * GIGABYTE),
-        domain,
-    )
-    recorder, activity = _recorder(shared), Activity(shared.store, clock=clock)
-    sessions = Sessions(shared.store, runtime, activity, node=node)
+    shared = _shared(settings, database, clock, node, runtime, domain)
+    store = shared.store
+    recorder, activity = _recorder(shared), Activity(store, clock=clock)
+    sessions = Sessions(store, runtime, activity, node=node)
     warm = _warm(shared, data_dir) if settings.sandbox_runtime == "local" else None
     sandboxes = _sandboxes(shared, recorder, variables, warm)
     measurements = SqlMeasurementStore(database, make_metric_id=partial(resource_id, "mtr"))
-    billing_store = SqlBillingStore(database, transitions)
+    billing_store = SqlBillingStore(database, shared.transitions)
     billing_job = _billing_job(shared, billing_store)
-    routers = (
-        create_sandboxes_router(sandboxes, guard, prefix=prefix),
-        create_admin_sandboxes_router(sandboxes, guard, prefix=prefix),
-        create_sandbox_env_router(variables, SandboxHolders(shared.store), guard, prefix=prefix),
-        *session_routers(
-            sessions,
-            variables,
-            guard,
-            access=terminal_access,
-            url_of=shared.domain.url_of,
-            prefix=prefix,
-        ),
-        create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),
-        create_usage_router(
-            SqlUsageStore(database),
-            guard,
-            clock=clock,
-            prefix=prefix,
-            currency=shared.prices.currency,
-        ),
-        create_billing_router(
-            billing_store,
-            Statements(billing_store, clock=clock, prices=shared.prices),
-            partial(runner.run, billing_job),
-            guard,
-            prefix=prefix,
-            currency=shared.prices.currency,
-        ),
-    )
-    schedule = (*_node_jobs(shared, sandboxes, recorder, measurements, warm), billing_job)
-    quotas = SandboxQuotas(shared.store, _quota(settings))
     program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
-    targets = SandboxTargets(
-        shared.store, sandboxes, runtime, node=node, program_port=program_port, activity=activity
-    )
     return SandboxesWired(
-        node,
-        sandboxes,
-        recorder,
-        runtime,
-        local_runtime,
-        schedule,
-        routers,
-        quotas,
-        e2b_backoff,
-        targets,
-        partial(sandbox_gauges, shared.store, clock, _silent_for(settings)),
-        activity,
-        shared.store,
-        sessions,
-        Deadlines(shared.store, runtime, recorder, node=node),
-        measurements,
-        SandboxArchives(shared.store, runtime, _archive_usage(shared), node=node, clock=clock),
-        ArchiveFolder(data_dir / "uploads"),
+        node=node,
+        sandboxes=sandboxes,
+        recorder=recorder,
+        runtime=runtime,
+        local_runtime=local_runtime,
+        schedule=(*_node_jobs(shared, sandboxes, recorder, measurements, warm), billing_job),
+        routers=(
+            create_sandboxes_router(sandboxes, guard, prefix=prefix),
+            create_admin_sandboxes_router(sandboxes, guard, prefix=prefix),
+            create_sandbox_env_router(variables, SandboxHolders(store), guard, prefix=prefix),
+            *session_routers(
+                sessions,
+                variables,
+                guard,
+                access=terminal_access,
+                url_of=domain.url_of,
+                prefix=prefix,
+            ),
+            create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),
+            *_billing_routers(
+                shared, billing_store, partial(runner.run, billing_job), guard, prefix=prefix
+            ),
+        ),
+        quotas=SandboxQuotas(store, _quota(settings)),
+        e2b_backoff=e2b_backoff,
+        targets=SandboxTargets(
+            store, sandboxes, runtime, node=node, program_port=program_port, activity=activity
+        ),
+        gauges=partial(sandbox_gauges, store, clock, _silent_for(settings)),
+        activity=activity,
+        store=store,
+        sessions=sessions,
+        deadlines=Deadlines(store, runtime, recorder, node=node),
+        measurements=measurements,
+        archives=SandboxArchives(store, runtime, _archive_usage(shared), node=node, clock=clock),
+        uploads=ArchiveFolder(data_dir / "uploads"),
+    )
+
+
+def _shared(
+    settings: SandboxSettings,
+    database: Database,
+    clock: Clock,
+    node: str,
+    runtime: Runtime,
+    domain: SandboxDomain,
+) -> _Shared:
+    transitions = platform_transitions(database, clock)
+    return _Shared(
+        settings=settings,
+        database=database,
+        clock=clock,
+        node=node,
+        runtime=runtime,
+        transitions=transitions,
+        store=SqlSandboxStore(database, transitions),
+        ids=SandboxIds(),
+        prices=_prices(settings),
+        storage_bytes=int(settings.sandbox_storage_gb * GIGABYTE),
+        domain=domain,
+    )
+
+
+def _billing_routers(
+    shared: _Shared,
+    store: SqlBillingStore,
+    make_bills: Callable[[], Awaitable[BillingReport]],
+    guard: AccessGuard,
+    *,
+    prefix: str,
+) -> Sequence[APIRouter]:
+    clock, currency = shared.clock, shared.prices.currency
+    statements = Statements(store, clock=clock, prices=shared.prices)
+    usages = SqlUsageStore(shared.database)
+    return (
+        create_usage_router(usages, guard, clock=clock, prefix=prefix, currency=currency),
+        create_billing_router(
+            store, statements, make_bills, guard, prefix=prefix, currency=currency
+        ),
     )
 
 
@@ -353,37 +365,3 @@ def _billing_job(shared: _Shared, store: SqlBillingStore) -> Job[Any]:
         archives=_archive_usage(shared),
     )
     return specs.BILLING.job(shared.settings.billing_interval_sec, billing.run)
-
-
-def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
-    folder = runtime_folder(data_dir)
-    machines = LocalMachines(folder, local_policy(settings))
-    archives = ArchiveFolder(folder / "archives")
-    return ProgramRunner(machines, machines.records, archives, _program_policy(settings))
-
-
-def _program_policy(settings: SandboxSettings) -> ProgramPolicy:
-    return ProgramPolicy(
-        prepare_timeout_sec=settings.sandbox_git_timeout_sec,
-        listen_timeout_sec=settings.sandbox_listen_timeout_sec,
-    )
-
-
-def open_e2b_runtime(
-    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, backoff: Backoff
-) -> Runtime:
-    from sandyard.runtime.e2b.control import E2bControl
-    from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
-
-    folder = data_dir / "runtime-e2b"
-    control = E2bControl(
-        e2b_key(e2b, needed_for="SANDBOX_RUNTIME=e2b"),
-        api_url=e2b.e2b_api_url,
-        sandbox_url=e2b.e2b_sandbox_url,
-        backoff=backoff,
-    )
-    machines = E2bMachines(
-        folder, control, E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port)
-    )
-    archives = ArchiveFolder(folder / "archives")
-    return ProgramRunner(machines, RunFolders(folder), archives, _program_policy(settings))

@@ -7,7 +7,8 @@ from sandyard.runtime.local.machines import LocalMachines
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.records import LocalRunFolder, VolumeKind
 from sandyard.runtime.model import RunId, Running
-from sandyard.runtime.programs import ProgramPolicy, ProgramRunner
+from sandyard.runtime.program_start import ProgramPolicy
+from sandyard.runtime.programs import ProgramRunner
 
 _ONE_REQUEST = "{method} {target} HTTP/1.0\r\nHost: sandbox\r\nContent-Length: {length}\r\n\r\n"
 

@@ -13,7 +13,8 @@ from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
 from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
-from sandyard.runtime.programs import ProgramPolicy, ProgramRunner
+from sandyard.runtime.program_start import ProgramPolicy
+from sandyard.runtime.programs import ProgramRunner
 from sandyard.runtime.records import RunFolders
 from tests.e2b_double import API_KEY
 from tests.e2b_machines import E2bMachines

@@ -1,0 +1,48 @@
+"""What runs the programs of sandboxes: this machine, or E2B."""
+
+from pathlib import Path
+
+from sandyard.bootstrap.engines import e2b_key
+from sandyard.bootstrap.local_runtime import local_policy, runtime_folder
+from sandyard.kit.e2b.backoff import Backoff
+from sandyard.runtime.archives import ArchiveFolder
+from sandyard.runtime.local.machines import LocalMachines
+from sandyard.runtime.ports import Runtime
+from sandyard.runtime.program_start import ProgramPolicy
+from sandyard.runtime.programs import ProgramRunner
+from sandyard.runtime.records import RunFolders
+from sandyard.settings import E2bSettings, SandboxSettings
+
+
+def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
+    folder = runtime_folder(data_dir)
+    machines = LocalMachines(folder, local_policy(settings))
+    archives = ArchiveFolder(folder / "archives")
+    return ProgramRunner(machines, machines.records, archives, _program_policy(settings))
+
+
+def _program_policy(settings: SandboxSettings) -> ProgramPolicy:
+    return ProgramPolicy(
+        prepare_timeout_sec=settings.sandbox_git_timeout_sec,
+        listen_timeout_sec=settings.sandbox_listen_timeout_sec,
+    )
+
+
+def open_e2b_runtime(
+    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, backoff: Backoff
+) -> Runtime:
+    from sandyard.runtime.e2b.control import E2bControl
+    from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
+
+    folder = data_dir / "runtime-e2b"
+    control = E2bControl(
+        e2b_key(e2b, needed_for="SANDBOX_RUNTIME=e2b"),
+        api_url=e2b.e2b_api_url,
+        sandbox_url=e2b.e2b_sandbox_url,
+        backoff=backoff,
+    )
+    machines = E2bMachines(
+        folder, control, E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port)
+    )
+    archives = ArchiveFolder(folder / "archives")
+    return ProgramRunner(machines, RunFolders(folder), archives, _program_policy(settings))
