@@ -81,9 +81,6 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _pool(request: ConsoleRequest) -> dict[str, Any]:
-    """How the pool is; nothing where only the list is asked for again."""
-    if not request.wants("pool"):
-        return {"stats": None}
     api = request.signed_in.api
     admin = api.paths.broker + "/admin"
     stats, history, queue, provider, reserved = await asyncio.gather(
@@ -113,9 +110,6 @@ async def _reserved_soon(request: ConsoleRequest) -> list[dict[str, Any]]:
 
 
 async def _listed(request: ConsoleRequest, filters: dict[str, str]) -> dict[str, Any]:
-    """A page of the sandboxes; none where only the pool's counts are asked for again."""
-    if not request.wants("list"):
-        return {"sandboxes": [], "next_cursor": None}
     api = request.signed_in.api
     path = f"{api.paths.broker}/admin/sandboxes"
     page: dict[str, Any] = await api.get(path, limit=50, **filters)
