@@ -24,7 +24,7 @@ from tests.servers import ServerProcess, sandyard_serve
 
 WIDTHS = {1280: "", 375: "-narrow"}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-IN_DOCS = {"labs": 1000, "sandbox": 1010, "terminal": 700, "device": 1190}
+IN_DOCS = {"labs": 965, "sandbox": 1075, "terminal": 700, "device": 1120}
 """The pictures of README and docs, which are in docs/pictures, and how high they are."""
 SCREENS = {
     "overview": "/console",
@@ -77,15 +77,15 @@ def main(folder: Path) -> None:
 
 
 async def remember_a_day(server: ServerProcess) -> None:
-    """Samples as a class in the morning and one after noon would have left them."""
+    """Samples as a class some hours ago and one that goes on would have left them."""
     database = SqliteDatabase(server.data_dir / "broker.db", schema="broker")
     history, now = SqlHistoryStore(database), minute_of(time.time())
     try:
         for minute in range(24 * 60, 0, -5):
             used = round(12 * math.exp(-(((minute - 380) / 90) ** 2)))
-            used += round(9 * math.exp(-(((minute - 120) / 60) ** 2)))
+            used += round(10 * math.exp(-((minute / 90) ** 2)))
             counts = {Status.AVAILABLE: 25 - used, Status.ALLOCATED: used}
-            sample = PoolSample(now - minute * 60, counts, max(0, used - 11), used // 4)
+            sample = PoolSample(now - minute * 60, counts, max(0, used - 11), used)
             await history.record(sample, kept_from=0)
     finally:
         await database.close()

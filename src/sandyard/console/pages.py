@@ -29,6 +29,8 @@ _SUBJECTS = {
     ("telemetry", "device"): "/console/devices/",
     ("platform", "sandbox"): "/console/sandboxes/",
     ("platform", "project"): "/console/projects/",
+    ("previews", "files"): "/console/projects/",
+    ("previews", "preview"): "/console/projects/",
 }
 """Where the subject of an event has a page, by its part and the first word of its kind."""
 _NOTHING = "\N{EN DASH}"
@@ -171,4 +173,4 @@ def money(currency: str, value: str | float | None) -> Markup:
     if value is None:
         return Markup(_NOTHING)  # noqa: S704
     amount = f"{Decimal(str(value)):,.4f}"
-    return Markup('{} <span class="unit">{}</span>').format(amount, currency)
+    return Markup('<span>{} <span class="unit">{}</span></span>').format(amount, currency)

@@ -40,7 +40,7 @@ def test_sizes_have_the_largest_fitting_unit() -> None:
 
 
 def test_money_has_four_places() -> None:
-    assert money("EUR", "1234.56789") == '1,234.5679 <span class="unit">EUR</span>'
+    assert money("EUR", "1234.56789") == ('<span>1,234.5679 <span class="unit">EUR</span></span>')
     assert money("EUR", None) == "\N{EN DASH}"
 
 

@@ -33,7 +33,10 @@ BUILTIN: Mapping[str, tuple[str, str]] = {
     "python": ("python", "A machine with Python that waits for commands."),
     "node": ("javascript", "A machine with Node.js that waits for commands."),
     "base": ("any", "A machine without files that waits for commands."),
-    "code-interpreter-v1": ("python", "The same, with Jupyter kernels for E2B's code interpreter."),
+    "code-interpreter-v1": (
+        "python",
+        "A machine with Jupyter kernels for E2B's code interpreter.",
+    ),
 }
 """What ships with the product: the name of each, its language and what it is."""
 EMPTY = frozenset({"base", "code-interpreter-v1"})
