@@ -24,7 +24,7 @@ from tests.servers import ServerProcess, sandyard_serve
 
 WIDTHS = {1280: "", 375: "-narrow"}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-IN_DOCS = {"labs": 965, "sandbox": 1075, "terminal": 700, "device": 1120}
+IN_DOCS = {"labs": 965, "sandbox": 1060, "terminal": 700, "device": 1120}
 """The pictures of README and docs, which are in docs/pictures, and how high they are."""
 SCREENS = {
     "overview": "/console",
@@ -81,7 +81,7 @@ async def remember_a_day(server: ServerProcess) -> None:
     database = SqliteDatabase(server.data_dir / "broker.db", schema="broker")
     history, now = SqlHistoryStore(database), minute_of(time.time())
     try:
-        for minute in range(24 * 60, 0, -5):
+        for minute in range(24 * 60, -1, -5):
             used = round(12 * math.exp(-(((minute - 380) / 90) ** 2)))
             used += round(10 * math.exp(-((minute / 90) ** 2)))
             counts = {Status.AVAILABLE: 25 - used, Status.ALLOCATED: used}

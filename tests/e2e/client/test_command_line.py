@@ -269,7 +269,7 @@ def test_a_login_is_stored_for_its_owner_alone(
 
 
 def test_a_sandbox_is_used_from_its_making_to_its_end(
-    sandyard: CommandLine, tmp_path: Path
+    sandyard: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = json.loads(
         sandyard(
@@ -291,6 +291,11 @@ def test_a_sandbox_is_used_from_its_making_to_its_end(
     sandyard("sandbox", "cp", str(tmp_path / "back"), "mine:folder")
     sandyard("sandbox", "exec", "mine", "--", "ln", "-s", "/usr/bin/python3", "folder/python")
     sandyard("sandbox", "cp", "mine:folder", str(tmp_path / "copied"))
+    typed = io.TextIOWrapper(io.BytesIO(b"piped\n"))
+    monkeypatch.setattr(sys, "stdin", typed)
+    sandyard("sandbox", "cp", "-", "mine:from-stdin")
+    assert sandyard("sandbox", "cp", "mine:from-stdin", "-").out == "piped\n"
+    assert "folder" in sandyard("sandbox", "cp", "mine:folder", "-", code=2).err
     assert sorted(each.name for each in (tmp_path / "copied").iterdir()) == ["back", "file"]
     assert sandyard("sandbox", "exec", "mine", "--", "cat", "back").out == "text"
     assert "sandyard_token=" in sandyard("sandbox", "open", "--print", "mine").out

@@ -1,6 +1,8 @@
 """`sandyard sandbox cp`: files and folders, in and out."""
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,10 @@ Examples:
   sandyard sandbox cp notes.txt my-box:
   sandyard sandbox cp ./src my-box:/workspace/src
   sandyard sandbox cp my-box:/workspace/report.html .
+  sandyard sandbox cp my-box:/workspace/data.csv - | head
 """
+_STREAM = "-"
+"""For stdin or stdout, in place of a path here."""
 
 
 @click.command("cp", epilog=_EPILOG)
@@ -27,15 +32,18 @@ def copy(target: Target, source: str, target_path: str) -> None:
 
     SANDBOX:PATH names what is in a sandbox; without a PATH it is /workspace. A file goes into a
     folder that is there, of a folder all that is in it. A file is there whole or not at all. Links
-    that lead out of a folder are not copied out of a sandbox.
+    that lead out of a folder are not copied out of a sandbox. `-` in place of a path here is stdin
+    or stdout, for one file.
     """
     inside, outside = _inside(source), _inside(target_path)
     if (inside is None) == (outside is None):
         raise click.UsageError("One of the two must be SANDBOX:PATH, the other a local path.")
     if inside is not None:
-        _download(target, *inside, Path(target_path))
+        with _written_to(target_path) as path:
+            _download(target, *inside, path)
     elif outside is not None:
-        _upload(target, Path(source), *outside)
+        with _read_from(source) as path:
+            _upload(target, path, *outside)
 
 
 def _inside(name: str) -> tuple[str, str] | None:
@@ -44,6 +52,34 @@ def _inside(name: str) -> tuple[str, str] | None:
     if not colon or not sandbox or "/" in sandbox or sandbox.startswith("."):
         return None
     return sandbox, path or "/workspace"
+
+
+@contextmanager
+def _read_from(source: str) -> Iterator[Path]:
+    """What is to be sent; of stdin all of it first, so that a file is there whole or not at all."""
+    if source != _STREAM:
+        yield Path(source)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stdin"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path
+
+
+@contextmanager
+def _written_to(target: str) -> Iterator[Path]:
+    """Where to put what comes; for stdout, only once all of it is there."""
+    if target != _STREAM:
+        yield Path(target)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stdout"
+        yield path
+        if path.is_dir():
+            raise click.UsageError("A folder can't be written to stdout.")
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
 
 
 def _upload(target: Target, source: Path, sandbox: str, path: str) -> None:

@@ -61,5 +61,6 @@ def _with_total(month: dict[str, object]) -> list[dict[str, object]]:
     hours = {name: month[name] for name in ("cpu_hours", "memory_hours", "storage_hours")}
     sums = month["sums"]
     assert isinstance(sums, list)  # noqa: S101 - by the API's document
-    total = {"key": "total", "amount": month["total"], **hours}
+    seconds = sum(each["usage_seconds"] for each in sums)
+    total = {"key": "total", "amount": month["total"], "usage_seconds": seconds, **hours}
     return [{**each, "currency": month["currency"]} for each in (*sums, total)]
