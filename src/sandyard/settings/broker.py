@@ -17,7 +17,7 @@ class BrokerSettings(Section):
     ip_allowlist: str | None = Field(
         None,
         description="Networks from which operators may call, comma-separated, such as "
-        "`10.0.0.0/8`; the client's address goes by TRUSTED_PROXIES. Unset: all.",
+        "`10.0.0.0/8`. Behind a proxy, also set TRUSTED_PROXIES. Unset: all.",
     )
     api_base_path: str = Field(
         "/v1",
@@ -26,56 +26,64 @@ class BrokerSettings(Section):
     )
     pool_store: Literal["sql", "dynamodb"] = Field("sql", description="Storage engine of the pool.")
     k_candidates: Positive = Field(
-        15, le=1000, description="DynamoDB: free sandboxes that a process prefetches."
+        15, le=1000, description="DynamoDB: how many free sandboxes a process prefetches."
     )
     lab_duration_hours: Hours = Field(
-        4, description="Duration of a lease, fixed when a sandbox is added."
+        4, description="Default duration of a lease, fixed when a sandbox is added."
     )
     lease_max_hours: Hours = Field(
-        24, description="How long a lease may last that a track asks for or extends."
+        24, description="Maximum duration of a lease that a track requests or extends."
     )
     grace_period_minutes: float = Field(
-        30, ge=0, description="How long after its end an unreturned lease is reclaimed."
+        30, ge=0, description="How long after its end a lease that was not released is reclaimed."
     )
     sync_interval_sec: Seconds = Field(600, description="Interval of the job `sync`.")
     cleanup_interval_sec: Seconds = Field(300, description="Interval of the job `cleanup`.")
     auto_expiry_interval_sec: Seconds = Field(300, description="Interval of the job `expiry`.")
     queue_max_wait_sec: Seconds = Field(
-        60, description="How long a call with `Prefer: wait` may wait for a sandbox."
+        60, description="Maximum wait of a call with `Prefer: wait`."
     )
     queue_ticket_ttl_sec: Seconds = Field(
-        60, description="How long a ticket stays in the queue if its track does not ask."
+        60, description="How long a ticket stays in the queue without a call of its track."
     )
     queue_interval_sec: Seconds = Field(5, description="Interval of the job `queue`.")
     reservations_interval_sec: Seconds = Field(5, description="Interval of the job `reservations`.")
     pool_max_total: Positive | None = Field(
         None,
-        description="How many sandboxes the pool may have. Reservations are refused beyond it, or, "
-        "if it is not set, beyond what the pool has.",
+        description="Maximum size of the pool. Reservations beyond it are refused. Unset: the "
+        "limit for reservations is the pool's current size.",
     )
     pool_min_available: int = Field(
         0,
         ge=0,
-        description="So many free sandboxes the job `pool` keeps, beside what reservations lack, "
-        "by creating them at the provider; 0: it creates none unless a reservation lacks some.",
+        description="How many free sandboxes the job `pool` maintains by creating them at the "
+        "provider, in addition to those that reservations lack. 0: it creates only "
+        "those.",
     )
     pool_low_available: int = Field(
-        5, ge=0, description="With so many free sandboxes or fewer, an event `pool.low` tells."
+        5,
+        ge=0,
+        description="The event `pool.low` is written when this many sandboxes or fewer are free.",
     )
     pool_create_per_hour: int = Field(
-        0, ge=0, description="How many sandboxes the job `pool` may create within an hour; 0: none."
+        0,
+        ge=0,
+        description="Maximum number of sandboxes that the job `pool` creates in an hour. 0: none.",
     )
     pool_lookahead_minutes: float = Field(
-        30, ge=0, description="How long before a reservation begins its sandboxes are created."
+        30,
+        ge=0,
+        description="How long before a reservation begins its missing sandboxes are created.",
     )
     pool_name_prefix: str = Field(
         "sandyard-",
         pattern=pattern(r"^[A-Za-z0-9._-]{1,64}$", "must be 1 to 64 letters, digits, ., _ and -"),
-        description="How the names of created sandboxes begin.",
+        description="Prefix of the names of created sandboxes.",
     )
     pool_interval_sec: Seconds = Field(60, description="Interval of the job `pool`.")
     hold_hours: Hours = Field(
-        24, description="How long a sandbox is held before an event reminds of it."
+        24,
+        description="Default duration of a hold. After it, an event reports the hold as overdue.",
     )
     holds_interval_sec: Seconds = Field(300, description="Interval of the job `holds`.")
     probe: str | None = Field(
@@ -86,27 +94,29 @@ class BrokerSettings(Section):
         ),
         description="How free sandboxes are probed: `provider` asks the provider, a URL is "
         "requested, `tcp://host:port` is connected to. `{name}`, `{external_id}` and "
-        "`{sandbox_id}` stand for the sandbox's own, as in "
-        "`http://{name}.labs.example:8080/healthz`. Unset: none.",
+        "`{sandbox_id}` are replaced by the sandbox's values, as in "
+        "`http://{name}.labs.example:8080/healthz`. Unset: not probed.",
     )
     probe_interval_sec: Seconds = Field(60, description="Interval of the job `probe`.")
-    probe_timeout_sec: Seconds = Field(3, description="How long a probe may take.")
+    probe_timeout_sec: Seconds = Field(3, description="Timeout of a probe.")
     probe_threshold: Positive = Field(
-        3, description="Probes in a row that fail before a sandbox is quarantined."
+        3, description="Consecutive failed probes before a sandbox is quarantined."
     )
     probe_parallel: Positive = Field(20, description="Concurrent probes.")
     probe_at_claim: bool = Field(
         default=False,
-        description="Probe a sandbox also when it is leased, before its track hears of it.",
+        description="Also probe a sandbox when it is leased, before its track gets it.",
     )
     cleanup_parallel: Positive = Field(10, description="Concurrent deletions at the provider.")
     deletion_retry_max_attempts: Positive = Field(
         3, description="Failed deletions before `deletion_failed`."
     )
     deletion_backoff_base_sec: Seconds = Field(
-        300, description="Longest delay after the first failed deletion."
+        300, description="Maximum delay after the first failed deletion."
     )
-    deletion_backoff_max_sec: Seconds = Field(3600, description="Maximum delay between deletions.")
+    deletion_backoff_max_sec: Seconds = Field(
+        3600, description="Maximum delay between two attempts to delete."
+    )
     rate_limit_per_track: Rate | None = Field(
         None, description="Rate limit per track, such as `10/minute`. Unset: none."
     )
@@ -146,20 +156,20 @@ class OAuthSettings(Section):
 
     auth_jwks_url: URL | None = Field(
         None,
-        description="URL of the issuer's keys. Unset: access tokens are not taken.",
+        description="URL of the issuer's keys. Unset: access tokens are not accepted.",
     )
-    auth_issuer: str | None = Field(None, description="The `iss` of its access tokens.")
+    auth_issuer: str | None = Field(None, description="Required `iss` of access tokens.")
     auth_audience: str | None = Field(
         None,
-        description="Whom they are for, comma-separated: in `aud`, or in `client_id` where a token "
-        "has no `aud`, as Cognito's.",
+        description="Accepted audiences, comma-separated: `aud`, or `client_id` for tokens "
+        "without `aud`, such as Cognito's.",
     )
     auth_scope_prefix: str = Field(
         "",
-        description="What stands before our scopes in the issuer's names, such as `sandyard/`.",
+        description="Prefix of Sandyard's scopes in the issuer's tokens, such as `sandyard/`.",
     )
     auth_leeway_sec: float = Field(
-        30, ge=0, le=300, description="How far the issuer's clock may be off."
+        30, ge=0, le=300, description="Allowed clock skew of the issuer."
     )
 
 
@@ -170,7 +180,7 @@ class ProviderSettings(Section):
         None,
         description="URL of the provider's API. Unset: a built-in simulated provider.",
     )
-    csp_api_token: Token = Field(None, description="Token that we send to the provider.")
+    csp_api_token: Token = Field(None, description="Token for the provider's API.")
     csp_dialect: Literal["generic", "infoblox"] = Field(
         "generic", description="Dialect of the provider's API."
     )

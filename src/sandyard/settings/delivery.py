@@ -18,24 +18,23 @@ class DeliverySettings(Section):
 
     event_sinks: str = Field(
         "webhooks",
-        description="Where events are sent, comma-separated: `webhooks`, `sns`, `sqs`, `s3`; or "
-        "`none`.",
+        description="Sinks for events, comma-separated: `webhooks`, `sns`, `sqs`, `s3`; or `none`.",
     )
     event_sqs_queue_url: str | None = Field(
         None,
         pattern=pattern(r"^https?://\S+$", "must be the URL of a queue"),
-        description="The queue of the sink `sqs`.",
+        description="Queue of the sink `sqs`.",
     )
     event_sqs_kinds: str | None = Field(
-        None, pattern=_KINDS, description="Kinds of events that go there. Unset: all."
+        None, pattern=_KINDS, description="Kinds of events to send to it. Unset: all."
     )
     event_sns_topic_arn: str | None = Field(
         None,
         pattern=pattern(r"^arn:aws[a-z-]*:sns:\S+$", "must be the ARN of a topic"),
-        description="The topic of the sink `sns`.",
+        description="Topic of the sink `sns`.",
     )
     event_sns_kinds: str | None = Field(
-        None, pattern=_KINDS, description="Kinds of events that go there. Unset: all."
+        None, pattern=_KINDS, description="Kinds of events to send to it. Unset: all."
     )
     event_s3_url: str | None = Field(
         None,
@@ -43,22 +42,20 @@ class DeliverySettings(Section):
         description="Bucket and prefix of the sink `s3`.",
     )
     event_s3_kinds: str | None = Field(
-        None, pattern=_KINDS, description="Kinds of events that go there. Unset: all."
+        None, pattern=_KINDS, description="Kinds of events to send to it. Unset: all."
     )
     event_retry_base_sec: Seconds = Field(
-        1, description="Longest delay after an event's first failed delivery; it doubles."
+        1, description="Maximum delay after an event's first failed delivery; it doubles each time."
     )
     event_retry_max_sec: Seconds = Field(300, description="Maximum delay between two deliveries.")
     event_retry_hours: Hours = Field(
         24, description="How long a webhook may fail before it is disabled."
     )
-    webhook_timeout_sec: Seconds = Field(
-        15, description="How long the receiver of a webhook may take to answer."
-    )
+    webhook_timeout_sec: Seconds = Field(15, description="Timeout for a webhook's response.")
     webhook_allowed_networks: str | None = Field(
         None,
-        description="Private networks in which webhooks may be, comma-separated, such as "
-        "`10.0.0.0/8`. Public addresses always are allowed.",
+        description="Private networks that webhooks may use, comma-separated, such as "
+        "`10.0.0.0/8`. Public addresses are always allowed.",
     )
 
     @field_validator("event_sinks")

@@ -10,8 +10,8 @@ class OtelSettings(Section):
 
     otel_exporter_otlp_endpoint: URL | None = Field(
         None,
-        description="URL of a collector that takes OTLP over HTTP, such as "
-        "`http://collector:4318`. Unset: nothing is traced or sent.",
+        description="URL of a collector that accepts OTLP over HTTP, such as "
+        "`http://collector:4318`. Unset: no traces or metrics are sent.",
     )
     otel_exporter_otlp_headers: Token = Field(
         None, description="Headers for the collector, such as `api-key=…`, comma-separated."
@@ -21,9 +21,9 @@ class OtelSettings(Section):
         0.01,
         ge=0,
         le=1,
-        description="Share of the requests and jobs that are traced. A request with `traceparent` "
-        "goes by its caller's choice.",
+        description="Share of the requests and jobs that are traced. For a request with "
+        "`traceparent`, the caller decides.",
     )
     otel_metric_export_interval: Positive = Field(
-        60_000, description="Milliseconds between two exports of the metrics."
+        60_000, description="Milliseconds between two exports of metrics."
     )

@@ -47,18 +47,18 @@ class PlatformSettings(Section):
     """The Platform."""
 
     jwt_secret: Token = Field(
-        None, description="Keys of login tokens, comma-separated: the first signs, each verifies."
+        None, description="Keys for login tokens, comma-separated: the first signs, all verify."
     )
     gateway_secret: Token = Field(
         None,
-        description="Keys of access tokens for sandboxes, comma-separated: the first signs, each "
-        "verifies.",
+        description="Keys for access tokens of sandboxes, comma-separated: the first signs, all "
+        "verify.",
     )
     login_hours: Hours = Field(24, description="Lifetime of a login token.")
     public_url: URL | None = Field(
         None,
         description="Public URL of this server, for links in mails and the addresses of "
-        "sandboxes. Unset: where it listens.",
+        "sandboxes. Unset: the address it listens on.",
     )
     smtp_url: SecretStr | None = Field(
         None,
@@ -94,19 +94,19 @@ class PlatformSettings(Section):
     )
     secrets_key: Token = Field(
         None,
-        description="Keys of variables and secrets at rest, comma-separated: the first encrypts, "
-        "each decrypts.",
+        description="Keys for variables and secrets at rest, comma-separated: the first encrypts,"
+        " all decrypt.",
     )
     signup: Literal["open", "invite", "closed"] = Field(
-        "open", description="Who may sign up: everybody, those whom an admin invites, nobody."
+        "open", description="Who may sign up: everybody, people whom an admin invites, or nobody."
     )
     oidc_issuer: URL | None = Field(
         None,
-        description="Identity provider that people may log in with, by OpenID Connect, such as "
-        "`https://id.example.com`. Unset: by password only.",
+        description="Identity provider for logins with OpenID Connect, such as "
+        "`https://id.example.com`. Unset: passwords only.",
     )
-    oidc_client_id: str | None = Field(None, description="What we are called there.")
-    oidc_client_secret: Token = Field(None, description="Our secret there.")
+    oidc_client_id: str | None = Field(None, description="Client id at the identity provider.")
+    oidc_client_secret: Token = Field(None, description="Client secret at the identity provider.")
     templates_per_account: Positive = Field(1000, description="Quota of templates per account.")
 
     @field_validator("jwt_secret", "gateway_secret", "secrets_key")
@@ -141,50 +141,55 @@ class SandboxSettings(Section):
         "local", description="Where sandboxes run: this machine, or E2B."
     )
     sandbox_isolation: Literal["bubblewrap", "none"] = Field(
-        "bubblewrap", description="`none` runs programs without isolation: only for code you trust."
+        "bubblewrap",
+        description="`none` runs programs without isolation: only for code that you trust.",
     )
     sandbox_domain: str | None = Field(
         None,
         pattern=_DOMAIN,
-        description="Domain of sandboxes: each port has a host `{port}-{sandbox_id}` below it. "
-        "Scheme and port are those of PUBLIC_URL unless it names them. Unset: `localhost`.",
+        description="Domain of sandboxes: each port has the host `{port}-{sandbox_id}` below it. "
+        "It may have a scheme and a port; default are those of PUBLIC_URL. Unset: "
+        "`localhost`.",
     )
     gateway_timeout_sec: Seconds = Field(
-        120, description="Timeout for a program in a sandbox to begin its answer."
+        120, description="Timeout for a program in a sandbox to begin its response."
     )
     gateway_connections: Positive = Field(
-        500, description="Maximum of requests and WebSockets to one sandbox at a time, per process."
+        500,
+        description="Maximum number of concurrent requests and WebSockets to one sandbox, per "
+        "process.",
     )
     sandbox_processes: Positive = Field(
-        128, description="Maximum of processes and threads per sandbox."
+        128, description="Maximum number of processes and threads per sandbox."
     )
     sandbox_storage_gb: float = Field(
         2, gt=0, le=1000, description="Maximum size of a sandbox's files and logs."
     )
     sandbox_root: Literal["auto", "none"] = Field(
         default="auto",
-        description="Whether sandboxes have a root of their own, with `sudo`, who can change what "
-        "is outside the workspace, for that sandbox alone and within its storage. `auto`: where "
-        "that works (Linux, root, files in an image or in memory, shifted owners).",
+        description="Whether sandboxes have their own root user with `sudo`, who can change files"
+        " outside the workspace, for that sandbox only and within its storage. "
+        "`auto`: if possible (Linux, server is root, files in an image or in memory, "
+        "id-mapped mounts).",
     )
     sandbox_volume: Literal["auto", "image", "tmpfs", "folder"] = Field(
         "auto",
-        description="Where the files of a sandbox lie: an image with a file system of its own, in "
-        "memory (`tmpfs`, lost if the host fails), or a folder. `auto`: an image where that works "
-        "(Linux, root, loop devices), else a folder.",
+        description="Where the files of a sandbox are stored: in an image with its own file "
+        "system, in memory (`tmpfs`, lost if the host fails), or in a folder. `auto`:"
+        " an image if possible (Linux, root, loop devices), else a folder.",
     )
     sandbox_cgroup_root: str | None = Field(
         None,
         pattern=pattern("^/.+", "must be an absolute path"),
-        description="cgroup v2 folder, delegated to the server, below which each sandbox gets a "
-        "control group. Unset: a watchdog looks after memory.",
+        description="cgroup v2 folder, delegated to the server, in which each sandbox gets a "
+        "control group. Unset: a watchdog limits memory.",
     )
     sandbox_git_networks: str = Field(
         "",
-        description="Private networks that templates may be fetched from, such as 10.0.0.0/8.",
+        description="Private networks from which templates may be cloned, such as 10.0.0.0/8.",
     )
     sandbox_git_ca_file: str | None = Field(
-        None, description="CA certificates for fetching templates, beside the system's."
+        None, description="CA certificates for cloning templates, in addition to the system's."
     )
     sandbox_kernels: str | None = Field(
         None,
@@ -193,28 +198,28 @@ class SandboxSettings(Section):
     )
     sandbox_egress_networks: str = Field(
         "",
-        description="Private networks that sandboxes may reach and templates may be fetched from, "
-        "such as 10.0.0.0/8.",
+        description="Private networks that sandboxes may reach and from which templates may be "
+        "cloned, such as 10.0.0.0/8.",
     )
     sandbox_package_hosts: str = Field(
         PACKAGE_HOSTS,
-        description="Hosts that sandboxes with the network `packages` reach: names, `*.name` for "
-        "all below, perhaps with `:port`.",
+        description="Hosts that sandboxes with the network `packages` can reach: names, or "
+        "`*.name` for all subdomains, optionally with `:port`.",
     )
     sandbox_pip_index_url: URL | None = Field(
-        None, description="Package index of pip in sandboxes. Unset: PyPI."
+        None, description="Package index for pip in sandboxes. Unset: PyPI."
     )
     sandbox_npm_registry: URL | None = Field(
-        None, description="Registry of npm in sandboxes. Unset: npm's own."
+        None, description="Registry for npm in sandboxes. Unset: npm's own."
     )
     sandbox_debian_mirror: URL | None = Field(
-        None, description="Mirror of apt in sandboxes. Unset: Debian's own."
+        None, description="Mirror for apt in sandboxes. Unset: Debian's own."
     )
     sandbox_ca_file: str | None = Field(
-        None, description="CA certificates that sandboxes trust, beside the system's."
+        None, description="CA certificates that sandboxes trust, in addition to the system's."
     )
     sandbox_git_timeout_sec: Seconds = Field(
-        60, description="Timeout for fetching a template's repository."
+        60, description="Timeout for cloning a template's repository."
     )
     sandbox_listen_timeout_sec: Seconds = Field(
         120, description="Timeout for a program to listen on its PORT."
@@ -240,16 +245,16 @@ class SandboxSettings(Section):
         1000, description="Quota of sandboxes per account, running or not, until they are recycled."
     )
     quota_cpu: float = Field(
-        8, gt=0, description="Quota of vCPU per account, over its running sandboxes."
+        8, gt=0, description="Quota of vCPU per account, for all its running sandboxes."
     )
     quota_memory_gb: float = Field(
-        16, gt=0, description="Quota of memory per account, over its running sandboxes."
+        16, gt=0, description="Quota of memory per account, for all its running sandboxes."
     )
     snapshot_days: float = Field(
         30, gt=0, le=3650, description="Retention of a stopped sandbox's files."
     )
     snapshot_warning_hours: Hours = Field(
-        24, description="How long before these files expire their owner is notified."
+        24, description="How long before these files expire the owner is notified."
     )
     currency: str = Field(
         "USD",

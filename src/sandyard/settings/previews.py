@@ -15,7 +15,7 @@ class PreviewSettings(Section):
     )
     preview_ttl_minutes: float = Field(30, gt=0, le=1440, description="Lifetime of a preview.")
     previews_per_account: Positive = Field(5, description="Quota of running previews per account.")
-    preview_max_files: Positive = Field(500, description="Maximum number of files of a project.")
+    preview_max_files: Positive = Field(500, description="Maximum number of files in a project.")
     preview_max_bytes: Positive = Field(
         5_242_880, description="Maximum total size of a project's files."
     )
@@ -26,7 +26,7 @@ class PreviewSettings(Section):
         180, description="Timeout of one attempt to create a preview."
     )
     preview_reads: Literal["new", "old"] = Field(
-        "new", description="Read `sandbox_info`, or the columns that it replaces."
+        "new", description="Read `sandbox_info`, or the old columns that it replaces."
     )
     preview_sweep_interval_sec: Seconds = Field(
         30, description="Interval of the jobs `end-previews` and `previews`."

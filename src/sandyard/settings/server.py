@@ -30,20 +30,20 @@ class ServerSettings(Section):
         "auto", description="`auto` is `text` on a terminal and `json` elsewhere."
     )
     metrics_port: int | None = Field(
-        None, ge=1, le=65535, description="Serve `/metrics` on this port too, without a token."
+        None, ge=1, le=65535, description="Also serve `/metrics` on this port, without a token."
     )
     metrics_token: Token = Field(
         None,
-        description="Tokens for `/metrics`, comma-separated. Unset: it is open on a loopback "
-        "address and closed on any other.",
+        description="Tokens for `/metrics`, comma-separated. Unset: open if the server listens on"
+        " loopback only, closed otherwise.",
     )
     secrets_refresh_sec: Seconds = Field(
-        60, description="How often secrets are read again that are kept in files or at AWS."
+        60, description="How often secrets in files or at AWS are read again."
     )
     secrets_overlap_sec: float = Field(
         86_400,
         ge=0,
-        description="How long the old value of a rotated secret is accepted beside the new one.",
+        description="How long the old value of a rotated secret stays valid.",
     )
     enable_request_id: bool = Field(
         default=True, description="Send `X-Request-ID` with each response."
@@ -53,7 +53,7 @@ class ServerSettings(Section):
         90,
         gt=0,
         le=36_500,
-        description="How long events are kept, and longer where a state rests on them.",
+        description="Retention of events; longer if a current state depends on them.",
     )
     event_prune_interval_sec: Seconds = Field(
         86_400, description="How often old events are removed."
@@ -61,28 +61,30 @@ class ServerSettings(Section):
     max_body_bytes: Positive = Field(1_048_576, description="Maximum size of a request body.")
     body_timeout_sec: Seconds = Field(30, description="Timeout for receiving a request body.")
     max_upload_bytes: Positive = Field(
-        10 * 1024**3, description="Maximum size of a file or archive that is sent to a sandbox."
+        10 * 1024**3, description="Maximum size of a file or archive that is uploaded to a sandbox."
     )
     upload_timeout_sec: Seconds = Field(
-        60, description="Timeout between two pieces of such a file or archive."
+        60, description="Timeout between two chunks of such an upload."
     )
     max_connections: Positive = Field(
         10_000,
-        description="Connections of clients at a time, per process; beyond it the longest silent "
-        "are broken off.",
+        description="Maximum number of client connections per process. Beyond it, the longest "
+        "idle ones are closed.",
     )
     max_connections_per_address: Positive = Field(
         2_000,
-        description="The same for one address. A whole class may sit behind one; trusted proxies "
-        "have no limit.",
+        description="The same per client address. A whole class may share one address; trusted "
+        "proxies have no limit.",
     )
     keep_alive_sec: Seconds = Field(
         75,
-        description="How long a connection may wait for its next request, or take to send its "
-        "headers. Longer than the same setting of a load balancer before it.",
+        description="How long a connection may be idle, or take to send its headers. Set it "
+        "longer than the idle timeout of a load balancer in front.",
     )
     write_timeout_sec: Seconds = Field(
-        30, description="How long a client may take nothing of its answer."
+        30,
+        description="How long a client may read nothing of its response before the connection is "
+        "closed.",
     )
     cors_origins: str | None = Field(
         None,
@@ -90,14 +92,14 @@ class ServerSettings(Section):
     )
     trusted_proxies: str | None = Field(
         None,
-        description="Networks of the proxies before this server, comma-separated, such as "
-        "`10.0.0.0/8`: their `X-Forwarded-For` is believed.",
+        description="Networks of the proxies in front of this server, comma-separated, such as "
+        "`10.0.0.0/8`. Their `X-Forwarded-For` is trusted.",
     )
     drain_sec: float = Field(
         1.0,
         ge=0,
         le=10,
-        description="After SIGTERM, how long `/readyz` answers 503 before the listener closes.",
+        description="How long `/readyz` returns 503 after SIGTERM before the listener closes.",
     )
 
     @property

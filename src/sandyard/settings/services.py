@@ -23,7 +23,7 @@ class E2bSettings(Section):
         None,
         description="URL of the sandboxes' file API. Unset: E2B's own.",
     )
-    e2b_template: str = Field("base", description="E2B template of sandboxes and previews.")
+    e2b_template: str = Field("base", description="E2B template for sandboxes and previews.")
     e2b_port: int = Field(
         8080,
         ge=1,

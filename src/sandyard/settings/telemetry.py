@@ -16,8 +16,8 @@ class TelemetrySettings(Section):
     telemetry_admin_token: Token = Field(None, description="Tokens of operators, comma-separated.")
     api_key_pepper: Token = Field(
         None,
-        description="Hashed together with each API key, comma-separated: new keys with the first, "
-        "those of each are good.",
+        description="Hashed together with each API key, comma-separated: the first is used for "
+        "new keys, and keys made with any of them are valid.",
     )
     telemetry_store: Literal["sql", "dynamodb"] = Field(
         "sql", description="Storage engine of Telemetry."
