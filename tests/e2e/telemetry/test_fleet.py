@@ -19,7 +19,7 @@ from tests.servers import ServerProcess, run_sandyard, sandyard_serve, verify
 TOKEN = {"TELEMETRY_ADMIN_TOKEN": "telemetry-token"}
 DEVICES, READINGS, RATE = 200, 40, 1000
 TOTAL = DEVICES * READINGS
-FINE = "The server holds exactly what was measured."
+FINE = "The server has stored exactly what was measured."
 SUMMARY = re.compile(
     r"(?P<devices>\d+) devices, (?P<readings>\d+) readings, (?P<requests>\d+) requests, "
     r"(?P<duplicates>\d+) duplicates sent, (?P<lost>\d+) answers lost, (?P<retries>\d+) retries\n"

@@ -72,7 +72,7 @@ class _Commands(click.Group):
 @click.command(cls=_Commands, epilog=EXAMPLES, context_settings={"max_content_width": 100})
 @click.version_option(__version__, prog_name="sandyard")
 def sandyard() -> None:
-    """One control plane for short-lived environments."""
+    """A control plane for short-lived environments."""
 
 
 def main() -> None:

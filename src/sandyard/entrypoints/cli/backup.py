@@ -28,12 +28,12 @@ Examples:
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def command(file: Path, data_dir: Path, without_secrets: bool, force: bool) -> None:
-    """Write all that is in the data dir to FILE, also while it is served.
+    """Write the data dir to FILE, also while the server runs.
 
-    The databases of all parts, the files of stopped sandboxes and the secrets are of one and the
-    same moment. The file has mode 0600, and is read back and checked before it gets its name.
-    FILE must be outside of the data dir, and is replaced only with --force.
-    Parts on PostgreSQL or DynamoDB are not in it: back them up there.
+    The databases of all parts, the files of stopped sandboxes and the secrets are of the same
+    point in time. The file has mode 0600, and is read back and checked before it gets its name.
+    FILE must be outside the data dir, and is replaced only with --force.
+    Parts on PostgreSQL or DynamoDB are not included: back them up with their own tools.
     """
     from sandyard.entrypoints.backup.writing import find_source, write_backup
     from sandyard.entrypoints.cli.progress import counting

@@ -63,7 +63,7 @@ class _TrackPrefix(click.ParamType[str]):
 
 @click.group("clients", epilog=_EPILOG)
 def command() -> None:
-    """Clients of the Broker: who may call it, and how much."""
+    """Manage clients of the Broker, their tokens and limits."""
 
 
 @command.command("create", epilog=_EPILOG)
@@ -74,13 +74,13 @@ def command() -> None:
     multiple=True,
     required=True,
     type=click.Choice(["allocate", "read", "operate", "admin"]),
-    help="What it may do; may be repeated.",
+    help="Scope of the client; may be repeated.",
 )
 @click.option(
-    "--track-prefix", type=_TrackPrefix(), default="", help="How the ids of its tracks begin."
+    "--track-prefix", type=_TrackPrefix(), default="", help="Required prefix of its track ids."
 )
-@click.option("--rate", type=_Rate(), help="Calls of tracks in a time, such as 100/minute.")
-@click.option("--max-leases", type=click.IntRange(1, 1_000_000), help="Leases at a time.")
+@click.option("--rate", type=_Rate(), help="Rate limit of its calls, such as 100/minute.")
+@click.option("--max-leases", type=click.IntRange(1, 1_000_000), help="Maximum number of leases.")
 @_EXPIRES
 @_DATA_DIR
 def create(
@@ -92,7 +92,7 @@ def create(
     expires_days: float | None,
     data_dir: Path,
 ) -> None:
-    """Make a client with its first token, which is shown this once."""
+    """Create a client with its first token, which is shown only once."""
     from sandyard.broker.client_model import ClientScope, Limits
 
     limits = Limits([ClientScope(each) for each in scopes], track_prefix, rate, max_leases)
@@ -103,7 +103,7 @@ def create(
 @command.command("list", epilog=_EPILOG)
 @_DATA_DIR
 def list_clients(data_dir: Path) -> None:
-    """Show the clients, and their tokens by their ids with when each was last used."""
+    """List the clients, with the ids of their tokens and when each was last used."""
     for client, tokens in _run(data_dir, lambda clients: clients.list()):
         click.echo(_line(client))
         for token in tokens:
@@ -115,7 +115,7 @@ def list_clients(data_dir: Path) -> None:
 @_EXPIRES
 @_DATA_DIR
 def add_token(name: str, expires_days: float | None, data_dir: Path) -> None:
-    """Give a client one more token. To replace one: add, hand out, then revoke the old one."""
+    """Add a token to a client. To replace one: add, hand out, then revoke the old one."""
     expires_at = _expiry(expires_days)
     _show(_run(data_dir, lambda clients: clients.add_token(name, expires_at=expires_at)))
 
@@ -125,7 +125,7 @@ def add_token(name: str, expires_days: float | None, data_dir: Path) -> None:
 @click.argument("token_id")
 @_DATA_DIR
 def revoke(name: str, token_id: str, data_dir: Path) -> None:
-    """Refuse a token from now on, within half a minute in every process."""
+    """Revoke a token; it takes effect in every process within half a minute."""
     _run(data_dir, lambda clients: clients.revoke_token(name, token_id))
     click.echo(f"revoked {token_id}")
 
@@ -167,7 +167,7 @@ def _expiry(days: float | None) -> int | None:
 
 
 def _show(token: "SentToken") -> None:
-    click.echo(f"{token.client}: token {token.token_id}, shown this once:", err=True)
+    click.echo(f"{token.client}: token {token.token_id}, shown only once:", err=True)
     click.echo(token.text)
 
 

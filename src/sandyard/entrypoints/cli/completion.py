@@ -14,7 +14,7 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print what a shell needs to complete commands and options of `sandyard`."""
+    """Print the script that completes `sandyard` commands and options in a shell."""
     from click.shell_completion import get_completion_class
 
     completion = get_completion_class(shell)

@@ -44,15 +44,17 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return function(target=Target(profile, url, patience), **arguments)
 
-    url = click.option("--url", help="URL of the server; goes before that of the profile.")
+    url = click.option("--url", help="URL of the server; overrides the profile.")
     profile = click.option(
         "--profile",
         envvar="SANDYARD_PROFILE",
         shell_complete=_profiles,
-        help="Whose server and credentials, as `sandyard login` stored them.",
+        help="Profile with the server and credentials, stored by `sandyard login`.",
     )
     patience = click.option(
-        "--patience", type=click.FloatRange(0), help="Seconds to retry while the server is away."
+        "--patience",
+        type=click.FloatRange(0),
+        help="Seconds to retry while the server is unavailable.",
     )
     return profile(url(patience(with_target)))
 

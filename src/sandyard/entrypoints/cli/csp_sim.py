@@ -38,15 +38,15 @@ Examples:
     default="none",
     show_default=True,
     type=click.Choice(["none", "error", "hang"]),
-    help="error: answer 503 to everything; hang: never answer.",
+    help="error: return 503 to every call; hang: never respond.",
 )
-@click.option("--break-after-page", default=0, help="The list fails after so many pages.")
-@click.option("--empty-list", is_flag=True, help="Answer lists with no sandboxes.")
+@click.option("--break-after-page", default=0, help="The list fails after this many pages.")
+@click.option("--empty-list", is_flag=True, help="Return empty lists.")
 @click.option("--token", help="Refuse callers without this token.")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File that keeps the state over a restart.",
+    help="File to keep the state across restarts.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8090, show_default=True, type=click.IntRange(1, 65535))
@@ -59,7 +59,7 @@ def command(
     port: int,
     **faults: object,
 ) -> None:
-    """A simulated cloud provider with faults to switch on, also while it runs (/_sim)."""
+    """Run a simulated cloud provider, with faults that can be switched on (also at /_sim)."""
     from sandyard.broker.provider.simulator import Faults, Simulator, create_simulator_app
     from sandyard.entrypoints.server import Listener, require_free_port
 

@@ -29,7 +29,7 @@ def command() -> None:
 
 
 @command.command("upgrade", epilog=_EPILOG)
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @_data_dir
 def upgrade(dry_run: bool, data_dir: Path) -> None:
     """Upgrade every part's schema to the newest version, each in one transaction."""

@@ -30,11 +30,11 @@ _TICK_SEC = 1.0
     default="./demo-data",
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Of its own: everything in it is made up.",
+    help="Separate data dir, for generated data.",
 )
 def command(host: str, port: int, data_dir: Path) -> None:
-    """Serve a site with live data: learners lease sandboxes, devices send readings. Until
-    interrupted."""
+    """Run a server with live demo data until interrupted: learners lease sandboxes, devices send
+    readings."""
     from sandyard.entrypoints.welcome import local_url
 
     data_dir.mkdir(parents=True, exist_ok=True)

@@ -41,21 +41,21 @@ _REGISTERED = (
 
 @click.group("device", epilog=_EPILOG)
 def command() -> None:
-    """One device: register it, send its readings, look at them."""
+    """Register a device, send its readings, show them."""
 
 
 def _buffer_option(function: Any) -> Any:
     return click.option(
         "--buffer",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="File in which readings wait; below ~/.local/state/sandyard if left out.",
+        help="Buffer file for readings; default: below ~/.local/state/sandyard.",
     )(function)
 
 
 @command.command("register", epilog=_EPILOG)
 @_HARDWARE_ID
 @_FIRMWARE
-@click.option("--name", "friendly_name", help="Taken while the device has none.")
+@click.option("--name", "friendly_name", help="Name of the device, if it has none yet.")
 @_buffer_option
 @output_options()
 @connection_options
@@ -70,7 +70,12 @@ def register(target: Target, view: View, **about: Any) -> None:
 @command.command("send", epilog=_EPILOG)
 @_HARDWARE_ID
 @_FIRMWARE
-@click.option("--sensor", "sensors", multiple=True, help="NAME=NUMBER of one reading taken now.")
+@click.option(
+    "--sensor",
+    "sensors",
+    multiple=True,
+    help="NAME=NUMBER of a reading taken now; may be repeated.",
+)
 @click.option(
     "--file",
     "lines",
@@ -81,10 +86,10 @@ def register(target: Target, view: View, **about: Any) -> None:
 @output_options()
 @connection_options
 def send(target: Target, view: View, sensors: tuple[str, ...], lines: Any, **about: Any) -> None:
-    """Send readings, and those that wait in the buffer. Needs the device key.
+    """Send readings, including those in the buffer. Needs the device key.
 
-    Each is stored once, however often it is sent. Exit code 7 if the server is away: what waits is
-    in the buffer, and goes with the next `send`. Exit code 1 if some were rejected.
+    Each is stored once, however often it is sent. Exit code 7 if the server is unavailable: the
+    readings stay in the buffer for the next `send`. Exit code 1 if some were rejected.
     """
     from sandyard_client import ApiError
 
@@ -108,12 +113,12 @@ def send(target: Target, view: View, sensors: tuple[str, ...], lines: Any, **abo
 
 @command.command("tail", epilog=_EPILOG)
 @_HARDWARE_ID
-@click.option("--since", type=click.FloatRange(0), default=0.0, help="Begin so many minutes ago.")
+@click.option("--since", type=click.FloatRange(0), default=0.0, help="Start this many minutes ago.")
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
 @output_options()
 @connection_options
 def tail(target: Target, view: View, hardware_id: str, since: float, interval: float) -> None:
-    """Show readings as they come in, each once, until interrupted. Needs the telemetry token."""
+    """Show readings as they arrive, until interrupted. Needs the telemetry token."""
     import time
 
     from sandyard_client.log_flows import tail_readings
@@ -130,8 +135,8 @@ def tail(target: Target, view: View, hardware_id: str, since: float, interval: f
 @_HARDWARE_ID
 @click.argument("output", default="-")
 @click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv")
-@click.option("--from", "from_ms", type=int, help="Epoch milliseconds, included.")
-@click.option("--to", "to_ms", type=int, help="Epoch milliseconds, included.")
+@click.option("--from", "from_ms", type=int, help="Epoch milliseconds, inclusive.")
+@click.option("--to", "to_ms", type=int, help="Epoch milliseconds, inclusive.")
 @connection_options
 def export(
     target: Target,
@@ -141,7 +146,7 @@ def export(
     from_ms: int | None,
     to_ms: int | None,
 ) -> None:
-    """Write all readings of a device, the oldest first, to a file, `s3://BUCKET/KEY` or `-`."""
+    """Write all readings of a device, oldest first, to a file, `s3://BUCKET/KEY` or `-`."""
     from sandyard_client import Credential, Request
     from sandyard_client.calls import streamed
 

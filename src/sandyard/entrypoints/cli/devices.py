@@ -27,7 +27,7 @@ _SHARE = click.FloatRange(0, 1)
 
 @click.group("devices", epilog=_EPILOG)
 def command() -> None:
-    """Devices that send readings."""
+    """Simulate devices that send readings."""
 
 
 @command.command("simulate", epilog=_EPILOG)
@@ -47,13 +47,13 @@ def command() -> None:
     default=0.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="New readings per second of all devices; 0 is as fast as it goes.",
+    help="New readings per second of all devices; 0: as fast as possible.",
 )
 @click.option(
     "--duplicates",
     default=0.0,
     type=_SHARE,
-    help="Share of readings that are sent again although they were acknowledged.",
+    help="Share of acknowledged readings that are sent again.",
 )
 @click.option("--reorder", default=0.0, type=_SHARE, help="Share of readings that are sent late.")
 @click.option(
@@ -67,15 +67,15 @@ def command() -> None:
     default=100,
     show_default=True,
     type=click.IntRange(1, 100),
-    help="Maximum of readings per request.",
+    help="Maximum number of readings per request.",
 )
-@click.option("--seed", type=int, help="Draws the same readings as an earlier run.")
+@click.option("--seed", type=int, help="Seed of an earlier run, to generate the same readings.")
 @click.option(
     "--stall-timeout",
     default=60.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Give up after so many seconds without progress.",
+    help="Give up after this many seconds without progress.",
 )
 @data_dir_option("Of the server; its token is read there if TELEMETRY_ADMIN_TOKEN is not set.")
 def simulate(
@@ -91,11 +91,11 @@ def simulate(
     stall_timeout: float,
     data_dir: Path,
 ) -> None:
-    """Let a fleet of devices send readings to a server, as badly as real boards do.
+    """Simulate a fleet of devices that send readings to a server.
 
-    As the options say, they lose answers and connections, send again, late and out of order;
-    without them they behave. They go on when a server that was away comes back. At the end
-    everything is read back: exit code 1 unless the server holds exactly what was measured.
+    The options make them lose responses, send readings twice, late and out of order. They
+    continue when an unavailable server comes back. At the end everything is read back: exit code
+    1 unless the server has stored exactly what was measured.
     """
     import secrets
 
@@ -123,7 +123,7 @@ def simulate(
         f"seed {plan.seed}"
     )
     if not differences:
-        click.echo("The server holds exactly what was measured.")
+        click.echo("The server has stored exactly what was measured.")
         return
     click.echo(f"{len(differences)} difference{'s' if len(differences) != 1 else ''}:")
     for difference in differences[:_SHOWN]:

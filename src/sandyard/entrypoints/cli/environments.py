@@ -22,7 +22,7 @@ _MEGABYTE = 1 << 20
 
 @click.group("environments", epilog=_EPILOG)
 def command() -> None:
-    """Root file systems for sandboxes, on this node."""
+    """Manage root file systems for sandboxes, on this node."""
 
 
 @command.command("import", epilog=_EPILOG)
@@ -30,9 +30,9 @@ def command() -> None:
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @data_dir_option("Where they are kept; a server may be running there.")
 def import_(name: str, file: Path, data_dir: Path) -> None:
-    """Import one from an OCI layout (a folder or a tar) or a tar of a root file system.
+    """Import an environment from an OCI layout (a folder or a tar) or a tar of a root file system.
 
-    One of this NAME is replaced, for sandboxes that start from now on.
+    An existing one with this NAME is replaced, for sandboxes that start from now on.
     """
     made = _environments(data_dir).add(name, file)
     click.echo(f"{made.name}: {made.size_bytes / _MEGABYTE:.0f} MB")
@@ -41,7 +41,7 @@ def import_(name: str, file: Path, data_dir: Path) -> None:
 @command.command("list", epilog=_EPILOG)
 @data_dir_option("Where they are kept.")
 def list_(data_dir: Path) -> None:
-    """List those that there are."""
+    """List the environments."""
     from sandyard.kit.clock import utc_time
 
     for each in _environments(data_dir).list():
@@ -53,7 +53,7 @@ def list_(data_dir: Path) -> None:
 @click.argument("name")
 @data_dir_option("Where they are kept; a server may be running there.")
 def remove(name: str, data_dir: Path) -> None:
-    """Remove one that no running sandbox has."""
+    """Remove an environment that no running sandbox uses."""
     _environments(data_dir).remove(name)
     click.echo(f"{name} is removed")
 

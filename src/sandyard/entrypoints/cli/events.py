@@ -41,19 +41,19 @@ class _Time(click.ParamType[datetime]):
 
 @click.group("events", epilog=_EPILOG)
 def command() -> None:
-    """Read what happened: the event logs of all parts."""
+    """Read the event logs of all parts."""
 
 
 command.add_command(tail)
 
 
 @command.command("export", epilog=_EPILOG)
-@click.option("--from", "start", type=_Time(), required=True, help="RFC 3339, or a day in UTC.")
+@click.option("--from", "start", type=_Time(), required=True, help="RFC 3339 time, or a UTC day.")
 @click.option(
     "--to",
     "end",
     type=_Time(),
-    help="The same, not included. At most, and by default, a minute ago.",
+    help="The same, exclusive. At most, and by default, a minute ago.",
 )
 @click.option("--part", "names", multiple=True, help="Only this part; may be repeated.")
 @click.argument("output", default="-")
@@ -61,10 +61,10 @@ command.add_command(tail)
 def export(
     start: datetime, end: datetime | None, names: tuple[str, ...], output: str, data_dir: Path
 ) -> None:
-    """Write all events of a time as JSON lines, part by part, the oldest first.
+    """Write all events of a time range as JSON lines, part by part, oldest first.
 
-    OUTPUT is a file, `s3://BUCKET/KEY`, or `-` for standard output. Nothing is held in memory. The
-    last minute is left to the next export: a change may still be on its way to the log.
+    OUTPUT is a file, `s3://BUCKET/KEY`, or `-` for standard output. The
+    last minute is left to the next export: a change may not have reached the log yet.
     """
     from sandyard.entrypoints.cli.outputs import open_output
     from sandyard.kit.clock import SystemClock

@@ -31,11 +31,11 @@ Examples:
     "parts",
     multiple=True,
     type=click.Choice(["broker", "telemetry", "account", "platform"]),
-    help="May be repeated; those that the profile has credentials for.",
+    help="Only this part; may be repeated. Default: all that the profile has credentials for.",
 )
-@click.option("--kind", help="Of this kind alone, such as lease.created.")
-@click.option("--subject", help="Of this subject alone.")
-@click.option("--since", type=click.FloatRange(0), default=0.0, help="Begin so many minutes ago.")
+@click.option("--kind", help="Only this kind, such as lease.created.")
+@click.option("--subject", help="Only this subject.")
+@click.option("--since", type=click.FloatRange(0), default=0.0, help="Start this many minutes ago.")
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
 @output_options()
 @connection_options
@@ -48,7 +48,7 @@ def tail(
     since: float,
     interval: float,
 ) -> None:
-    """Show events as they come in, each once, until interrupted. `-o json` writes JSON lines."""
+    """Show events as they arrive, until interrupted. `-o json` writes JSON lines."""
     filters = {"kind": kind, "subject": subject}
     begin = datetime.now(UTC) - timedelta(minutes=since)
     with connected(target, patience_sec=300) as client:

@@ -35,7 +35,7 @@ _URLS = {Engine.POSTGRESQL: "DATABASE_URL", Engine.DYNAMODB: "DDB_ENDPOINT_URL"}
     default="sqlite",
     show_default=True,
     type=click.Choice([each.value for each in Engine]),
-    help="The others are where DATABASE_URL or DDB_ENDPOINT_URL says.",
+    help="postgresql needs DATABASE_URL, dynamodb DDB_ENDPOINT_URL.",
 )
 @click.option("--seconds", default=20, show_default=True, type=click.IntRange(1, 3600))
 @click.option(
@@ -53,10 +53,10 @@ _URLS = {Engine.POSTGRESQL: "DATABASE_URL", Engine.DYNAMODB: "DDB_ENDPOINT_URL"}
     help="Alert rules for Prometheus.",
 )
 def command(scenario: str, engine: str, seconds: int, rate: int, rules: Path) -> None:
-    """Inject a fault under load, here, and watch the promises and the alerts.
+    """Inject a fault under load on this machine, and check the guarantees and the alerts.
 
-    Starts a simulated provider, servers, and Prometheus if it is installed. Prints what happened
-    second by second. Exit code 1 if a promise broke or an expected alert did not fire.
+    Starts a simulated provider, servers, and Prometheus if it is installed. Prints one line per
+    second. Exit code 1 if a guarantee was broken or an expected alert did not fire.
     """
     from sandyard.entrypoints.cli.progress import while_working
     from sandyard.gameday.errors import GameDayError

@@ -44,15 +44,15 @@ class _RunCommand(click.Command):
 
 @click.group("jobs", epilog=_EPILOG)
 def command() -> None:
-    """Run one job, once, for cron or EventBridge."""
+    """Run one job once, for cron or EventBridge."""
 
 
 @command.command("run", cls=_RunCommand, epilog=_EPILOG)
 @click.argument("job", callback=_known_job)
-@click.option("--force", is_flag=True, help="sync: also if most of the pool would become stale.")
+@click.option("--force", is_flag=True, help="sync: even if most of the pool would become stale.")
 @data_dir_option("Directory of the embedded databases, while no `serve` uses it.")
 def run(job: str, force: bool, data_dir: Path) -> None:
-    """Run JOB to its end, after any run of it that is under way, and print its counts as JSON."""
+    """Run JOB to its end, after a run in progress, and print its counts as JSON."""
     from contextlib import nullcontext
 
     from sandyard.bootstrap.registry import parts_with_job

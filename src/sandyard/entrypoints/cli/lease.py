@@ -38,13 +38,15 @@ _ROW = (
     field("key", "idempotency_key", is_wide=True),
     field("label", "track_name", is_wide=True),
 )
-_TRACK = click.option("--track", required=True, help="Who asks: 1 to 128 of A-Z a-z 0-9 . _ : -")
-_KEY = click.option("--key", help="Tells one lease of the track from another; the track itself.")
+_TRACK = click.option("--track", required=True, help="Track id: 1 to 128 of A-Z a-z 0-9 . _ : -")
+_KEY = click.option(
+    "--key", help="Idempotency key, for several leases of one track; default: the track id."
+)
 
 
 @click.group("lease", epilog=_EPILOG)
 def command() -> None:
-    """Leases of the pool's sandboxes: take, keep, give up."""
+    """Lease sandboxes of the pool, extend and release leases."""
 
 
 command.add_command(exec_command)
@@ -53,10 +55,15 @@ command.add_command(exec_command)
 def wish_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What kind of lease is wanted, and how long to wait for it."""
     options = (
-        click.option("--wait", type=click.FloatRange(0), default=0.0, help="Seconds to wait."),
-        click.option("--minutes", type=click.IntRange(1), help="How long it lasts."),
-        click.option("--name-prefix", help="Only a sandbox whose name begins so."),
-        click.option("--label", help="The lab's label, kept with the lease."),
+        click.option(
+            "--wait",
+            type=click.FloatRange(0),
+            default=0.0,
+            help="Seconds to wait for a free sandbox.",
+        ),
+        click.option("--minutes", type=click.IntRange(1), help="Duration of the lease."),
+        click.option("--name-prefix", help="Only a sandbox whose name has this prefix."),
+        click.option("--label", help="The lab's label, stored with the lease."),
         click.option("--urgency", type=click.IntRange(0, 7), help="0 is served first, 7 last."),
     )
     for option in reversed(options):
@@ -71,7 +78,7 @@ def wish_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @output_options()
 @connection_options
 def allocate(target: Target, view: View, **wish: Any) -> None:
-    """Lease one sandbox; the same one if the track and key have it already."""
+    """Lease a sandbox, or show the existing lease of the track and key."""
     from sandyard_client import Lease
 
     with connected(target, patience_sec=60) as client:
@@ -86,7 +93,7 @@ def allocate(target: Target, view: View, **wish: Any) -> None:
 @_KEY
 @connection_options
 def release(target: Target, sandbox_id: str | None, track: str, key: str | None) -> None:
-    """Give a lease up: by its sandbox, which may be repeated, or that of the track and key."""
+    """Release a lease, by its sandbox or by track and key. By its sandbox it may be repeated."""
     from sandyard_client.lease_flows import give_up
 
     with connected(target, patience_sec=60) as client:
@@ -99,13 +106,13 @@ def release(target: Target, sandbox_id: str | None, track: str, key: str | None)
 @click.argument("sandbox_id", required=False)
 @_TRACK
 @_KEY
-@click.option("--minutes", type=click.IntRange(1), required=True, help="How much longer.")
+@click.option("--minutes", type=click.IntRange(1), required=True, help="Minutes to add.")
 @output_options()
 @connection_options
 def extend(
     target: Target, view: View, sandbox_id: str | None, track: str, key: str | None, minutes: int
 ) -> None:
-    """Move the end of a lease."""
+    """Extend a lease."""
     from dataclasses import asdict
 
     from sandyard_client.lease_flows import extend
@@ -117,11 +124,11 @@ def extend(
 
 
 @command.command("list", epilog=_EPILOG)
-@click.option("--track", help="Of this track alone.")
+@click.option("--track", help="Only this track.")
 @output_options(watch=True)
 @connection_options
 def list_leases(target: Target, view: View, track: str | None) -> None:
-    """Show the leases of all tracks; needs the admin token."""
+    """List the leases of all tracks. Needs the admin token."""
     from sandyard_client import Credential, Request
 
     query = {"status": "allocated", "track": track, "limit": 100}

@@ -89,29 +89,31 @@ def _is_at_terminal() -> bool:
 
 
 @click.command("exec", epilog=_EPILOG, context_settings={"ignore_unknown_options": True})
-@click.option("--track", help="Who asks; made up if it is left out.")
-@click.option("--key", help="A lease to be taken up again; a new one if it is left out.")
-@click.option("--wait", type=click.FloatRange(0), default=0.0, help="Seconds to wait.")
-@click.option("--minutes", type=click.IntRange(1), help="How long it lasts at first.")
-@click.option("--name-prefix", help="Only a sandbox whose name begins so.")
-@click.option("--label", help="The lab's label, kept with the lease.")
+@click.option("--track", help="Track id; default: a generated one.")
+@click.option("--key", help="Idempotency key of an existing lease; default: a new lease.")
+@click.option(
+    "--wait", type=click.FloatRange(0), default=0.0, help="Seconds to wait for a free sandbox."
+)
+@click.option("--minutes", type=click.IntRange(1), help="Initial duration of the lease.")
+@click.option("--name-prefix", help="Only a sandbox whose name has this prefix.")
+@click.option("--label", help="The lab's label, stored with the lease.")
 @click.option(
     "--renew",
     "renew_minutes",
     type=click.IntRange(1),
     default=15,
     show_default=True,
-    help="Keep the end at least so many minutes ahead.",
+    help="Renew the lease so that it lasts at least this many more minutes.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @connection_options
 def exec_command(
     target: Target, command: tuple[str, ...], track: str | None, key: str | None, **wish: Any
 ) -> None:
-    """Hold a lease for the life of a command, and give it up after it.
+    """Run a command with a lease, and release the lease when the command ends.
 
-    The command finds SANDBOX_ID, SANDBOX_NAME, SANDBOX_EXTERNAL_ID and SANDYARD_TRACK in its
-    environment, gets the signals that come, and its exit code is that of `sandyard`. 124: no
+    The command gets SANDBOX_ID, SANDBOX_NAME, SANDBOX_EXTERNAL_ID and SANDYARD_TRACK in its
+    environment. Signals are passed on to it, and its exit code is that of `sandyard`. 124: no
     sandbox was free in time; 125: the lease failed; 126, 127: the command could not be started.
     """
     _require_command(command[0])

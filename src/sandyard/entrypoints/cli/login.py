@@ -39,14 +39,18 @@ _FILES = {
 
 @click.command("login", epilog=_EPILOG)
 @click.option("--profile", envvar="SANDYARD_PROFILE", default="default", show_default=True)
-@click.option("--url", help="URL of the server; the profile's, or http://127.0.0.1:8080.")
-@click.option("--username", help="User name or e-mail address of an account; asked for if missing.")
-@click.option("--password-stdin", is_flag=True, help="Read the password's line from stdin.")
-@click.option("--token", type=click.Choice([*_FIELDS]), help="Store a token of this kind instead.")
+@click.option("--url", help="URL of the server; default: the profile's, or http://127.0.0.1:8080.")
+@click.option("--username", help="User name or e-mail address of an account; default: prompt.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from stdin.")
+@click.option(
+    "--token",
+    type=click.Choice([*_FIELDS]),
+    help="Store a token of this kind, read from stdin, instead.",
+)
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Store the tokens that a server on this machine made, instead.",
+    help="Store the generated tokens of a server on this machine instead.",
 )
 def command(
     profile: str,
@@ -56,7 +60,7 @@ def command(
     token: str | None,
     data_dir: Path | None,
 ) -> None:
-    """Store a server and credentials for it, once they work, in a profile.
+    """Store a server and credentials in a profile, after checking them.
 
     Without options it logs in to an account and stores a new API key. The file is
     ~/.config/sandyard/config (or SANDYARD_CONFIG), with mode 0600.

@@ -25,7 +25,7 @@ Examples:
 
 @click.group("pool", epilog=_EPILOG)
 def command() -> None:
-    """The Broker's pool as a whole."""
+    """Show and change the Broker's pool."""
 
 
 command.add_command(watch)
@@ -37,10 +37,10 @@ command.add_command(history)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @data_dir_option("Directory of the embedded databases, while no `serve` uses it.")
 def set_provider(yes: bool, data_dir: Path) -> None:
-    """Let the pool belong to the provider that CSP_BASE_URL names.
+    """Set the pool's provider to that of CSP_BASE_URL.
 
-    For a provider whose address has changed: its sandboxes must be the same. A pool with simulated
-    sandboxes can't be given to a real provider.
+    Use it if the provider's address has changed: its sandboxes must be the same. A pool with
+    simulated sandboxes can't be moved to a real provider.
     """
     from contextlib import nullcontext
 

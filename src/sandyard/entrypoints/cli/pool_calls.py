@@ -28,11 +28,11 @@ _ROW = (
 
 @click.command("quarantine", epilog=_EPILOG)
 @click.argument("sandbox")
-@click.option("--reason", help="Kept with it, for people.")
+@click.option("--reason", help="Stored with the sandbox, for people.")
 @output_options()
 @connection_options
 def quarantine(target: Target, view: View, sandbox: str, reason: str | None) -> None:
-    """Take a sandbox out of the pool until an operator restores it; needs the admin token."""
+    """Take a sandbox out of the pool until an operator restores it. Needs the admin token."""
     with connected(target) as client:
         path = f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/quarantine"
         body = None if reason is None else {"reason": reason}
@@ -45,7 +45,7 @@ def quarantine(target: Target, view: View, sandbox: str, reason: str | None) -> 
 @output_options(watch=True)
 @connection_options
 def history(target: Target, view: View, sandbox: str, limit: int) -> None:
-    """Show what happened to a sandbox, the last first; also after it is deleted, by its id."""
+    """Show a sandbox's events, newest first. A deleted sandbox needs its id."""
     with connected(target) as client:
         request = _asked("GET", f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/history")
         view.show(lambda: list(client.items(request, "events", limit=limit)), COLUMNS)

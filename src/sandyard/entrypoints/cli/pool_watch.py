@@ -41,9 +41,9 @@ Look = Callable[[], tuple[Mapping[str, int], Sequence[Mapping[str, Any]]]]
 @output_options()
 @connection_options
 def watch(target: Target, view: View, interval: float) -> None:
-    """Show the pool by state and what happens to it, until interrupted; needs the admin token.
+    """Show the pool by state and its events, until interrupted. Needs the admin token.
 
-    Not on a terminal, or with `-o json`, it writes a line whenever a count has changed.
+    Without a terminal, or with `-o json`, it writes a line whenever a count changes.
     """
     from sandyard_client import Credential, Request
 

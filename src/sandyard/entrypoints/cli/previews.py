@@ -23,22 +23,22 @@ Examples:
 
 @click.group("previews", epilog=_EPILOG)
 def command() -> None:
-    """Look after previews."""
+    """Migrate previews."""
 
 
 @command.command("migrate", epilog=_EPILOG)
 @click.argument("step", type=click.Choice(["run", "validate", "finish", "rollback"]))
 @data_dir_option("The embedded engine's, if DATABASE_URL is not set.")
 def migrate(step: str, data_dir: Path) -> None:
-    """Bring projects from `sandbox_id` and `preview_url` to `sandbox_info`.
+    """Migrate projects from `sandbox_id` and `preview_url` to `sandbox_info`.
 
     \b
-    run       fill sandbox_info where only the old columns are filled; twice changes nothing
+    run       fill sandbox_info where only the old columns are filled; may be repeated
     validate  compare both; exit code 1 if a row differs
     finish    drop the old columns, once both agree
-    rollback  bring back what stood in the old columns, to the letter
+    rollback  restore the old columns exactly as they were
 
-    While both are there, both are written; PREVIEW_READS chooses which are read.
+    While both exist, both are written; PREVIEW_READS selects which are read.
     """
     from contextlib import nullcontext
 

@@ -19,17 +19,17 @@ Examples:
 
 @click.group("provider", epilog=_EPILOG)
 def command() -> None:
-    """The cloud provider whose sandboxes are leased."""
+    """Check the cloud provider."""
 
 
 @command.command("check", epilog=_EPILOG)
-@click.option("--create", is_flag=True, help="Also make a sandbox there, and delete it again.")
-@click.option("--delete", "delete_id", metavar="ID", help="Also delete this one there.")
+@click.option("--create", is_flag=True, help="Also create a sandbox there, and delete it again.")
+@click.option("--delete", "delete_id", metavar="ID", help="Also delete this sandbox there.")
 def check(create: bool, delete_id: str | None) -> None:
-    """Call the provider as Sandyard does, and say what fits and what does not.
+    """Call the provider as Sandyard does, and report what conforms.
 
     Reads CSP_BASE_URL, CSP_API_TOKEN and CSP_DIALECT. Without --create and --delete nothing is
-    changed at the provider. The exit code is 1 if something does not fit.
+    changed at the provider. The exit code is 1 if something does not conform.
     """
     from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import SettingsError, load_settings

@@ -20,13 +20,13 @@ Examples:
 @click.option(
     "--same-node",
     is_flag=True,
-    help="Keep the node's name: only if the data dir that was backed up is never served again.",
+    help="Keep the node's name: only if the original data dir is never served again.",
 )
 def command(file: Path, data_dir: Path, same_node: bool) -> None:
-    """Put the backup FILE into an empty data dir.
+    """Restore the backup FILE into an empty data dir.
 
-    The file is checked before anything is written. The data dir becomes a node of its own, which
-    leaves alone what still runs from the one that was backed up.
+    The file is checked before anything is written. The data dir becomes a new node, which does
+    not touch sandboxes that the original still runs.
     """
     from sandyard.entrypoints.backup.restoring import restore_backup
     from sandyard.entrypoints.cli.backup import summary

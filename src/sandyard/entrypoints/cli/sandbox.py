@@ -46,7 +46,7 @@ _COLUMNS = (
 
 @click.group("sandbox", epilog=_EPILOG)
 def command() -> None:
-    """Sandboxes of your account: make, enter, look at, give up."""
+    """Create, use and delete the sandboxes of your account."""
 
 
 command.add_command(exec_command)
@@ -56,20 +56,22 @@ command.add_command(copy)
 
 @command.command("create", epilog=_EPILOG)
 @click.argument("name")
-@click.option("--template", required=True, help="Name or id.")
-@click.option("--no-start", is_flag=True, help="Only make it.")
+@click.option("--template", required=True, help="Name or id of the template.")
+@click.option("--no-start", is_flag=True, help="Create it without starting it.")
 @click.option("--network", type=click.Choice(["none", "packages", "internet"]))
 @click.option("--cpu", "cpu_spec", type=float, help="1 to 8 cores.")
 @click.option("--memory", "memory_spec", type=float, help="0.5 to 16 GB.")
-@click.option("--project", "project_id", help="Its id; the default project if left out.")
-@click.option("--max-seconds", "max_running_seconds", type=int, help="How long a run may last.")
-@click.option("--idle-stop", "idle_stop_minutes", type=int, help="Minutes without use.")
+@click.option("--project", "project_id", help="Id of the project; default: the default project.")
+@click.option("--max-seconds", "max_running_seconds", type=int, help="Maximum duration of a run.")
+@click.option(
+    "--idle-stop", "idle_stop_minutes", type=int, help="Stop after this many minutes without use."
+)
 @output_options()
 @connection_options
 def create(
     target: Target, view: View, name: str, template: str, no_start: bool, **options: Any
 ) -> None:
-    """Make a sandbox and start it; one that does not start is given up again."""
+    """Create a sandbox and start it. If it does not start, it is deleted again."""
     from sandyard_client import sandbox_flows as flows
 
     from sandyard.entrypoints.cli.progress import while_working
@@ -86,7 +88,7 @@ def create(
 @output_options()
 @connection_options
 def start(target: Target, view: View, sandbox: str) -> None:
-    """Start a sandbox; answers when it serves."""
+    """Start a sandbox; returns when it serves."""
     from sandyard_client import sandbox_flows as flows
 
     from sandyard.entrypoints.cli.progress import while_working
@@ -114,7 +116,7 @@ def stop(target: Target, sandbox: str) -> None:
 
 
 @command.command("ls", epilog=_EPILOG)
-@click.option("--all", "is_all", is_flag=True, help="Those that were given up, too.")
+@click.option("--all", "is_all", is_flag=True, help="Include deleted ones.")
 @click.option("--status", type=click.Choice(["created", "starting", "running", "stopped"]))
 @output_options(watch=True)
 @connection_options
@@ -136,8 +138,8 @@ def list_sandboxes(target: Target, view: View, is_all: bool, status: str | None)
 @click.argument("sandboxes", nargs=-1, required=True)
 @connection_options
 def remove(target: Target, sandboxes: tuple[str, ...]) -> None:
-    """Give sandboxes and their files up for good; usage and bills stay. If one fails, the others
-    are removed all the same."""
+    """Delete sandboxes and their files; usage and bills stay. If one fails, the others are still
+    deleted."""
     from sandyard_client import sandbox_flows as flows
 
     failures: list[CallFailedError] = []
@@ -158,11 +160,11 @@ def remove(target: Target, sandboxes: tuple[str, ...]) -> None:
 
 @command.command("logs", epilog=_EPILOG)
 @click.argument("sandbox")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the program ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the program ends.")
 @click.option("--lines", type=click.IntRange(1, 1000), default=100, show_default=True)
 @connection_options
 def logs(target: Target, sandbox: str, follow: bool, lines: int) -> None:
-    """Show what the program of the last run wrote."""
+    """Show the output of the last run's program."""
     from sandyard_client.log_flows import log_lines
 
     with connected(target) as client:
@@ -174,15 +176,17 @@ def logs(target: Target, sandbox: str, follow: bool, lines: int) -> None:
 
 @command.command("open", epilog=_EPILOG)
 @click.argument("sandbox")
-@click.option("--port", type=click.IntRange(1, 65535), help="That of its program if left out.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Default: the port of its program.")
 @click.option("--minutes", type=click.IntRange(1), default=60, show_default=True)
-@click.option("--print", "is_printed", is_flag=True, help="Print the link, open no browser.")
+@click.option(
+    "--print", "is_printed", is_flag=True, help="Print the link instead of opening a browser."
+)
 @output_options()
 @connection_options
 def open_sandbox(
     target: Target, view: View, sandbox: str, port: int | None, minutes: int, is_printed: bool
 ) -> None:
-    """Open what the sandbox serves in a browser, by a link that lasts for some minutes."""
+    """Open the sandbox's page in a browser, with a link that is valid for some minutes."""
     from sandyard_client.sandbox_flows import link
 
     with connected(target) as client:

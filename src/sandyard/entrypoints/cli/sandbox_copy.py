@@ -28,11 +28,11 @@ _STREAM = "-"
 @click.argument("target_path", metavar="TARGET")
 @connection_options
 def copy(target: Target, source: str, target_path: str) -> None:
-    """Copy a file, or a folder with all that is in it, into or out of a running sandbox.
+    """Copy a file, or a folder with its contents, into or out of a running sandbox.
 
-    SANDBOX:PATH names what is in a sandbox; without a PATH it is /workspace. A file goes into a
-    folder that is there, of a folder all that is in it. A file is there whole or not at all. Links
-    that lead out of a folder are not copied out of a sandbox. `-` in place of a path here is stdin
+    SANDBOX:PATH is a path in a sandbox, default /workspace. A file is copied into an existing
+    folder; of a folder, the contents are copied. A file is written completely or not at all. Links
+    that lead out of a folder are not copied out of a sandbox. `-` instead of a local path is stdin
     or stdout, for one file.
     """
     inside, outside = _inside(source), _inside(target_path)

@@ -32,10 +32,10 @@ _PIECE = 1 << 16
 @click.command("exec", epilog=_EPILOG, context_settings={"ignore_unknown_options": True})
 @click.argument("sandbox")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-i", "--stdin", "has_input", is_flag=True, help="Give it what comes on stdin.")
+@click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass stdin to the command.")
 @click.option("--env", "variables", multiple=True, help="NAME=VALUE; may be repeated.")
-@click.option("--folder", help="Where it runs; /workspace if left out.")
-@click.option("--user", help="Who it runs as: user, the default, or root.")
+@click.option("--folder", help="Working directory; default: /workspace.")
+@click.option("--user", help="User to run it as: user (default) or root.")
 @connection_options
 def exec_command(
     target: Target,
@@ -48,8 +48,8 @@ def exec_command(
 ) -> None:
     """Run a command in a running sandbox.
 
-    Its output, the signals that come and its exit code pass through; 125: it could not be started
-    or followed. Its output survives lost connections and a restart of the server.
+    Its output, signals and exit code are passed through; 125: it could not be started or
+    followed. Its output survives lost connections and a restart of the server.
     """
     from sandyard_client.sandbox_flows import CommandWish
 

@@ -31,11 +31,11 @@ _KEYS = 4096
 
 @click.command("shell", epilog=_EPILOG)
 @click.argument("sandbox")
-@click.option("--command", "line", help="A line for the shell; a login shell if left out.")
-@click.option("--folder", help="Where it begins; /workspace if left out.")
+@click.option("--command", "line", help="Command line to run; default: a login shell.")
+@click.option("--folder", help="Working directory; default: /workspace.")
 @connection_options
 def shell(target: Target, sandbox: str, line: str | None, folder: str | None) -> None:
-    """Open a terminal in a running sandbox; its exit code is that of `sandyard`."""
+    """Open a terminal in a running sandbox, and exit with its exit code."""
     with connected(target) as client:
         sandbox_id = id_of(client, sandbox)
         size = get_terminal_size()

@@ -28,12 +28,12 @@ Examples:
     default=1,
     show_default=True,
     type=click.IntRange(1, 64),
-    help="Processes on this port; more than one needs DATABASE_URL.",
+    help="Number of processes; more than one needs DATABASE_URL.",
 )
 @click.option(
     "--tls-cert",
     type=_FILE,
-    help="Certificate chain in PEM, also for *.SANDBOX_DOMAIN: serve HTTPS.",
+    help="Serve HTTPS with this certificate chain (PEM, also for *.SANDBOX_DOMAIN).",
 )
 @click.option("--tls-key", type=_FILE, help="The certificate's key in PEM.")
 @click.option(
@@ -41,7 +41,7 @@ Examples:
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
-    help="With --tls-cert: tell browsers to use HTTPS alone at this name, for so long.",
+    help="With --tls-cert: seconds for which browsers use only HTTPS (HSTS).",
 )
 @click.option("--worker-of", type=int, hidden=True)
 def command(

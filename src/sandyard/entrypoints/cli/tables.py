@@ -24,7 +24,7 @@ Examples:
 def command() -> None:
     """Create and check the DynamoDB tables of the parts that use it.
 
-    With neither POOL_STORE nor TELEMETRY_STORE set to dynamodb, the Broker's.
+    If neither POOL_STORE nor TELEMETRY_STORE is dynamodb, these are the Broker's.
     """
 
 
@@ -34,14 +34,13 @@ def command() -> None:
     type=click.Choice(["on-demand", "provisioned"]),
     default="on-demand",
     show_default=True,
-    help="Of tables that are made now.",
+    help="Billing mode of new tables.",
 )
 def create(billing_mode: str) -> None:
-    """Create the tables with their indexes and TTLs; to one that exists, add missing indexes.
+    """Create the tables with their indexes and TTLs; add missing indexes to existing tables.
 
-    With provisioned capacity, the auto-scaling targets that belong to it are listed: resource,
-    dimension, least and most capacity, target utilization. Register them with Application Auto
-    Scaling.
+    With provisioned capacity, the required auto-scaling targets are listed: resource, dimension,
+    minimum and maximum capacity, target utilization. Register them with Application Auto Scaling.
     """
 
     async def work(settings: "Settings") -> AsyncIterator[str]:
@@ -65,7 +64,7 @@ def create(billing_mode: str) -> None:
 
 @command.command("check", epilog=_EPILOG)
 def check() -> None:
-    """Check keys, indexes and TTLs of the tables; exit code 1 if they are not as they must be."""
+    """Check keys, indexes and TTLs of the tables; exit code 1 if something is wrong."""
 
     async def work(settings: "Settings") -> AsyncIterator[str]:
         async with _tables(settings) as opened:
@@ -79,10 +78,10 @@ def check() -> None:
 
 @command.command("adopt", epilog=_EPILOG)
 def adopt() -> None:
-    """Take over tables that another program or an earlier version filled: add what is missing.
+    """Adopt tables that another program or an earlier version filled: add what is missing.
 
-    Servers of 0.1.0 may go on meanwhile; when the last of them is gone, run `sandyard verify
-    --adopt`. It can be run twice.
+    Servers of 0.1.0 may keep running; when the last of them is gone, run `sandyard verify
+    --adopt`. The command may be repeated.
     """
 
     async def work(settings: "Settings") -> AsyncIterator[str]:

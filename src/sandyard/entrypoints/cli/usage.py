@@ -40,12 +40,14 @@ _RUNS = (
     default="service_type",
     show_default=True,
 )
-@click.option("--runs", is_flag=True, help="Each run instead of sums, the last first.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Of runs.")
+@click.option("--runs", is_flag=True, help="List each run, newest first, instead of sums.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of runs."
+)
 @output_options(watch=True)
 @connection_options
 def command(target: Target, view: View, by: str, runs: bool, limit: int) -> None:
-    """Show what the account's sandboxes came to in this month, with what is not billed yet."""
+    """Show this month's cost of the account's sandboxes, including what is not billed yet."""
     from sandyard_client.sandbox_flows import about
 
     with connected(target) as client:

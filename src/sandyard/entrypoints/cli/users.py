@@ -26,12 +26,12 @@ def command() -> None:
 
 
 @command.command("create-admin", epilog=_EPILOG)
-@click.option("--email", required=True, help="It is not verified.")
-@click.option("--username", required=True, help="3 to 100 of A-Z a-z 0-9 . _ -")
-@click.option("--password-stdin", is_flag=True, help="Read the password's line from stdin.")
+@click.option("--email", required=True, help="E-mail address; it is not verified.")
+@click.option("--username", required=True, help="User name: 3 to 100 of A-Z a-z 0-9 . _ -")
+@click.option("--password-stdin", is_flag=True, help="Read the password from stdin.")
 @data_dir_option("Directory of the embedded databases; it may be in use.")
 def create_admin(email: str, username: str, password_stdin: bool, data_dir: Path) -> None:
-    """Create an account with the role admin and a default project, which can log in at once."""
+    """Create an admin account with a default project. It can log in at once."""
     from sandyard.platform.accounts.model import EMAIL, USERNAME
 
     if len(email) > 254 or not re.fullmatch(EMAIL, email):

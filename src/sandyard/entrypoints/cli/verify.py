@@ -25,16 +25,16 @@ Examples:
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Before that, record what servers of 0.1.0 changed beside this release, with a baseline "
-    "event each. Once, when the last of them is gone.",
+    help="First write baseline events for everything that servers of 0.1.0 changed beside this "
+    "release. Run it once, when the last of them is gone.",
 )
 @data_dir_option("Directory of the embedded databases; it may be in use.")
 def command(adopt: bool, data_dir: Path) -> None:
-    """Read all data, also while it is in use, and report what is inconsistent.
+    """Check all data for inconsistencies, also while it is in use.
 
-    Every part: what its events lead to is what is stored, and nothing is gone without an event.
-    The Broker: no sandbox with two owners, no track and key with two sandboxes, every allocation
-    with its lease, no deleted sandbox back. Exit code 1 if something is wrong.
+    For every part: the stored state is the result of its events, and nothing is gone without an
+    event. For the Broker: no sandbox with two owners, no track and key with two sandboxes, every
+    allocation with its lease, no deleted sandbox back. Exit code 1 if something is wrong.
     """
     from sandyard.kit.observability.log import configure_logging
 
