@@ -32,7 +32,7 @@ def create_events_router(
 
     @routes.get("/events", "List your events")
     async def list_events(caller: Caller, only: Filter) -> EventPage:
-        """What happened to what is yours, the newest first; also to what is deleted."""
+        """Events of the account's objects, newest first; also of deleted ones."""
         return await only.page(events, account_id=caller.account_id)
 
     @routes.get("/sandboxes/{sandbox_id}/history", "A sandbox's history", 404)
@@ -42,7 +42,7 @@ def create_events_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> EventPage:
-        """The newest first; also of one that is recycled."""
+        """Newest first; also of a recycled sandbox."""
         if not is_resource_id("sbx", sandbox_id):
             raise SandboxUnknownError
         page = await history_of(
@@ -60,7 +60,7 @@ def create_all_events_router(events: EventListing, guard: AccessGuard, *, prefix
 
     @routes.get("", "List the events of all accounts")
     async def list_all_events(only: Filter, account_id: AccountId = None) -> EventPage:
-        """The newest first; also of what belongs to nobody, such as sign-ups."""
+        """Newest first; including those without an account, such as sign-ups."""
         return await only.page(events, account_id=account_id)
 
     return routes.router

@@ -88,7 +88,7 @@ def create_admin_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> PoolSandboxPage:
-        """Page by page; pass `next_cursor` back as `cursor` until it is null. Filters combine."""
+        """Pass `next_cursor` back as `cursor` until it is null. Filters combine."""
         page = await broker.list_sandboxes(
             status=status,
             track=track,
@@ -101,28 +101,28 @@ def create_admin_router(
 
     @routes.get("/sandboxes/{sandbox_id}", "Look at any sandbox", 404)
     async def get_pool_sandbox(sandbox_id: SandboxId) -> PoolSandboxAnswer:
-        """Every attribute of the row."""
+        """All attributes of the sandbox."""
         return PoolSandboxAnswer.of(await broker.inspect_sandbox(sandbox_id))
 
     @routes.get("/stats", "Count the pool")
     async def get_pool_stats() -> PoolStatsAnswer:
-        """How many sandboxes are in each state."""
+        """The number of sandboxes in each state."""
         return PoolStatsAnswer.of(await broker.stats())
 
     @routes.post("/sync", "Sync with the provider now", 409)
     async def sync_pool(force: _Force = False) -> PoolSyncAnswer:  # noqa: FBT002
-        """Waits for a run that is under way. `force` also lets most of the pool go stale."""
+        """Waits for a run in progress. `force` allows most of the pool to become stale."""
         report = await jobs.sync(force=force)
         return PoolSyncAnswer.model_validate(report, from_attributes=True)
 
     @routes.post("/cleanup", "Delete what was given up now", 409)
     async def clean_up_pool() -> PoolCleanupAnswer:
-        """Waits for a run that is under way."""
+        """Waits for a run in progress."""
         return PoolCleanupAnswer.model_validate(await jobs.cleanup(), from_attributes=True)
 
     @routes.post("/expire", "Reclaim what was forgotten now")
     async def expire_leases() -> PoolExpiryAnswer:
-        """Waits for a run that is under way."""
+        """Waits for a run in progress."""
         return PoolExpiryAnswer.model_validate(await jobs.expire(), from_attributes=True)
 
     _add_history(routes, broker, log)
@@ -142,8 +142,8 @@ def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
         sandbox_id: SandboxId,
         body: Annotated[ReasonBody | None, Body(examples=[{"reason": "no network"}])] = None,
     ) -> PoolSandboxAnswer:
-        """available or reserved → stale: out of the pool until it is restored. The reason is
-        shown with it."""
+        """available or reserved → stale: out of the pool until it is restored. The reason is shown
+        with the sandbox."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "quarantine"}
         row = await broker.act(
             Action.QUARANTINE, sandbox_id=sandbox_id, reason=body.reason if body else None
@@ -154,8 +154,8 @@ def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
     async def hold_pool_sandbox(
         request: Request, sandbox_id: SandboxId, body: Annotated[HoldBody, Body()]
     ) -> PoolSandboxAnswer:
-        """any → held: neither leased nor deleted, until it is restored or released; a lease ends.
-        After `until` an event reminds of it. Repeating it moves the time."""
+        """any → held: neither leased nor deleted until it is restored or released; its lease ends.
+        After `until`, an event reports the hold as overdue. Repeating the call changes `until`."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "hold"}
         row = await broker.hold(sandbox_id=sandbox_id, reason=body.reason, until=body.until)
         return PoolSandboxAnswer.of(row)
@@ -166,13 +166,13 @@ def _add_history(routes: GuardedRoutes, broker: Broker, log: EventLog) -> None:
     async def get_pool_sandbox_history(
         sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> EventPage:
-        """Its events, the newest first; also of one that is deleted."""
+        """Its events, newest first; also of a deleted sandbox."""
         page = await broker.get_history(sandbox_id, limit=limit, cursor=cursor)
         return EventPage.of(page, EventAnswer.of)
 
     @routes.get("/events", "List events")
     async def list_pool_events(wanted: Annotated[EventFilter, Depends()]) -> EventPage:
-        """What happened in the pool, the newest first."""
+        """The pool's events, newest first."""
         return await wanted.page(log)
 
 

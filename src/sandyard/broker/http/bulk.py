@@ -102,8 +102,8 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
         limit: _BulkLimit = MOST_AT_ONCE,
         cursor: Cursor = None,
     ) -> PoolBulkAnswer:
-        """Those that match become `pending_deletion`, each as if by `release` or
-        `retry-deletion`. `older_than_hours` is the time since their last change."""
+        """Matching sandboxes become `pending_deletion`, as with `release` or `retry-deletion`.
+        `older_than_hours` is the time since their last change."""
         report = await bulk.delete(
             status=Status(status),
             name_prefix=name or "",
@@ -124,8 +124,8 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
         limit: _BulkLimit = MOST_AT_ONCE,
         cursor: Cursor = None,
     ) -> PoolBulkAnswer:
-        """Those that have been stale for so long because the provider does not list them become
-        `pending_deletion`. Quarantined ones are not touched."""
+        """Sandboxes that have been stale for this long, because the provider does not list them,
+        become `pending_deletion`. Quarantined ones are not touched."""
         limits = BulkLimits(limit, cursor, dry_run)
         report = await bulk.delete_stale(grace_period_hours=grace_period_hours, limits=limits)
         return PoolBulkAnswer.of(report)
@@ -145,7 +145,7 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
         limit: _BulkLimit = MOST_AT_ONCE,
         cursor: Cursor = None,
     ) -> PoolBulkChangeAnswer:
-        """Those that match become `stale`, each as if by `quarantine`, with the reason."""
+        """Matching sandboxes become `stale`, as with `quarantine`, with the reason."""
         names = None if body.names is None else frozenset(body.names)
         report = await bulk.change(
             BulkFilter(Status(status), name or "", names=names),
@@ -166,7 +166,7 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
         limit: _BulkLimit = MOST_AT_ONCE,
         cursor: Cursor = None,
     ) -> PoolBulkChangeAnswer:
-        """Those that match become `held`, each as if by `hold`; leases end."""
+        """Matching sandboxes become `held`, as with `hold`; their leases end."""
         names = None if body.names is None else frozenset(body.names)
         report = await bulk.change(
             BulkFilter(Status(status), name or "", track, names=names),

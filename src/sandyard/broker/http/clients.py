@@ -184,7 +184,7 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
 
     @routes.post("", "Create a client", 409, status_code=201)
     async def create_client(body: Annotated[ClientBody, Body()]) -> NewClientTokenAnswer:
-        """With its first token."""
+        """Returns the client with its first token."""
         expires_at = _seconds(body.expires_at)
         return NewClientTokenAnswer.of(
             await clients.create(body.name, body.limits, expires_at=expires_at)
@@ -192,19 +192,19 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
 
     @routes.get("", "List clients")
     async def list_clients() -> ClientList:
-        """With their tokens' ids and last uses, never with a token."""
+        """With the ids and last uses of their tokens, never with a token."""
         return ClientList(clients=[ClientAnswer.of(each) for each in await clients.list()])
 
     @routes.get("/{name}", "Look at a client", 404)
     async def get_client(name: ClientName) -> ClientAnswer:
-        """With its tokens' ids and last uses."""
+        """With the ids and last uses of its tokens."""
         return ClientAnswer.of(await clients.get(name))
 
     @routes.put("/{name}", "Change a client", 404)
     async def change_client(
         name: ClientName, body: Annotated[ClientLimitsBody, Body()]
     ) -> ClientAnswer:
-        """In force within half a minute in every process. What is left out is taken away."""
+        """Takes effect in every process within half a minute. Omitted fields are removed."""
         await clients.change(name, body.limits)
         return ClientAnswer.of(await clients.get(name))
 
@@ -218,13 +218,13 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
     async def add_client_token(
         name: ClientName, body: Annotated[ClientTokenBody, Body()]
     ) -> NewClientTokenAnswer:
-        """To replace one: add, hand out, then revoke the old one."""
+        """To replace a token: add a new one, hand it out, then revoke the old one."""
         expires_at = _seconds(body.expires_at)
         return NewClientTokenAnswer.of(await clients.add_token(name, expires_at=expires_at))
 
     @routes.delete("/{name}/tokens/{token_id}", "Revoke a token of a client", 404, status_code=204)
     async def revoke_client_token(name: ClientName, token_id: TokenId) -> Response:
-        """In force within half a minute in every process."""
+        """Takes effect in every process within half a minute."""
         await clients.revoke_token(name, token_id)
         return Response(status_code=204)
 

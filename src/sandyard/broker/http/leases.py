@@ -40,8 +40,8 @@ def create_lease_router(leases: Leases, guard: TrackGuard, *, prefix: str) -> AP
         body: Annotated[ExtensionBody, Body()],
         track_id: Track,
     ) -> LeaseAnswer:
-        """A later end for the track's own lease, while it is live, up to `LEASE_MAX_HOURS` in all.
-        A repeat with the same key changes nothing and answers the lease as it is."""
+        """Extends the track's own live lease, up to `LEASE_MAX_HOURS` in total. A repeat with the
+        same key changes nothing and returns the lease."""
         request.state.log = {"track_id": track_id, "sandbox_id": sandbox_id, "action": "extend"}
         key = read_idempotency_key(request.scope["headers"])
         asked = Extension(track_id, body.minutes, key)
@@ -58,8 +58,8 @@ def create_lease_router(leases: Leases, guard: TrackGuard, *, prefix: str) -> AP
         body: Annotated[ReasonBody, Body()],
         track_id: Track,
     ) -> LeaseAnswer:
-        """Another sandbox for the rest of the lease, at once; the old one is held for an operator
-        to look at. 409 if none is free: then nothing has changed. A repeat answers the same."""
+        """Returns another sandbox for the rest of the lease; the old one is held for an operator to
+        inspect. 409 if none is free, and nothing changes. A repeat returns the same."""
         request.state.log = {"track_id": track_id, "sandbox_id": sandbox_id, "action": "replace"}
         prefix = read_name_prefix(request.scope["headers"])
         asked = Replacement(track_id, body.reason, prefix, request.state.client.client)

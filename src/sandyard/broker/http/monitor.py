@@ -209,8 +209,8 @@ def create_monitor_router(
             int, Query(ge=1, le=60, description="The time between two samples")
         ] = 5,
     ) -> PoolHistoryAnswer:
-        """Sampled once a minute and kept for a day: how many sandboxes were in each state, how
-        many leases began, and how long the pool lasts at the present rate."""
+        """Sampled once a minute and kept for a day: sandboxes by state, new leases, and the time to
+        exhaustion at the current rate."""
         step_sec = step_minutes * MINUTE_SEC
         return PoolHistoryAnswer.of(await history.read(hours=hours, step_sec=step_sec))
 
@@ -218,13 +218,13 @@ def create_monitor_router(
     async def list_waiting_tickets(
         limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> WaitingTicketPage:
-        """Tickets in the order in which they are served."""
+        """Tickets in the order in which they will be served."""
         page = await monitor.tickets(limit=limit, cursor=cursor)
         return WaitingTicketPage.of(page, WaitingTicketAnswer.of)
 
     @routes.get("/jobs", "List the Broker's jobs")
     async def list_pool_jobs() -> PoolJobsAnswer:
-        """When each last ran, and when it runs next, whichever server does it."""
+        """When each job last ran and will run next, on any server."""
         jobs = await monitor.list_jobs()
         return PoolJobsAnswer(jobs=[PoolJobAnswer.of(each) for each in jobs])
 
@@ -232,12 +232,12 @@ def create_monitor_router(
     async def run_pool_job(
         job: Annotated[str, Path(description="Its name, as the listing has it")],
     ) -> PoolJobRunAnswer:
-        """Waits for a run that is under way, and then for its own end."""
+        """Waits for a run in progress, then runs the job to its end."""
         return PoolJobRunAnswer(job=job, counts=await monitor.run_job(job))
 
     @routes.get("/provider", "Look at the provider")
     async def get_pool_provider() -> PoolProviderAnswer:
-        """Whether it is called at present, and when the pool was last compared with its list."""
+        """The state of the circuit breaker, and the last sync."""
         return PoolProviderAnswer.of(await monitor.get_provider())
 
     return routes.router

@@ -48,8 +48,9 @@ def create_queue_router(
         response_class=Response,
     )
     async def queue_for_sandbox(request: Request) -> Response:
-        """As `allocate` where something is free or reserved for it; else a ticket. Ask again,
-        with the same track and key, at least every `ask_within_sec`, or the position is lost."""
+        """The same as `allocate` if a sandbox is free or reserved for this ticket; otherwise a
+        ticket. Repeat the call with the same track and key at least every `ask_within_sec`, or the
+        position is lost."""
         headers = read_track_headers(request.scope["headers"])
         request.state.log = {"track_id": headers.track_id, "action": "queue"}
         caller = request.state.client
@@ -62,7 +63,7 @@ def create_queue_router(
 
     @routes.delete("", "Leave the queue", 404, status_code=204)
     async def leave_queue(request: Request, track_id: Track) -> None:
-        """Leaves the queue. A lease is not touched."""
+        """Leaves the queue. A lease is not affected."""
         request.state.log = {"track_id": track_id, "action": "leave_queue"}
         key = read_idempotency_key(request.scope["headers"])
         await broker.leave_queue(track_id=track_id, idempotency_key=key)

@@ -170,9 +170,9 @@ def create_reservation_router(
     async def reserve_sandboxes(
         request: Request, response: Response, body: Annotated[ReservationBody, Body()]
     ) -> ReservationAnswer:
-        """From `from` on, so many sandboxes are kept for the tracks that are named: no other track
-        can lease them. What is missing then is kept as the pool grows, before anybody else gets
-        it. 409 with `possible` if the pool is too small for it."""
+        """From `from` on, this many sandboxes are kept for the named tracks: no other track can
+        lease them. Missing ones are kept as soon as sandboxes become free. 409 with `possible` if
+        the pool is too small."""
         key = read_idempotency_key(request.scope["headers"])
         found, is_new = await reservations.reserve(body.booking, key=key)
         request.state.log = {"action": "reserve", "reservation_id": found.reservation_id}
@@ -191,8 +191,8 @@ def create_reservation_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> ReservationPage:
-        """The calendar: those whose time overlaps this one, in the order of their ends. Times are
-        Unix seconds. Pass `next_cursor` back as `cursor` until it is null."""
+        """Reservations that overlap this time, ordered by their ends. Times are Unix seconds. Pass
+        `next_cursor` back as `cursor` until it is null."""
         page = await reservations.calendar(from_at=from_, to_at=to, limit=limit, cursor=cursor)
         at = now()
         return ReservationPage.of(page, lambda each: ReservationAnswer.of(each, at))
@@ -204,8 +204,8 @@ def create_reservation_router(
 
     @routes.delete("/{reservation_id}", "Cancel a reservation", 404)
     async def cancel_reservation(request: Request, reservation_id: _Id) -> ReservationAnswer:
-        """What nobody has leased goes back to the pool at once; leases stay. One that is over
-        stays as it is."""
+        """Sandboxes that are not leased go back to the pool at once; leases continue. A reservation
+        that has ended does not change."""
         request.state.log = {"action": "cancel", "reservation_id": reservation_id}
         return ReservationAnswer.of(await reservations.cancel(reservation_id), now())
 

@@ -143,7 +143,7 @@ def create_track_router(
     async def get_leased_sandbox(
         request: Request, sandbox_id: SandboxId, track_id: Track
     ) -> LeasedSandboxAnswer:
-        """Its state and window, for the track that has it or had it last."""
+        """Its state and lease times, for the track that has it or had it last."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "get"}
         found = await broker.get_sandbox(track_id=track_id, sandbox_id=sandbox_id)
         return LeasedSandboxAnswer.of(found)

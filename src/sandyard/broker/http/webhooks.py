@@ -218,19 +218,19 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
 
     @routes.post("", "Create a webhook", 409, status_code=201)
     async def create_webhook(body: Annotated[WebhookBody, Body()]) -> NewWebhookAnswer:
-        """It gets the events of all parts that are written from now on, in order per subject, at
-        least once, signed as Standard Webhooks has it."""
+        """It gets all events of all parts that are written from now on, at least once, in order per
+        subject, signed as in Standard Webhooks."""
         webhook = await webhooks.create(url=body.url, kinds=body.kinds, note=body.note)
         return NewWebhookAnswer.of(webhook)
 
     @routes.get("", "List webhooks")
     async def list_webhooks() -> WebhookList:
-        """All of them, without their secrets."""
+        """All webhooks, without their secrets."""
         return WebhookList(webhooks=[WebhookAnswer.of(each) for each in await webhooks.list()])
 
     @routes.get("/{webhook_id}", "Look at a webhook", 404)
     async def get_webhook(webhook_id: WebhookId) -> WebhookStatusAnswer:
-        """With what it fails at, if it does."""
+        """With the current error, if it fails."""
         webhook, streams = await webhooks.get(webhook_id)
         return WebhookStatusAnswer.model_validate(
             {**_shown(webhook), "streams": [WebhookStreamAnswer.of(each) for each in streams]}
@@ -240,7 +240,7 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
     async def change_webhook(
         webhook_id: WebhookId, body: Annotated[WebhookChanges, Body()]
     ) -> WebhookAnswer:
-        """In force within seconds in every process."""
+        """Takes effect in every process within seconds."""
         webhook = await webhooks.change(
             webhook_id,
             url=body.url,
@@ -252,7 +252,7 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
 
     @routes.delete("/{webhook_id}", "Delete a webhook", 404, status_code=204)
     async def delete_webhook(webhook_id: WebhookId) -> Response:
-        """Nothing is sent to it any more, within seconds."""
+        """Deliveries stop within seconds."""
         await webhooks.delete(webhook_id)
         return Response(status_code=204)
 
@@ -263,21 +263,21 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
 def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> None:
     @routes.post("/{webhook_id}/rotate-secret", "Make a new secret for a webhook", 404)
     async def rotate_webhook_secret(webhook_id: WebhookId) -> NewWebhookAnswer:
-        """For a day both secrets sign, so that receivers can follow."""
+        """Both secrets sign for a day, so that receivers can switch."""
         return NewWebhookAnswer.of(await webhooks.rotate_secret(webhook_id))
 
     @routes.post("/{webhook_id}/replay", "Send an event again", 404)
     async def replay_webhook_event(
         webhook_id: WebhookId, body: Annotated[ReplayBody, Body()]
     ) -> WebhookDeliveryAnswer:
-        """Once and now, whatever the filter says, also to a webhook that is disabled."""
+        """Sends one event now, whatever the filter is, also to a disabled webhook."""
         return WebhookDeliveryAnswer.of(await webhooks.replay(webhook_id, body.event_id))
 
     @routes.get("/{webhook_id}/deliveries", "List deliveries of a webhook", 404)
     async def list_webhook_deliveries(
         webhook_id: WebhookId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> WebhookDeliveryPage:
-        """What was tried in the last seven days, the newest first."""
+        """The attempts of the last seven days, newest first."""
         page = await webhooks.attempts(webhook_id, limit=limit, cursor=cursor)
         return WebhookDeliveryPage.of(page, WebhookDeliveryAnswer.of)
 

@@ -42,8 +42,8 @@ def create_tokens_router(
         sandbox_id: Annotated[str, Path(description="Of one of your sandboxes")],
         body: Annotated[SandboxTokenBody, Body()],
     ) -> AccessTokenAnswer:
-        """A token that opens its ports, in a link or as `X-Access-Token`, until it expires. It
-        opens no other sandbox."""
+        """A token for the sandbox's ports, as a link or as `X-Access-Token`, until it expires. It
+        is valid for this sandbox only."""
         issued = await issue.issue(
             sandbox_id,
             account_id=caller.account_id,
@@ -61,8 +61,8 @@ def create_tokens_router(
             project_id: Annotated[str, Path(description="Of one of your projects")],
             body: Annotated[ProjectTokenBody, Body()],
         ) -> AccessTokenAnswer:
-            """For a web page that shows a project's preview, in the place of an account's own
-            credential: for this project alone, and for what its scopes name."""
+            """For a web page that shows a project's preview, instead of an account's credential. It
+            is valid for this project and its scopes only."""
             issued = await issue.issue(
                 project_id,
                 account_id=caller.account_id,

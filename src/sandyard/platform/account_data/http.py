@@ -40,9 +40,9 @@ def create_account_data_router(
 
     @routes.get("/export", "Take along all that is yours", response_class=Response, answers=_FILE)
     async def export_account(caller: Caller) -> StreamingResponse:
-        """Profile, projects with their files, templates, keys (not their values), variables (not
-        their values), notifications, sandboxes, usage, bills, measurements and events. The files
-        of a sandbox are downloaded from it."""
+        """Profile, projects with their files, templates, keys and variables without their values,
+        notifications, sandboxes, usage, bills, measurements and events. Download the files of a
+        sandbox from the sandbox itself."""
         headers = {"Content-Disposition": 'attachment; filename="sandyard-account.json"'}
         return StreamingResponse(
             export.write(caller.account_id), media_type="application/json", headers=headers
@@ -52,9 +52,9 @@ def create_account_data_router(
     async def delete_account(
         body: Annotated[AccountDeletionBody, Body()], caller: Caller, address: Address
     ) -> AccountDeletedAnswer:
-        """For good, and with the password, not by an API key. Logins and keys end at once,
-        sandboxes and previews within minutes, all files within an hour. Address and name are free
-        again; usage, bills and events stay as long as they are kept."""
+        """Deletes the account for good. Needs the password and a login, not an API key. Logins and
+        keys end at once, sandboxes and previews within minutes, all files within an hour. Address
+        and name are free again; usage, bills and events stay for their retention."""
         await accounts.delete_account(caller, password=body.password, address=address)
         return AccountDeletedAnswer()
 

@@ -42,7 +42,7 @@ def create_users_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> UserPage:
-        """`q` looks into e-mail address, user name, full name and account id."""
+        """`q` searches e-mail address, user name, full name and account id."""
         page = await administration.list_accounts(
             AccountFilter(q, role, is_active), sort=sort, limit=limit, cursor=cursor
         )
@@ -50,24 +50,25 @@ def create_users_router(
 
     @routes.get("/{account_id}", "Look at a user", 404)
     async def get_user(account_id: _AccountId) -> AccountAnswer:
-        """What the user sees of himself."""
+        """The account as its user sees it."""
         return AccountAnswer.of(await administration.get_account(account_id))
 
     @routes.post("/{account_id}/activate", "Activate a user", 404)
     async def activate_user(account_id: _AccountId, admin: Caller) -> AccountAnswer:
-        """His API keys work again; he logs in anew."""
+        """API keys of the account work again; the user has to log in again."""
         return AccountAnswer.of(await administration.activate(account_id, by=admin))
 
     @routes.post("/{account_id}/deactivate", "Deactivate a user", 404, 409)
     async def deactivate_user(account_id: _AccountId, admin: Caller) -> AccountAnswer:
-        """His logins and API keys are out with their next request. Not yourself."""
+        """Logins and API keys of the account are refused from the next request on. You can't
+        deactivate yourself."""
         return AccountAnswer.of(await administration.deactivate(account_id, by=admin))
 
     @routes.put("/{account_id}/role", "Give a user a role", 404, 409)
     async def set_user_role(
         account_id: _AccountId, body: Annotated[RoleBody, Body()], admin: Caller
     ) -> AccountAnswer:
-        """In force at once; his logins end. The last admin stays one."""
+        """Takes effect at once and ends the account's logins. The last admin can't be changed."""
         return AccountAnswer.of(await administration.give_role(account_id, body.role, by=admin))
 
     return routes.router
@@ -78,7 +79,7 @@ def create_invitations_router(accounts: Accounts, guard: AccessGuard, *, prefix:
 
     @routes.post("", "Invite somebody", status_code=202)
     async def invite_user(body: Annotated[EmailBody, Body()], admin: Caller) -> AcceptedAnswer:
-        """A mail with an invitation, for this address alone and for a week. It is needed with
+        """Sends an invitation to this address, valid for a week. It is needed with
         SIGNUP=invite."""
         await accounts.invite(body.email, by=admin)
         return AcceptedAnswer()

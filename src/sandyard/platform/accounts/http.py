@@ -44,7 +44,7 @@ def create_auth_router(
 
     @routes.post("/logout", "Log out everywhere")
     async def log_out(caller: Caller) -> LoggedOutAnswer:
-        """Ends every login of the account at once; API keys stay."""
+        """Ends all logins of the account at once; API keys stay valid."""
         await accounts.log_out(caller)
         return LoggedOutAnswer()
 
@@ -52,7 +52,7 @@ def create_auth_router(
     async def change_password(
         body: Annotated[PasswordChangeBody, Body()], caller: Caller, address: Address
     ) -> PasswordChangedAnswer:
-        """Ends every login, this one too."""
+        """Ends all logins, including this one."""
         await accounts.change_password(
             caller,
             current_password=body.current_password,
@@ -76,8 +76,8 @@ def _create_open_router(
 
     @router.post("/signup", summary="Sign up", status_code=202, responses=errors(403, 429, 503))
     async def sign_up(body: Annotated[SignupBody, Body()], address: Address) -> AcceptedAnswer:
-        """The next step is in a mail. The answer is the same if the address or name is taken. Some
-        servers take an `invitation`, which an admin sends by mail."""
+        """Sends a mail with the next step. The response is the same if the address or name is
+        taken. Some servers require an `invitation`, which an admin sends by mail."""
         await accounts.sign_up(
             email=body.email,
             username=body.username,
@@ -97,7 +97,7 @@ def _create_open_router(
     async def resend_verification(
         body: Annotated[EmailBody, Body()], address: Address
     ) -> AcceptedAnswer:
-        """With a new token; the one of the mail before ends."""
+        """Sends a new token; the previous one becomes invalid."""
         await accounts.resend(email=body.email, address=address)
         return AcceptedAnswer()
 
@@ -105,12 +105,12 @@ def _create_open_router(
         "/verify", summary="Verify an e-mail address", status_code=201, responses=_FROM_ANYONE
     )
     async def verify_email(body: Annotated[VerifyBody, Body()], address: Address) -> AccountAnswer:
-        """Opens the account, with a default project. A token is good once, for 24 hours."""
+        """Creates the account, with a default project. A token is valid once, for 24 hours."""
         return AccountAnswer.of(await accounts.verify(token=body.token, address=address))
 
     @router.post("/login", summary="Log in", responses=errors(401, 429, 503))
     async def log_in(body: Annotated[LoginBody, Body()], address: Address) -> LoginAnswer:
-        """By e-mail address or user name. A refusal does not say which of them was wrong."""
+        """With the e-mail address or user name. The response does not say which value was wrong."""
         account, login = await accounts.log_in(
             login=body.login, password=body.password, address=address
         )
@@ -125,7 +125,7 @@ def _create_open_router(
     async def forgot_password(
         body: Annotated[EmailBody, Body()], address: Address
     ) -> AcceptedAnswer:
-        """The answer is the same if no account has the address."""
+        """The response is the same if no account has the address."""
         await accounts.forgot_password(email=body.email, address=address)
         return AcceptedAnswer()
 
@@ -133,7 +133,7 @@ def _create_open_router(
     async def reset_password(
         body: Annotated[PasswordResetBody, Body()], address: Address
     ) -> PasswordChangedAnswer:
-        """Ends every login. A token is good once, for an hour."""
+        """Ends all logins. A token is valid once, for an hour."""
         await accounts.reset_password(token=body.token, password=body.password, address=address)
         return PasswordChangedAnswer()
 
@@ -145,12 +145,12 @@ def create_me_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> 
 
     @routes.get("/me", "Look at your account")
     async def get_me(caller: Caller) -> AccountAnswer:
-        """The account of the login or the API key."""
+        """The account of the login or API key."""
         return AccountAnswer.of(await accounts.get_account(caller.account_id))
 
     @routes.patch("/me", "Change your profile")
     async def update_me(body: Annotated[ProfileBody, Body()], caller: Caller) -> AccountAnswer:
-        """E-mail address and user name stay what they are."""
+        """E-mail address and user name can't be changed."""
         return AccountAnswer.of(await accounts.update_profile(caller, body.changes()))
 
     return routes.router

@@ -24,7 +24,7 @@ def create_oidc_router(
         responses=errors(403, 429, 503),
     )
     async def begin_oidc_login(address: Address) -> OidcBegunAnswer:
-        """The browser comes back to the console, which finishes the login."""
+        """The browser returns to the console, which finishes the login."""
         return OidcBegunAnswer.of(*await logins.begin(address=address))
 
     @router.post(
@@ -35,7 +35,7 @@ def create_oidc_router(
     async def finish_oidc_login(
         body: Annotated[OidcFinishBody, Body()], address: Address
     ) -> LoginAnswer:
-        """The account is found by its verified e-mail address, or opened if anybody may sign up."""
+        """The account is found by its verified e-mail address, or created if sign-up is open."""
         account, login = await logins.finish(
             code=body.code, nonce=body.nonce, code_verifier=body.code_verifier, address=address
         )

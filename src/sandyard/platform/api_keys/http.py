@@ -29,9 +29,9 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
     async def create_api_key(
         body: Annotated[NewApiKeyBody, Body()], caller: Caller
     ) -> NewApiKeyAnswer:
-        """Shown this once; only its hash is kept. It is valid wherever a login is, but here, as
-        far as its scope goes: `read` looks, `run` also works with sandboxes and previews, `admin`
-        does everything."""
+        """The key is shown only once; only its hash is stored. It is valid wherever a login is,
+        except here, within its scope: `read` only reads, `run` also uses sandboxes and previews,
+        `admin` does everything."""
         key, api_key = await keys.create(caller, body.new())
         return NewApiKeyAnswer.of(key, api_key)
 
@@ -48,7 +48,7 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> ApiKeyPage:
-        """`q` looks into name, description and the key's beginning."""
+        """`q` searches name, description and the key's prefix."""
         page = await keys.list(
             caller.account_id, KeyFilter(q, is_active), sort=sort, limit=limit, cursor=cursor
         )
@@ -56,29 +56,29 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
 
     @routes.get("/{key_id}", "Look at an API key", 404)
     async def get_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:
-        """All but the key itself."""
+        """Everything except the key itself."""
         return ApiKeyAnswer.of(await keys.get(caller.account_id, key_id))
 
     @routes.patch("/{key_id}", "Rename or describe an API key", 404, 409)
     async def update_api_key(
         key_id: _KeyId, body: Annotated[ApiKeyBody, Body()], caller: Caller
     ) -> ApiKeyAnswer:
-        """Null takes the description away."""
+        """Null removes the description."""
         return ApiKeyAnswer.of(await keys.update(caller, key_id, body.changes()))
 
     @routes.post("/{key_id}/activate", "Activate an API key", 404)
     async def activate_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:
-        """In force with the next request."""
+        """Takes effect with the next request."""
         return ApiKeyAnswer.of(await keys.activate(caller, key_id))
 
     @routes.post("/{key_id}/deactivate", "Deactivate an API key", 404)
     async def deactivate_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:
-        """In force with the next request."""
+        """Takes effect with the next request."""
         return ApiKeyAnswer.of(await keys.deactivate(caller, key_id))
 
     @routes.delete("/{key_id}", "Delete an API key", 404, status_code=204)
     async def delete_api_key(key_id: _KeyId, caller: Caller) -> None:
-        """In force with the next request."""
+        """Takes effect with the next request."""
         await keys.delete(caller, key_id)
 
     return routes.router

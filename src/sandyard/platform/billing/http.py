@@ -83,7 +83,7 @@ def create_billing_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> BillPage:
-        """One for each usage and UTC day and perhaps corrections of it, the latest day first."""
+        """One per usage and UTC day, and corrections, latest day first."""
         page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
         return BillPage.of(page, lambda bill: BillAnswer.of(bill, currency))
 
@@ -99,14 +99,14 @@ def create_billing_router(
     async def get_month_to_date(
         caller: Caller, by: _By = "service_type", sandbox_id: OfSandbox = None
     ) -> MonthToDateAnswer:
-        """With what has not been billed yet: what ended since the last bills, what runs now and
-        what is kept, all up to now."""
+        """Includes what is not billed yet: usage that ended since the last bills, running sandboxes
+        and stored files, all up to now."""
         month = await statements.month_to_date(caller.account_id, by=by, sandbox_id=sandbox_id)
         return MonthToDateAnswer.of(by, month, currency)
 
     @routes.get("/export", "All bills as CSV", response_class=Response, answers=_CSV_ANSWER)
     async def export_bills(caller: Caller, query: BillQueryParameters) -> StreamingResponse:
-        """Streamed, the earliest day first."""
+        """Streamed, earliest day first."""
         return StreamingResponse(
             _csv(store.bills(caller.account_id, query), currency),
             media_type="text/csv",
@@ -115,7 +115,7 @@ def create_billing_router(
 
     @admin.post("/run", "Make bills now")
     async def run_billing() -> BillingRunAnswer:
-        """Waits for a run that is under way. Running it again changes nothing."""
+        """Waits for a run in progress. Repeating it changes nothing."""
         return BillingRunAnswer.model_validate(await make_bills(), from_attributes=True)
 
     return joined(routes.router, admin.router)

@@ -61,7 +61,7 @@ def create_sandbox_env_router(
 
     @routes.get("", "List a sandbox's variables", 404, 409)
     async def list_sandbox_variables(caller: Caller, sandbox_id: SandboxId) -> VariableList:
-        """Its own, and not those of its project. Values of secrets are not shown."""
+        """Only its own, not its project's. Values of secrets are not shown."""
         return await calls.list(sandbox_id, caller)
 
     @routes.put("/{name}", "Set a variable of a sandbox", 404, 409)
@@ -71,15 +71,15 @@ def create_sandbox_env_router(
         name: VariableName,
         body: Annotated[VariableBody, Body()],
     ) -> VariableAnswer:
-        """Goes before that of its project. Commands and programs that start from now on find
-        it."""
+        """Overrides that of its project. Applies to commands and programs that start from now
+        on."""
         return await calls.set(sandbox_id, name, body, caller)
 
     @routes.delete("/{name}", "Remove a variable of a sandbox", 404, 409, status_code=204)
     async def remove_sandbox_variable(
         caller: Caller, sandbox_id: SandboxId, name: VariableName
     ) -> None:
-        """What runs already keeps it."""
+        """Running programs keep it."""
         await calls.remove(sandbox_id, name, caller)
 
     return routes.router
@@ -104,14 +104,14 @@ def create_project_env_router(
         name: VariableName,
         body: Annotated[VariableBody, Body()],
     ) -> VariableAnswer:
-        """For all of its sandboxes. Commands and programs that start from now on find it."""
+        """For all its sandboxes. Applies to commands and programs that start from now on."""
         return await calls.set(project_id, name, body, caller)
 
     @routes.delete("/{name}", "Remove a variable of a project", 404, 409, status_code=204)
     async def remove_project_variable(
         caller: Caller, project_id: _ProjectId, name: VariableName
     ) -> None:
-        """What runs already keeps it."""
+        """Running programs keep it."""
         await calls.remove(project_id, name, caller)
 
     return routes.router

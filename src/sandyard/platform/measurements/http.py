@@ -52,7 +52,7 @@ def create_metrics_router(
         end: Annotated[Moment | None, Query(alias="to", description="Samples before then")] = None,
         bucket: Annotated[str, Query(pattern=_BUCKET, description="Such as 15s, 5m or 1h")] = "1m",
     ) -> MetricsAnswer:
-        """Sampled from its real processes; by bucket, of the last hour if no span is given."""
+        """Sampled from its processes and averaged by bucket; by default for the last hour."""
         await sandboxes.get(sandbox_id, account_id=caller.account_id)
         end = end or utc_time(clock.now()) + timedelta(seconds=1)
         try:

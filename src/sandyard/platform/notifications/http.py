@@ -38,7 +38,7 @@ def create_notifications_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> NotificationPage:
-        """The newest first."""
+        """Newest first."""
         page = await notifications.list(
             caller.account_id, unread=unread, type_=type_, limit=limit, cursor=cursor
         )
@@ -46,26 +46,26 @@ def create_notifications_router(
 
     @routes.post("/read-all", "Mark all notifications read")
     async def read_all_notifications(caller: Caller) -> ReadAllAnswer:
-        """All that there are now."""
+        """Marks all current notifications as read."""
         return ReadAllAnswer(read=await notifications.read_all(caller))
 
     @routes.get("/{notification_id}", "Look at a notification", 404)
     async def get_notification(
         notification_id: _NotificationId, caller: Caller
     ) -> NotificationAnswer:
-        """Looking does not mark it read."""
+        """Does not mark it as read."""
         return NotificationAnswer.of(await notifications.get(caller.account_id, notification_id))
 
     @routes.post("/{notification_id}/read", "Mark a notification read", 404)
     async def read_notification(
         notification_id: _NotificationId, caller: Caller
     ) -> NotificationAnswer:
-        """Repeating it changes nothing."""
+        """Marks it as read. Repeating it changes nothing."""
         return NotificationAnswer.of(await notifications.read(caller, notification_id))
 
     @routes.delete("/{notification_id}", "Delete a notification", 404, status_code=204)
     async def delete_notification(notification_id: _NotificationId, caller: Caller) -> None:
-        """Read or not."""
+        """Read or unread."""
         await notifications.delete(caller, notification_id)
 
     return routes.router
@@ -80,7 +80,7 @@ def create_broadcast_router(
     async def broadcast_notification(
         body: Annotated[BroadcastBody, Body()], admin: Caller
     ) -> BroadcastAnswer:
-        """A notification for each active account."""
+        """Sends a notification to each active account."""
         return BroadcastAnswer(sent=await notifications.broadcast(admin, body.notice()))
 
     return routes.router

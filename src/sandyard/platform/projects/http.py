@@ -28,7 +28,7 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
     async def create_project(
         body: Annotated[NewProjectBody, Body()], caller: Caller
     ) -> ProjectAnswer:
-        """Its name is unique among yours."""
+        """Its name is unique among your projects."""
         made = await projects.create(caller, name=body.name, description=body.description)
         return ProjectAnswer.of(made)
 
@@ -46,27 +46,27 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> ProjectPage:
-        """`q` looks into name and description."""
+        """`q` searches name and description."""
         chosen = ProjectFilter(q, status, is_default)
         page = await projects.list(caller.account_id, chosen, sort=sort, limit=limit, cursor=cursor)
         return ProjectPage.of(page, ProjectAnswer.of)
 
     @routes.get("/{project_id}", "Look at a project", 404)
     async def get_project(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
-        """One of yours, archived or not."""
+        """One of your projects, archived or not."""
         return ProjectAnswer.of(await projects.get(caller.account_id, project_id))
 
     @routes.patch("/{project_id}", "Rename or describe a project", 404, 409)
     async def update_project(
         project_id: _ProjectId, body: Annotated[ProjectBody, Body()], caller: Caller
     ) -> ProjectAnswer:
-        """Null takes the description away. An archived project is read-only."""
+        """Null removes the description. An archived project is read-only."""
         changed = await projects.update(caller, project_id, body.changes())
         return ProjectAnswer.of(changed)
 
     @routes.post("/{project_id}/archive", "Archive a project", 404, 409)
     async def archive_project(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
-        """It becomes read-only. Not the default project."""
+        """Makes it read-only. The default project can't be archived."""
         return ProjectAnswer.of(await projects.archive(caller, project_id))
 
     @routes.post("/{project_id}/unarchive", "Take a project back from the archive", 404)
@@ -76,12 +76,12 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
 
     @routes.post("/{project_id}/make-default", "Make a project the default", 404, 409)
     async def make_project_default(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
-        """In place of the one before: there is always exactly one."""
+        """Replaces the previous default: there is always exactly one."""
         return ProjectAnswer.of(await projects.make_default(caller, project_id))
 
     @routes.delete("/{project_id}", "Delete a project", 404, 409, status_code=204)
     async def delete_project(project_id: _ProjectId, caller: Caller) -> None:
-        """Archived or not. Not the default project, nor one that holds sandboxes."""
+        """Archived or not. The default project, and projects with sandboxes, can't be deleted."""
         await projects.delete(caller, project_id)
 
     return routes.router

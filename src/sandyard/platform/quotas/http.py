@@ -13,7 +13,7 @@ def create_quotas_router(quotas: Quotas, guard: AccessGuard, *, prefix: str) -> 
 
     @routes.get("/me/quota", "Look at your quota and its use")
     async def get_quota(caller: Caller) -> QuotasAnswer:
-        """What the account has now and may have at once. More resources may be added."""
+        """What the account uses now, and its limits. More resources may be added later."""
         return QuotasAnswer.of(await quotas.of_account(caller.account_id))
 
     return routes.router

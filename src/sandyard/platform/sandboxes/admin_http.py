@@ -20,10 +20,10 @@ def create_admin_sandboxes_router(
     async def end_sandbox(
         request: Request, sandbox_id: SandboxId, body: Annotated[EndBody, Body()], admin: Caller
     ) -> SandboxAnswer:
-        """Its owner is notified, with the reason. On the node that you ask it is stopped, and its
-        files are kept. Of a node that is gone for good, it ended when it was last seen, its
-        quota is free, and it can be started on another node without what that one had of it; of
-        a node that gives signs of life, it is 503 `SANDBOX_ELSEWHERE`: ask the server there."""
+        """Its owner is notified, with the reason. On the node that runs it, it is stopped and its
+        files are kept. If its node is gone for good, it ends as of its last heartbeat, frees its
+        quota, and can be started on another node without the files of the old one. While its node
+        is alive, another node returns 503 `SANDBOX_ELSEWHERE`: call the server there."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "end"}
         ended = await sandboxes.end_for_admin(sandbox_id, reason=body.reason, by=admin)
         return SandboxAnswer.of(ended)

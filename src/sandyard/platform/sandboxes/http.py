@@ -68,7 +68,7 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
         lines: Lines = 100,
         follow: Follow = False,  # noqa: FBT002
     ) -> Response:
-        """Of its last run. With `follow` the answer goes on until the program has ended."""
+        """The log of its last run. With `follow` the response continues until the program ends."""
         account_id = caller.account_id
         if follow:
             written = await sandboxes.follow_logs(sandbox_id, account_id=account_id, lines=lines)
@@ -92,7 +92,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     async def create_sandbox(
         caller: Caller, body: Annotated[NewSandboxBody, Body()]
     ) -> SandboxAnswer:
-        """Of a template, in a project. It runs once it is started."""
+        """Creates a sandbox from a template, in a project. It runs after it is started."""
         made = await sandboxes.create(body.new(), by=caller)
         return SandboxAnswer.of(made)
 
@@ -109,7 +109,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> SandboxPage:
-        """Yours, also those that were recycled; with what each has cost up to now."""
+        """Your sandboxes, including recycled ones, with their cost so far."""
         query = SandboxQuery(status, project_id, template_id, q, sort)
         page = await sandboxes.list(
             account_id=caller.account_id, query=query, limit=limit, cursor=cursor
@@ -118,15 +118,15 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
 
     @routes.get("/{sandbox_id}", "Look at a sandbox", 404)
     async def get_sandbox(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
-        """Its state, where it serves, and what it has cost up to now."""
+        """Its state, its address, and its cost so far."""
         return SandboxAnswer.of(await sandboxes.get(sandbox_id, account_id=caller.account_id))
 
     @routes.patch("/{sandbox_id}", "Change a sandbox", 404, 409)
     async def update_sandbox(
         caller: Caller, sandbox_id: SandboxId, body: Annotated[SandboxChangesBody, Body()]
     ) -> SandboxAnswer:
-        """Its name, description, project and access at any time, its resources while it does not
-        run. What it has used up to now stays with the project that it was in."""
+        """Name, description, project and access can be changed at any time, resources only while it
+        does not run. Earlier usage stays with its previous project."""
         changed = await sandboxes.change(sandbox_id, body.changes(), by=caller)
         return SandboxAnswer.of(changed)
 
@@ -134,7 +134,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
 def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.get("/{sandbox_id}/egress", "What went out, and what was blocked", 404, 409)
     async def get_sandbox_egress(caller: Caller, sandbox_id: SandboxId) -> EgressAnswer:
-        """Of its last run: counters, and the hosts that its network did not let it reach."""
+        """The outgoing connections of its last run: counters, and the blocked hosts."""
         report = await sandboxes.egress_report(sandbox_id, account_id=caller.account_id)
         return EgressAnswer.of(sandbox_id, report)
 
@@ -144,8 +144,8 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     async def start_sandbox(
         request: Request, caller: Caller, sandbox_id: SandboxId
     ) -> SandboxAnswer:
-        """Answers when it serves at `preview_url`, with the files that were kept. What kept it
-        from that is a 409 with a code of its own, and then it is `stopped`."""
+        """Returns when it serves at `preview_url`, with its stored files. If it fails, the error is
+        a 409 whose code says why, and the sandbox is `stopped`."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "start"}
         return SandboxAnswer.of(await sandboxes.start(sandbox_id, by=caller))
 
@@ -153,7 +153,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     async def stop_sandbox(
         request: Request, caller: Caller, sandbox_id: SandboxId
     ) -> SandboxAnswer:
-        """Its files are kept. Stopping one that does not run changes nothing."""
+        """Its files are kept. Stopping a sandbox that does not run changes nothing."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "stop"}
         return SandboxAnswer.of(await sandboxes.stop(sandbox_id, by=caller))
 
@@ -161,7 +161,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     async def recycle_sandbox(
         request: Request, caller: Caller, sandbox_id: SandboxId
     ) -> SandboxAnswer:
-        """Stops it and removes its files for good. Its usage and bills stay."""
+        """Stops it and deletes its files for good. Its usage and bills stay."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "recycle"}
         return SandboxAnswer.of(await sandboxes.recycle(sandbox_id, by=caller))
 

@@ -75,8 +75,9 @@ def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
     async def run_command(
         caller: Caller, sandbox_id: SandboxId, body: Annotated[NewCommandBody, Body()]
     ) -> CommandAnswer:
-        """Answers when it has ended, or its `timeout_sec` is over: then it is killed with its
-        group, or left running as `on_timeout` says. With `background` it answers at once."""
+        """Returns when the command has ended, or after `timeout_sec`: it is then killed with its
+        process group, or left running, as `on_timeout` says. With `background` it returns at
+        once."""
         account_id, command = caller.account_id, body.new()
         if body.background:
             started = await commands.start(sandbox_id, command, account_id=account_id)
@@ -86,7 +87,7 @@ def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
 
     @routes.get("", "List commands", 404, 409)
     async def list_commands(caller: Caller, sandbox_id: SandboxId) -> CommandList:
-        """Those that run, and some that have ended."""
+        """Running commands, and some that have ended."""
         found = await commands.list(sandbox_id, account_id=caller.account_id)
         return CommandList(commands=[CommandAnswer.of(each) for each in found])
 
@@ -161,8 +162,8 @@ def _add_control(routes: GuardedRoutes, commands: Commands) -> None:
         command_id: CommandId,
         body: Annotated[InputBody, Body()],
     ) -> None:
-        """Answers when the command has taken it. It must have been started with `has_input` or a
-        terminal."""
+        """Returns when the command has read it. The command must have been started with `has_input`
+        or a terminal."""
         await commands.write_input(
             sandbox_id,
             command_id,
@@ -178,7 +179,7 @@ def _add_control(routes: GuardedRoutes, commands: Commands) -> None:
         command_id: CommandId,
         body: Annotated[SignalBody, Body()],
     ) -> CommandAnswer:
-        """To it and its group; nothing if it has ended."""
+        """Sent to the command and its process group; no effect if it has ended."""
         found = await commands.signal(
             sandbox_id, command_id, body.signal.number, account_id=caller.account_id
         )
@@ -188,7 +189,7 @@ def _add_control(routes: GuardedRoutes, commands: Commands) -> None:
     async def kill_command(
         caller: Caller, sandbox_id: SandboxId, command_id: CommandId
     ) -> CommandAnswer:
-        """With its group. What it wrote can still be read."""
+        """With its process group. Its output can still be read."""
         killed = await commands.kill(sandbox_id, command_id, account_id=caller.account_id)
         return CommandAnswer.of(killed)
 

@@ -70,7 +70,7 @@ def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
             str | None, Header(max_length=100, description="The bytes that are wanted")
         ] = None,
     ) -> Response:
-        """Its bytes, of any size. With `Range: bytes=…` a part of them."""
+        """The file's bytes, of any size. `Range: bytes=…` returns a part."""
         files = await _files(sessions, sandbox_id, caller)
         wanted = None
         if range is not None:
@@ -89,15 +89,15 @@ def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
         path: FilePath,
         mode: Mode = None,
     ) -> FileAnswer:
-        """The body is its content, of any size up to MAX_UPLOAD_BYTES. It is replaced whole or not
-        at all; folders above it are made. A file that is replaced keeps its permissions."""
+        """The body is the content, up to MAX_UPLOAD_BYTES. The file is written completely or not at
+        all; missing parent folders are created. A replaced file keeps its permissions."""
         files = await _files(sessions, sandbox_id, caller)
         bits = None if mode is None else int(mode, 8)
         return FileAnswer.of(await files.write(path, request.stream(), mode=bits))
 
     @routes.delete("", "Remove a file or a folder", 404, 409, status_code=204)
     async def remove_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> None:
-        """A folder with all that is in it; of a link, the link itself."""
+        """A folder is removed with its contents. A link is removed itself."""
         await (await _files(sessions, sandbox_id, caller)).remove(path)
 
 
@@ -112,7 +112,7 @@ def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
     async def read_folder_tar(
         caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE
     ) -> Response:
-        """With names from the folder on."""
+        """Names are relative to the folder."""
         files = await _files(sessions, sandbox_id, caller)
         return await _stream(files.read_tar(path), _TAR, {})
 
@@ -127,8 +127,8 @@ def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
     async def write_folder_tar(
         request: Request, caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE
     ) -> None:
-        """The folder is made if it is missing. No entry leaves it; what was unpacked before an
-        error stays."""
+        """Creates the folder if it is missing. Entries can't leave it. Files that were unpacked
+        before an error stay."""
         files = await _files(sessions, sandbox_id, caller)
         await files.write_tar(path, request.stream())
 
@@ -138,14 +138,14 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
     async def list_folder(
         caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE, depth: Depth = 1
     ) -> FileList:
-        """And the folders below it, as deep as is asked. Links are not followed."""
+        """Includes subfolders, up to `depth`. Links are not followed."""
         files = await _files(sessions, sandbox_id, caller)
         found = await files.list(path, depth=depth)
         return FileList(files=[FileAnswer.of(each) for each in found])
 
     @routes.get("/stat", "Look at a file", 404, 409)
     async def stat_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> FileAnswer:
-        """Or at a folder, or a link itself."""
+        """Also of a folder, or of a link itself."""
         files = await _files(sessions, sandbox_id, caller)
         return FileAnswer.of(await files.stat(path))
 
@@ -153,7 +153,7 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
     async def move_file(
         caller: Caller, sandbox_id: SandboxId, body: Annotated[MoveBody, Body()]
     ) -> FileAnswer:
-        """A file at the target is replaced; a folder there must be empty."""
+        """A file at the target is replaced; a folder at the target must be empty."""
         files = await _files(sessions, sandbox_id, caller)
         return FileAnswer.of(await files.move(body.source, body.target))
 
@@ -161,7 +161,7 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
     async def make_folder(
         caller: Caller, sandbox_id: SandboxId, body: Annotated[FolderBody, Body()]
     ) -> FileAnswer:
-        """And those above it. One that is there already stays as it is."""
+        """Also creates missing parents. An existing folder does not change."""
         files = await _files(sessions, sandbox_id, caller)
         await files.make_folder(body.path)
         return FileAnswer.of(await files.stat(body.path))

@@ -37,7 +37,7 @@ def create_ports_router(
 
     @routes.get("/ports", "List the ports of a sandbox", 404, 409)
     async def list_ports(caller: Caller, sandbox_id: SandboxId) -> PortList:
-        """The TCP ports that something listens on inside, and where each is reached."""
+        """The TCP ports that programs listen on, and the address of each."""
         session = await sessions.open(sandbox_id, account_id=caller.account_id)
         found = sorted(set(await session.ports.listening()))
         return PortList(

@@ -34,7 +34,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
     async def create_template(
         body: Annotated[NewTemplateBody, Body()], caller: Caller
     ) -> TemplateAnswer:
-        """Private, unless it is public. Admins also make official ones."""
+        """Private, unless `is_public` is set. Admins can also create official ones."""
         made = await templates.create(caller, body.wanted())
         return TemplateAnswer.of(made, account_id=caller.account_id)
 
@@ -54,7 +54,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> TemplatePage:
-        """Official and public ones, and your own. `q` looks into name and description."""
+        """Official and public templates, and your own. `q` searches name and description."""
         chosen = TemplateFilter(q, category, language, tag, visibility)
         page = await templates.list(
             caller.account_id, chosen, sort=sort, limit=limit, cursor=cursor
@@ -65,7 +65,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
 
     @routes.get("/{template_id}", "Look at a template", 404)
     async def get_template(template_id: _TemplateId, caller: Caller) -> TemplateAnswer:
-        """An official or public one, or your own."""
+        """An official or public template, or your own."""
         found = await templates.get(caller.account_id, template_id)
         return TemplateAnswer.of(found, account_id=caller.account_id)
 
@@ -73,13 +73,13 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
     async def update_template(
         template_id: _TemplateId, body: Annotated[TemplateBody, Body()], caller: Caller
     ) -> TemplateAnswer:
-        """Your own; admins also official and public ones."""
+        """Your own; admins can also change official and public ones."""
         changed = await templates.update(caller, template_id, body.changes())
         return TemplateAnswer.of(changed, account_id=caller.account_id)
 
     @routes.delete("/{template_id}", "Delete a template", 403, 404, status_code=204)
     async def delete_template(template_id: _TemplateId, caller: Caller) -> None:
-        """Sandboxes that were made from it go on."""
+        """Sandboxes that were created from it are not affected."""
         await templates.delete(caller, template_id)
 
     return routes.router

@@ -41,7 +41,7 @@ def create_usage_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> UsagePage:
-        """The latest first. `from` and `to` bound the start; what goes on is counted up to now."""
+        """Latest first. `from` and `to` limit the start; open usage is counted up to now."""
         query = UsageQuery(sandbox_id, project_id, service_type, is_open, _utc(start), _utc(end))
         page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
         now = utc_time(clock.now())

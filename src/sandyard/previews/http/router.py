@@ -91,8 +91,8 @@ def create_previews_router(
         described={"parameters": [_PROJECT_ID]},
     )
     async def get_preview_status(request: Request) -> Response:
-        """Asks the provider, unless the end is past. An outage is never reported as an end. An
-        access token with the scope `status` will do too."""
+        """Asks the provider, unless the preview's end is past. An outage is never reported as an
+        end. Also accepts an access token with the scope `status`."""
         project_id, caller = request.path_params["project_id"], request.state.caller
         report = await previews.status(project_id, account_id=caller.account_id)
         answer = PreviewStatusAnswer.of(report, utc_time(clock.now()))
@@ -102,8 +102,8 @@ def create_previews_router(
     async def sync_preview(
         request: Request, caller: Caller, project_id: ProjectId
     ) -> PreviewSyncAnswer:
-        """The running sandbox with the newest files, or one new one if there is none. An access
-        token with the scope `sync` will do too."""
+        """Updates the running sandbox to the newest files, or creates one if there is none. Also
+        accepts an access token with the scope `sync`."""
         request.state.log |= {"action": "sync", "project_id": project_id}
         synced = await previews.sync(project_id, account_id=caller.account_id, actor=caller.actor)
         return PreviewSyncAnswer.of(synced)
@@ -112,8 +112,8 @@ def create_previews_router(
     async def stop_preview(
         request: Request, caller: Caller, project_id: ProjectId
     ) -> PreviewStatusAnswer:
-        """It is `expired` then, and the next sync makes a new one. Stopping what does not run
-        changes nothing."""
+        """The preview becomes `expired`, and the next sync creates a new one. Stopping a preview
+        that does not run changes nothing."""
         request.state.log |= {"action": "stop", "project_id": project_id}
         report = await previews.stop(project_id, account_id=caller.account_id, actor=caller.actor)
         return PreviewStatusAnswer.of(report, utc_time(clock.now()))
@@ -125,8 +125,8 @@ def create_previews_router(
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> EventPage:
-        """What happened to a project's preview and files, the newest first; also after the
-        project was deleted."""
+        """Events of the project's preview and files, newest first; also after the project was
+        deleted."""
         owner = caller.account_id
         page = await history_of(log, project_id, limit=limit, cursor=cursor, account_id=owner)
         if not page.events:
@@ -140,7 +140,8 @@ def create_previews_router(
         answers={200: {"model": ProjectFilesAnswer, "description": "Every file"}},
     )
     async def list_project_files(caller: Caller, project_id: ProjectId) -> Response:
-        """All of them with their contents; what is no UTF-8 is base64. One listing at a time."""
+        """All files with their contents; files that are not UTF-8 are base64. One listing at a
+        time."""
         async with listings.of(caller.account_id):  # megabytes each: they hold up their owner alone
             version, files = await previews.list_files(project_id, account_id=caller.account_id)
             body = await asyncio.to_thread(encode_files, project_id, version, files)
@@ -150,8 +151,8 @@ def create_previews_router(
     async def change_project_files(
         caller: Caller, project_id: ProjectId, body: Annotated[ProjectFilesBody, Body()]
     ) -> ProjectVersionAnswer:
-        """All of the change set or nothing. A running preview gets it with the next sync. With
-        `expected_version` it is refused if the files have another version by now."""
+        """The change set is applied completely or not at all. A running preview gets it with the
+        next sync. With `expected_version` it is refused if the files have another version."""
         version = await previews.change_files(
             project_id,
             body.changes(),

@@ -73,7 +73,7 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
     async def register_device(
         request: Request, body: Annotated[RegistrationBody, Body()]
     ) -> RegisteredAnswer:
-        """At each boot. The confirmation id stays the same however often it is called."""
+        """Call it at each boot. The confirmation id never changes."""
         device = await telemetry.register(body.registration(), key_id=request.state.log["key_id"])
         request.state.log |= {"action": "register", "hardware_id": device.hardware_id}
         return RegisteredAnswer.of(device)

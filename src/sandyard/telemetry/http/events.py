@@ -21,14 +21,14 @@ def create_events_router(
 
     @routes.get("/events", "List events")
     async def list_telemetry_events(asked: Annotated[EventFilter, Depends()]) -> EventPage:
-        """What happened to devices and keys, the newest first."""
+        """Events of devices and keys, newest first."""
         return await asked.page(log)
 
     @routes.get("/devices/{hardware_id}/history", "A device's history", 404)
     async def get_device_history(
         hardware_id: HardwareId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> EventPage:
-        """Its registrations and names, the newest first."""
+        """The device's events, newest first."""
         await telemetry.get_device(hardware_id)
         return await history_of(log, hardware_id, limit=limit, cursor=cursor)
 
@@ -36,7 +36,7 @@ def create_events_router(
     async def get_device_key_history(
         key_id: KeyId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> EventPage:
-        """When it was made and revoked, the newest first."""
+        """The key's events, newest first."""
         await keys.get(key_id)
         return await history_of(log, key_id, limit=limit, cursor=cursor)
 

@@ -52,7 +52,7 @@ def create_operators_router(
     async def create_device_key(
         body: Annotated[DeviceKeyBody | None, Body(examples=[example_of(DeviceKeyBody)])] = None,
     ) -> NewDeviceKeyAnswer:
-        """Shown this once; only its hash is kept."""
+        """The key is shown only once; only its hash is stored."""
         made = await keys.create(description=body.description if body else None)
         return NewDeviceKeyAnswer.of(made)
 
@@ -60,33 +60,33 @@ def create_operators_router(
     async def list_device_keys(
         limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> DeviceKeyPage:
-        """The newest first, revoked ones too."""
+        """Newest first, including revoked keys."""
         return DeviceKeyPage.of(await keys.list(limit=limit, cursor=cursor), DeviceKeyAnswer.of)
 
     @routes.delete("/api-keys/{key_id}", "Revoke an API key", 404)
     async def revoke_device_key(key_id: KeyId) -> DeviceKeyAnswer:
-        """In force within 30 seconds on every replica. Repeating it changes nothing."""
+        """Takes effect on every replica within 30 seconds. Repeating it changes nothing."""
         return DeviceKeyAnswer.of(await keys.revoke(key_id))
 
     @routes.get("/devices", "List devices")
     async def list_devices(
         order: Order = DeviceOrder.LAST_SEEN, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> DevicePage:
-        """The most recently seen first, or with `order=silent` those that have been silent for
-        longest. A cursor is valid in its own order only."""
+        """Most recently seen first, or with `order=silent` longest silent first. A cursor is valid
+        only for its own order."""
         page = await telemetry.list_devices(order=order, limit=limit, cursor=cursor)
         return DevicePage.of(page, DeviceAnswer.of)
 
     @routes.get("/devices/{hardware_id}", "Look at a device", 404)
     async def get_device(hardware_id: HardwareId) -> DeviceAnswer:
-        """What it said at its last registration, and when it was last seen."""
+        """The data of its last registration, and when it was last seen."""
         return DeviceAnswer.of(await telemetry.get_device(hardware_id))
 
     @routes.put("/devices/{hardware_id}", "Name a device", 404)
     async def rename_device(
         hardware_id: HardwareId, body: Annotated[RenameDeviceBody, Body()]
     ) -> DeviceAnswer:
-        """Readings that come in from now on carry the name."""
+        """Readings that arrive from now on have the new name."""
         return DeviceAnswer.of(await telemetry.rename_device(hardware_id, body.friendly_name))
 
     return routes.router

@@ -64,7 +64,8 @@ def create_readings_router(
         ] = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> Response:
-        """The newest first, by their own time. Readings that arrive meanwhile move no others."""
+        """Newest first, by their own timestamps. Readings that arrive during paging do not shift
+        the pages."""
         page = await telemetry.list_readings(
             hardware_id, from_ms=from_ms, to_ms=to_ms, limit=limit, cursor=cursor
         )
@@ -79,7 +80,7 @@ def create_readings_router(
         answers={200: {"model": ReadingAnswer}},
     )
     async def get_latest_reading(hardware_id: HardwareId) -> Response:
-        """The one with the greatest `timestamp_ms`, whenever it came in."""
+        """The reading with the latest `timestamp_ms`, whenever it arrived."""
         return _json(reading_answer(await telemetry.latest(hardware_id)))
 
     @routes.get("/devices/{hardware_id}/series", "One metric over time", 404)
@@ -92,7 +93,7 @@ def create_readings_router(
             str, Query(pattern=_BUCKET, description="Such as 30s, 5m, 1h, 1d; or milliseconds")
         ] = "1h",
     ) -> SeriesAnswer:
-        """Least, mean, greatest value and their number, by bucket; by default of the last day."""
+        """Minimum, mean, maximum and count per bucket; by default for the last day."""
         to_ms = now_ms(clock) if to_ms is None else to_ms
         from_ms = max(0, to_ms - _DAY_MS) if from_ms is None else from_ms
         bucket_ms = _milliseconds(bucket)
@@ -121,7 +122,7 @@ def create_readings_router(
         from_ms: From = None,
         to_ms: To = None,
     ) -> StreamingResponse:
-        """Streamed, however many there are. One that broke off ends without its last chunk."""
+        """Streamed, in any number. An interrupted export ends without its last chunk."""
         chosen = require_format(file_format)
         portions = await telemetry.export(hardware_id, from_ms=from_ms, to_ms=to_ms)
         name = f"{hardware_id.replace(':', '')}.{file_format}"
