@@ -21,7 +21,7 @@ _CHECK_SEC = 2
 _SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"
 _METRICS_TOKEN = SecurityScheme(
     "MetricsToken",
-    "A value of the setting `METRICS_TOKEN`. A server that listens on loopback alone needs none.",
+    "A value of the setting `METRICS_TOKEN`. A server that listens only on loopback needs none.",
 )
 _METRICS = secured_by(_METRICS_TOKEN)
 _METRICS["security"].append({})  # without one, where that is open
@@ -78,7 +78,7 @@ def create_operations_router(
     alive, ready = {200: _status("ok"), **errors()}, {200: _status("ready"), **errors(503)}
     measured = {200: _METRICS_ANSWER, **errors(401)}
     _add(router, "/healthz", get_health, "Is the process alive?", alive)
-    _add(router, "/readyz", get_readiness, "Do its engines answer?", ready)
+    _add(router, "/readyz", get_readiness, "Readiness: are the engines available?", ready)
     _add(router, "/metrics", get_metrics, "Prometheus metrics", measured, openapi_extra=_METRICS)
     # The same as /healthz, by the name that many clients look for.
     health = _without_query(get_health)

@@ -19,11 +19,11 @@ from sandyard.platform.request_rate import RequestRate
 
 LOGIN = SecurityScheme(
     "Login",
-    "The `access_token` that `POST /api/v1/auth/login` answers, or an API key (`sbk-…`).",
+    "The `access_token` that `POST /api/v1/auth/login` returns, or an API key (`sbk-…`).",
 )
 ACCOUNT_KEY = SecurityScheme(
     "AccountKey",
-    "The `api_key` that `POST /api/v1/api-keys` answers, once.",
+    "The `api_key` that `POST /api/v1/api-keys` returns.",
     header="X-API-Key",
 )
 ACCOUNT_SECURITY = secured_by(LOGIN, ACCOUNT_KEY)

@@ -35,9 +35,9 @@ def create_events_router(
         """Events of the account's objects, newest first; also of deleted ones."""
         return await only.page(events, account_id=caller.account_id)
 
-    @routes.get("/sandboxes/{sandbox_id}/history", "A sandbox's history", 404)
+    @routes.get("/sandboxes/{sandbox_id}/history", "Get a sandbox's history", 404)
     async def get_sandbox_history(
-        sandbox_id: Annotated[str, Path(description="Also of one that was recycled")],
+        sandbox_id: Annotated[str, Path(description="The sandbox's id; it may be recycled")],
         caller: Caller,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,

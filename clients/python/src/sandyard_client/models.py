@@ -49,11 +49,11 @@ class CommandAnswer:
     is_terminal: bool
     is_running: bool
     exit_code: int | None
-    """128 and the signal's number if one ended it"""
+    """128 plus the signal number if a signal ended it"""
     started_at: datetime
     ended_at: datetime | None
     result: ResultAnswer | None
-    """Of a command that was waited for"""
+    """Of a command that did not run in the background"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +71,12 @@ class DeviceAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAnswer:
     event_id: str
-    """Sorts by time"""
+    """Sorts by the time of writing"""
     part: str
     kind: str
     subject: str
     sequence: int | None
-    """Counts the subject's changes; null if none changed"""
+    """Number of the subject's change; null if nothing changed"""
     actor: str
     """Such as track:demo, account:…, key:…, operator, job:expiry"""
     at: datetime
@@ -97,7 +97,7 @@ class FileAnswer:
     """Permissions, in octal"""
     modified_at: datetime
     target: str | None
-    """Of a link: what it says"""
+    """Of a link: its target"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class IntakeAnswer:
     acknowledged_batch_ids: list[str]
     """Stored now, durably"""
     duplicate_batch_ids: list[str]
-    """Were stored before, with this content"""
+    """Already stored, with the same content"""
     rejected: list[RejectionAnswer]
 
 
@@ -119,7 +119,7 @@ class LeaseAnswer:
     allocated_at: int
     """Unix seconds"""
     expires_at: int
-    """Unix seconds; the lease is live before this instant"""
+    """Unix seconds; the lease is live before this time"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class PoolSandboxAnswer:
     deletion_retry_count: int
     next_attempt_at: int | None
     reserved_for: str | None
-    """Who a reserved one is kept for: a ticket or a reservation"""
+    """The ticket or reservation that a reserved sandbox is kept for"""
     reservation_id: str | None
     """The reservation that it is or was kept for"""
     status_reason: str | None
@@ -174,7 +174,7 @@ class PoolSandboxAnswer:
 class PoolStatsAnswer:
     available: int
     reserved: int
-    """Free, and kept for a reservation or for somebody who waits"""
+    """Free, and kept for a reservation or a ticket"""
     allocated: int
     pending_deletion: int
     stale: int
@@ -182,7 +182,7 @@ class PoolStatsAnswer:
     deletion_failed: int
     total: int
     counted_at: int
-    """Unix seconds; on DynamoDB up to 15 seconds ago, else the time of the answer"""
+    """Unix seconds; on DynamoDB up to 15 seconds ago, otherwise now"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class ReadingAnswer:
     boot_id: str
     firmware_version: str
     friendly_name: str | None
-    """The device's name when the reading came in"""
+    """The device's name when the reading arrived"""
     sensors: dict[str, float]
     sensor_status: dict[str, str]
 
@@ -221,7 +221,7 @@ class RejectionAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultAnswer:
     stdout: str
-    """The last MiB; of a terminal, all that it showed"""
+    """The last MiB; with a terminal, all of its output"""
     stderr: str
     """The last MiB"""
     stdout_truncated: bool
@@ -241,19 +241,19 @@ class SandboxAnswer:
     memory_spec: float
     max_running_seconds: int
     is_public: bool
-    """Whether anybody may open its ports, without a token"""
+    """Whether its ports are public, without a token"""
     wake_on_request: bool
     """Whether a request to one of its ports starts it"""
     metadata: dict[str, str]
-    """What was noted with it"""
+    """Its metadata"""
     recycle_on_timeout: bool
     network: Literal["none", "packages", "internet"]
-    """What it reaches: `none`; `packages`, the hosts of packages and repositories; `internet`, all
-    public hosts. Always through a proxy"""
+    """What it can reach: `none`; `packages`, package indexes and git hosts; `internet`, all public
+    hosts. Always through a proxy"""
     environment: str | None
     """Its root file system, if not the machine's own"""
     idle_stop_minutes: int | None
-    """After how long without a request, command or terminal it is stopped"""
+    """Stopped after this many minutes without use"""
     status: Literal[
         "created",
         "starting",
@@ -263,22 +263,22 @@ class SandboxAnswer:
         "recycled",
     ]
     status_reason: str | None
-    """Why it is not running, in words"""
+    """Why it is not running"""
     preview_url: str | None
-    """Where its program is seen while it runs, by those who may"""
+    """The address of its program while it runs; access as configured"""
     cost: str
-    """Of all its runs; of the present one up to now"""
+    """Of all its runs, including the current one so far"""
     currency: str
     """Of the amounts, by its code of ISO 4217"""
     snapshot_bytes: int | None
     snapshot_expires_at: datetime | None
-    """When its kept files are removed"""
+    """When its stored files are removed"""
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     stopped_at: datetime | None
     timeout_at: datetime | None
-    """When it is ended at the latest"""
+    """Its deadline"""
     recycled_at: datetime | None
 
 
@@ -313,11 +313,11 @@ class TemplateAnswer:
 class TicketAnswer:
     ticket_id: str
     position: int
-    """1 is the next; 0: a sandbox is reserved for it, ask again"""
+    """1 is next; 0: a sandbox is reserved for it, call again"""
     estimated_wait_sec: int | None
-    """By how fast others were served lately; null if nobody was"""
+    """Based on how fast the queue moved recently; null if it did not"""
     ask_within_sec: float
-    """Ask again within this time to keep the position"""
+    """Call again within this time to keep the position"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,18 +328,18 @@ class UsageAnswer:
     service_type: ServiceType
     start_time: datetime
     end_time: datetime | None
-    """Null while it goes on"""
+    """Null while it is open"""
     seconds: int
-    """Up to now, if it goes on"""
+    """Up to now, if it is open"""
     hourly_rate: str
     """Fixed at the start"""
     cost: str
-    """Seconds by the rate, rounded half to even to 6 places"""
+    """Seconds times rate, rounded half to even to 6 places"""
     currency: str
     """Of the amounts, by its code of ISO 4217"""
     cpu_hours: str
-    """vCPU by hours, rounded likewise"""
+    """vCPU hours, rounded likewise"""
     memory_hours: str
-    """GB of memory by hours, rounded likewise"""
+    """GB hours of memory, rounded likewise"""
     storage_hours: str
-    """GB of kept files by hours, rounded likewise"""
+    """GB hours of stored files, rounded likewise"""

@@ -64,25 +64,25 @@ def _notes(context: WelcomeContext) -> Mapping[str, str]:
 def _examples(context: WelcomeContext) -> Iterator[str]:
     url = context.url + context.settings.broker.api_base_path
     track, admin = context.bearer("broker_api_token"), context.bearer("broker_admin_token")
-    yield "Lease a sandbox, look at the pool:"
+    yield "Lease a sandbox, get the pool's counts:"
     yield f'  curl -X POST {url}/allocate {track} -H "X-Track-ID: demo"'
     yield f"  curl {url}/admin/stats {admin}"
 
 
 SYNC = JobSpec("sync", "compare the pool with the provider's list")
-CLEANUP = JobSpec("cleanup", "delete at the provider what is pending deletion")
-EXPIRY = JobSpec("expiry", "reclaim leases that ended and were not marked for deletion")
-QUEUE = JobSpec("queue", "drop tickets that nobody asks for, and reserve sandboxes for the next")
-DELIVER = JobSpec("deliver", "send events to the sinks that no server sends them to")
-CLIENT_LEASES = JobSpec("client-leases", "count ended leases of clients no more")
-RESERVATIONS = JobSpec("reservations", "fill the reservations whose time has come, end the others")
-HOLDS = JobSpec("holds", "tell of sandboxes that are held past their time")
+CLEANUP = JobSpec("cleanup", "delete sandboxes in pending_deletion at the provider")
+EXPIRY = JobSpec("expiry", "reclaim expired leases that were not released")
+QUEUE = JobSpec("queue", "drop abandoned tickets, and reserve free sandboxes for the next ones")
+DELIVER = JobSpec("deliver", "send pending events to the sinks, where no server does")
+CLIENT_LEASES = JobSpec("client-leases", "stop counting ended leases for their clients")
+RESERVATIONS = JobSpec("reservations", "fill reservations that have begun, end those that are over")
+HOLDS = JobSpec("holds", "report overdue holds")
 PROBE = JobSpec(
     "probe", "quarantine free sandboxes that fail their probes, restore those that pass"
 )
-POOL = JobSpec("pool", "tell when the pool runs low, and create what is missing")
-HISTORY = JobSpec("history", "keep the pool's counts of this minute, for a day")
-EVENTS = JobSpec("events", "remove events whose retention is over")
+POOL = JobSpec("pool", "report a low pool, and create missing sandboxes")
+HISTORY = JobSpec("history", "sample the pool's counts once a minute")
+EVENTS = JobSpec("events", "remove events after their retention")
 
 BROKER = PartSpec(
     "broker",

@@ -88,7 +88,7 @@ def _notes(context: WelcomeContext) -> Mapping[str, str]:
 
 
 def _limits(context: WelcomeContext) -> Mapping[str, str]:
-    """What holds the limits of sandboxes here, and what is weaker for want of which means."""
+    """How the limits of sandboxes are enforced on this machine."""
     from sandyard.bootstrap.local_runtime import local_policy
     from sandyard.runtime.errors import LimitsMissingError
     from sandyard.runtime.local.enforcement import find_enforcement
@@ -97,7 +97,7 @@ def _limits(context: WelcomeContext) -> Mapping[str, str]:
         enforcement = find_enforcement(local_policy(context.settings.sandboxes), context.data_dir)
     except LimitsMissingError as error:
         return {"limits": f"sandboxes can't start. {error.message}"}
-    return {label: f"of sandboxes {text}" for label, text in enforcement.describe().items()}
+    return {label: f"in sandboxes: {text}" for label, text in enforcement.describe().items()}
 
 
 def _examples(context: WelcomeContext) -> Iterator[str]:
@@ -109,8 +109,8 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     )
 
 
-SIGNUPS = JobSpec("signups", "remove sign-ups that nobody verified")
-LOGINS = JobSpec("logins", "remove counts of failed logins whose time is over")
+SIGNUPS = JobSpec("signups", "remove unverified sign-ups")
+LOGINS = JobSpec("logins", "remove expired counts of failed logins")
 RECONCILE = JobSpec("reconcile", "compare the sandboxes of this node with what runs on it")
 ENDS = JobSpec("ends", "record sandboxes of this node that have ended")
 WARM = JobSpec(
@@ -120,9 +120,9 @@ WARM = JobSpec(
 )
 MEASURE = JobSpec("measure", "sample the sandboxes of this node")
 SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
-BILLING = JobSpec("billing", "make bills of the usage", lease="corrections")
-DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove what deleted accounts have left")
-EVENTS = JobSpec("platform-events", "remove events whose retention is over")
+BILLING = JobSpec("billing", "create bills from the usage", lease="corrections")
+DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove the data of deleted accounts")
+EVENTS = JobSpec("platform-events", "remove events after their retention")
 
 PLATFORM = PartSpec(
     "platform",

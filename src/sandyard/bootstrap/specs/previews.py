@@ -81,10 +81,10 @@ END_PREVIEWS = JobSpec("end-previews", "end previews of deleted projects and dea
 DELETED_PROJECTS = JobSpec("deleted-projects", "remove the files and previews of deleted projects")
 SWEEP = JobSpec(
     "previews",
-    "end previews of this node that no project has",
+    "end orphaned previews of this node",
     absent="E2B ends previews by itself",
 )
-EVENTS = JobSpec("previews-events", "remove events whose retention is over")
+EVENTS = JobSpec("previews-events", "remove events after their retention")
 
 PREVIEWS = PartSpec(
     "previews",

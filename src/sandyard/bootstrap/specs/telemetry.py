@@ -37,17 +37,17 @@ def _store(settings: "Settings") -> Store:
 
 def _examples(context: WelcomeContext) -> Iterator[str]:
     url, admin = f"{context.url}/telemetry/v1", context.bearer("telemetry_admin_token")
-    yield "Make a key for devices, list the devices:"
+    yield "Create a device key, list the devices:"
     yield f"  curl -X POST {url}/api-keys {admin}"
     yield f"  curl {url}/devices {admin}"
 
 
 RETENTION = JobSpec(
     "retention",
-    "remove readings whose retention is over",
+    "remove readings after their retention",
     absent="DynamoDB removes expired readings by itself",
 )
-EVENTS = JobSpec("telemetry-events", "remove events whose retention is over")
+EVENTS = JobSpec("telemetry-events", "remove events after their retention")
 
 TELEMETRY = PartSpec(
     "telemetry",

@@ -40,7 +40,7 @@ ADMIN_TOKEN = SecurityScheme(
     "client, or an access token of the issuer, with the scope `read`, `operate` or `admin`.",
 )
 
-_Force = Annotated[bool, Query(description="Also if most of the pool goes stale by it")]
+_Force = Annotated[bool, Query(description="Also if most of the pool becomes stale")]
 
 
 class RunJobs(Protocol):
@@ -72,17 +72,19 @@ def create_admin_router(
 
     @routes.get("/sandboxes", "List sandboxes")
     async def list_pool_sandboxes(
-        status: Annotated[PoolStatus | None, Query(description="Those of one status")] = None,
+        status: Annotated[PoolStatus | None, Query(description="Only this status")] = None,
         track: Annotated[
-            str | None, Query(pattern=TRACK_ID, description="Those leased to this track")
+            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
         ] = None,
-        name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        name: Annotated[
+            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
+        ] = None,
         q: Annotated[
             str | None,
             Query(
                 pattern=PRINTABLE,
-                description="How its track, name or id begins; on DynamoDB a whole track or id, "
-                "or how its name begins",
+                description="Prefix of the track, name or id; on DynamoDB a whole track or id, "
+                "or a prefix of the name",
             ),
         ] = None,
         limit: Limit = DEFAULT_LIMIT,
@@ -99,12 +101,12 @@ def create_admin_router(
         )
         return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
 
-    @routes.get("/sandboxes/{sandbox_id}", "Look at any sandbox", 404)
+    @routes.get("/sandboxes/{sandbox_id}", "Get a sandbox", 404)
     async def get_pool_sandbox(sandbox_id: SandboxId) -> PoolSandboxAnswer:
         """All attributes of the sandbox."""
         return PoolSandboxAnswer.of(await broker.inspect_sandbox(sandbox_id))
 
-    @routes.get("/stats", "Count the pool")
+    @routes.get("/stats", "Get the counts by state")
     async def get_pool_stats() -> PoolStatsAnswer:
         """The number of sandboxes in each state."""
         return PoolStatsAnswer.of(await broker.stats())
@@ -115,12 +117,12 @@ def create_admin_router(
         report = await jobs.sync(force=force)
         return PoolSyncAnswer.model_validate(report, from_attributes=True)
 
-    @routes.post("/cleanup", "Delete what was given up now", 409)
+    @routes.post("/cleanup", "Delete released sandboxes now", 409)
     async def clean_up_pool() -> PoolCleanupAnswer:
         """Waits for a run in progress."""
         return PoolCleanupAnswer.model_validate(await jobs.cleanup(), from_attributes=True)
 
-    @routes.post("/expire", "Reclaim what was forgotten now")
+    @routes.post("/expire", "Reclaim expired leases now")
     async def expire_leases() -> PoolExpiryAnswer:
         """Waits for a run in progress."""
         return PoolExpiryAnswer.model_validate(await jobs.expire(), from_attributes=True)
@@ -162,7 +164,7 @@ def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
 
 
 def _add_history(routes: GuardedRoutes, broker: Broker, log: EventLog) -> None:
-    @routes.get("/sandboxes/{sandbox_id}/history", "A sandbox's history", 404)
+    @routes.get("/sandboxes/{sandbox_id}/history", "Get a sandbox's history", 404)
     async def get_pool_sandbox_history(
         sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> EventPage:
@@ -185,7 +187,7 @@ _ACTIONS = {
     Action.RELEASE: (
         "release_pool_sandbox",
         "Release a sandbox",
-        "allocated, stale or held → pending_deletion: taken from its track",
+        "allocated, stale or held → pending_deletion; a lease ends",
     ),
     Action.RETRY_DELETION: (
         "retry_pool_sandbox_deletion",

@@ -16,10 +16,11 @@ from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Moment, example, strict_example
 
 _Hours = Annotated[
-    float, Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for so long")
+    float,
+    Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for at least this long"),
 ]
-_BulkLimit = Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="How many at the most")]
-_DryRun = Annotated[bool, Query(description="Only say which ones")]
+_BulkLimit = Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="Maximum number of sandboxes")]
+_DryRun = Annotated[bool, Query(description="Only list the matches")]
 
 
 _Name = Annotated[str, Field(pattern=PRINTABLE)]
@@ -39,11 +40,15 @@ class PoolBulkAnswer(BaseModel):
     )
 
     dry_run: bool
-    matched: int = Field(description="Sandboxes that match")
-    deleted: int = Field(description="Sent to deletion: the job `cleanup` deletes them")
-    skipped: int = Field(description="Left alone, because they changed meanwhile")
-    sandbox_ids: list[str] = Field(description="Those sent to deletion, or that would be")
-    next_cursor: str | None = Field(description="Pass it back as `cursor` to go on; null: done")
+    matched: int = Field(description="Number of matching sandboxes")
+    deleted: int = Field(description="Sent to deletion; the job `cleanup` deletes them")
+    skipped: int = Field(description="Skipped, because they changed in the meantime")
+    sandbox_ids: list[str] = Field(
+        description="The sandboxes that were, or would be, sent to deletion"
+    )
+    next_cursor: str | None = Field(
+        description="Pass it back as `cursor` to continue; null at the end"
+    )
 
     @classmethod
     def of(cls, report: BulkReport) -> "PoolBulkAnswer":
@@ -54,7 +59,7 @@ class BulkQuarantineBody(ReasonBody):
     model_config = strict_example(reason="wrong image", names=["lab-042", "lab-043"])
 
     names: list[_Name] | None = Field(
-        None, min_length=1, max_length=100, description="Only those with exactly these names"
+        None, min_length=1, max_length=100, description="Only sandboxes with exactly these names"
     )
 
 
@@ -75,11 +80,13 @@ class PoolBulkChangeAnswer(BaseModel):
     )
 
     dry_run: bool
-    matched: int = Field(description="Sandboxes that match")
+    matched: int = Field(description="Number of matching sandboxes")
     changed: int
-    skipped: int = Field(description="Left alone, because they changed meanwhile")
-    sandbox_ids: list[str] = Field(description="Those changed, or that would be")
-    next_cursor: str | None = Field(description="Pass it back as `cursor` to go on; null: done")
+    skipped: int = Field(description="Skipped, because they changed in the meantime")
+    sandbox_ids: list[str] = Field(description="The sandboxes that were, or would be, changed")
+    next_cursor: str | None = Field(
+        description="Pass it back as `cursor` to continue; null at the end"
+    )
 
     @classmethod
     def of(cls, report: BulkReport) -> "PoolBulkChangeAnswer":
@@ -91,11 +98,13 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     async def bulk_delete_pool_sandboxes(
         status: Annotated[
             Literal["allocated", "stale", "deletion_failed"],
-            Query(description="Those of one status"),
+            Query(description="Only this status"),
         ],
-        name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        name: Annotated[
+            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
+        ] = None,
         track: Annotated[
-            str | None, Query(pattern=TRACK_ID, description="Those leased to this track")
+            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
         ] = None,
         older_than_hours: _Hours = 0,
         dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
@@ -115,7 +124,7 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
 
     @routes.post(
         "/auto-delete-stale",
-        "Delete what the provider has long not listed",
+        "Delete sandboxes that the provider no longer lists",
         dependencies=[Depends(refuse_body)],
     )
     async def auto_delete_stale_pool_sandboxes(
@@ -138,9 +147,11 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     async def bulk_quarantine_pool_sandboxes(
         body: Annotated[BulkQuarantineBody, Body()],
         status: Annotated[
-            Literal["available", "reserved"], Query(description="Those of one status")
+            Literal["available", "reserved"], Query(description="Only this status")
         ] = "available",
-        name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        name: Annotated[
+            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
+        ] = None,
         dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
         limit: _BulkLimit = MOST_AT_ONCE,
         cursor: Cursor = None,
@@ -157,10 +168,12 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     @routes.post("/bulk-hold", "Hold many sandboxes")
     async def bulk_hold_pool_sandboxes(
         body: Annotated[BulkHoldBody, Body()],
-        status: Annotated[PoolStatus, Query(description="Those of one status")],
-        name: Annotated[str | None, Query(pattern=PRINTABLE, description="How it begins")] = None,
+        status: Annotated[PoolStatus, Query(description="Only this status")],
+        name: Annotated[
+            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
+        ] = None,
         track: Annotated[
-            str | None, Query(pattern=TRACK_ID, description="Those leased to this track")
+            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
         ] = None,
         dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
         limit: _BulkLimit = MOST_AT_ONCE,

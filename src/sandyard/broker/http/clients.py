@@ -43,7 +43,7 @@ _EXAMPLE = {
 _RATE = pattern(r"^[1-9][0-9]{0,8}/(second|minute|hour|day)$", "must be like 100/minute")
 
 ClientName = Annotated[str, Path(pattern=CLIENT_NAME, description="The client's name")]
-TokenId = Annotated[str, Path(description="As the client's tokens are listed")]
+TokenId = Annotated[str, Path(description="The token's id, from the list of clients")]
 
 
 def _no_number(value: object) -> object:
@@ -56,7 +56,7 @@ def _no_number(value: object) -> object:
 _Expires = Annotated[
     AwareDatetime | None,
     BeforeValidator(_no_number),
-    Field(description="When the token ends; left out: it does not"),
+    Field(description="When the token expires; default: never"),
 ]
 
 
@@ -66,16 +66,16 @@ class ClientLimitsBody(BaseModel):
     )
 
     scopes: list[Annotated[ClientScope, inline(ClientScope)]] = Field(
-        min_length=1, max_length=4, description="What it may do"
+        min_length=1, max_length=4, description="Scopes of the client"
     )
     track_prefix: str = Field(
-        "", pattern=TRACK_PREFIX, description="How the ids of its tracks begin"
+        "", pattern=TRACK_PREFIX, description="Required prefix of its track ids"
     )
     rate: Annotated[str, Field(pattern=_RATE)] | None = Field(
-        None, description="Calls of tracks in a time, such as `100/minute`"
+        None, description="Rate limit of its calls, such as `100/minute`"
     )
     max_leases: Annotated[StrictInt, Field(ge=1, le=1_000_000), AS_JSON_HAS_IT] | None = Field(
-        None, description="How many leases it may have at a time"
+        None, description="Maximum number of leases"
     )
 
     @property
@@ -112,7 +112,7 @@ class NewClientTokenAnswer(BaseModel):
 
     name: str
     token_id: str
-    token: str = Field(description="Send it as `Authorization: Bearer …`; shown this once")
+    token: str = Field(description="Send it as `Authorization: Bearer …`; shown only once")
 
     @classmethod
     def of(cls, token: SentToken) -> Self:
@@ -130,7 +130,7 @@ class ClientTokenAnswer(BaseModel):
     token_id: str
     created_at: datetime
     expires_at: datetime | None
-    last_used_at: datetime | None = Field(description="Within five minutes")
+    last_used_at: datetime | None = Field(description="To within five minutes")
 
     @classmethod
     def of(cls, use: TokenUse) -> Self:
@@ -195,7 +195,7 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
         """With the ids and last uses of their tokens, never with a token."""
         return ClientList(clients=[ClientAnswer.of(each) for each in await clients.list()])
 
-    @routes.get("/{name}", "Look at a client", 404)
+    @routes.get("/{name}", "Get a client", 404)
     async def get_client(name: ClientName) -> ClientAnswer:
         """With the ids and last uses of its tokens."""
         return ClientAnswer.of(await clients.get(name))
@@ -222,7 +222,7 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
         expires_at = _seconds(body.expires_at)
         return NewClientTokenAnswer.of(await clients.add_token(name, expires_at=expires_at))
 
-    @routes.delete("/{name}/tokens/{token_id}", "Revoke a token of a client", 404, status_code=204)
+    @routes.delete("/{name}/tokens/{token_id}", "Revoke a client's token", 404, status_code=204)
     async def revoke_client_token(name: ClientName, token_id: TokenId) -> Response:
         """Takes effect in every process within half a minute."""
         await clients.revoke_token(name, token_id)

@@ -41,7 +41,7 @@ _JOB = {
 class PoolSampleAnswer(BaseModel):
     model_config = example(**_SAMPLE)
 
-    at: int = Field(description="Unix seconds; when this step of time begins")
+    at: int = Field(description="Unix seconds; start of this step")
     available: int
     reserved: int
     allocated: int
@@ -49,8 +49,8 @@ class PoolSampleAnswer(BaseModel):
     stale: int
     held: int
     deletion_failed: int
-    waiting: int = Field(description="Tickets that waited for a sandbox")
-    leases: int = Field(description="Leases that began, counted up to each minute of the step")
+    waiting: int = Field(description="Waiting tickets")
+    leases: int = Field(description="New leases")
 
     @classmethod
     def of(cls, sample: PoolSample) -> Self:
@@ -63,14 +63,14 @@ class PoolHistoryAnswer(BaseModel):
     model_config = example(samples=[_SAMPLE], leases_per_minute=2.4, exhausted_in_sec=3000)
 
     samples: list[PoolSampleAnswer] = Field(
-        description="The oldest first; a step in which no server ran is not there"
+        description="Oldest first; steps in which no server ran are missing"
     )
     leases_per_minute: float | None = Field(
-        description="Over the last quarter of an hour; null without samples of it"
+        description="Over the last 15 minutes; null without samples"
     )
     exhausted_in_sec: int | None = Field(
-        description="When nothing is left if it goes on as in the last quarter of an hour; null "
-        "if the pool does not shrink, or lasts for a week"
+        description="Time to exhaustion at the rate of the last 15 minutes; null if the pool does "
+        "not shrink, or lasts for more than a week"
     )
 
     @classmethod
@@ -99,11 +99,13 @@ class WaitingTicketAnswer(BaseModel):
     track_id: str
     idempotency_key: str
     urgency: int = Field(description="0 is served first, 7 last")
-    name_prefix: str = Field(description="How the name of a sandbox must begin")
+    name_prefix: str = Field(description="Required prefix of the sandbox's name")
     client: str | None
     created_at: int
-    asked_at: int = Field(description="When its track last asked")
-    sandbox_id: str | None = Field(description="What is reserved for it; null while it waits")
+    asked_at: int = Field(description="When its track last called")
+    sandbox_id: str | None = Field(
+        description="The sandbox that is reserved for it; null while it waits"
+    )
 
     @classmethod
     def of(cls, ticket: Ticket) -> Self:
@@ -132,8 +134,8 @@ class PoolJobAnswer(BaseModel):
     does: str
     interval_sec: float
     is_running: bool
-    started_at: float | None = Field(description="Unix seconds; when it last began")
-    finished_at: float | None = Field(description="When it last came to its end")
+    started_at: float | None = Field(description="Unix seconds; when it last started")
+    finished_at: float | None = Field(description="When it last ended")
     next_run_at: float | None = Field(description="null while it runs")
 
     @classmethod
@@ -151,7 +153,7 @@ class PoolJobRunAnswer(BaseModel):
     model_config = example(job="expiry", counts={"expired": 1})
 
     job: str
-    counts: Mapping[str, int] = Field(description="What it did")
+    counts: Mapping[str, int] = Field(description="Its counts")
 
 
 class PoolProviderAnswer(BaseModel):
@@ -171,11 +173,11 @@ class PoolProviderAnswer(BaseModel):
     circuit: Literal["closed", "opened", "half-opened"] = Field(
         description="opened: it is not called after repeated failures"
     )
-    failures: int = Field(description="Calls in a row that failed")
+    failures: int = Field(description="Consecutive failed calls")
     opened_at: float | None
-    retry_at: float | None = Field(description="When it is tried again")
-    sync_failures: int = Field(description="Syncs in a row that failed")
-    synced_at: float | None = Field(description="When a sync last came to its end")
+    retry_at: float | None = Field(description="When it will be called again")
+    sync_failures: int = Field(description="Consecutive failed syncs")
+    synced_at: float | None = Field(description="When a sync last completed")
 
     @classmethod
     def of(cls, status: ProviderStatus) -> Self:
@@ -202,11 +204,11 @@ def create_monitor_router(
         statuses=(401, 403, 503),
     )
 
-    @routes.get("/history", "The pool over the last day")
+    @routes.get("/history", "Get the pool's history")
     async def get_pool_history(
         hours: Annotated[int, Query(ge=1, le=24, description="How far back")] = 24,
         step_minutes: Annotated[
-            int, Query(ge=1, le=60, description="The time between two samples")
+            int, Query(ge=1, le=60, description="Interval between two samples")
         ] = 5,
     ) -> PoolHistoryAnswer:
         """Sampled once a minute and kept for a day: sandboxes by state, new leases, and the time to
@@ -214,7 +216,7 @@ def create_monitor_router(
         step_sec = step_minutes * MINUTE_SEC
         return PoolHistoryAnswer.of(await history.read(hours=hours, step_sec=step_sec))
 
-    @routes.get("/queue", "List who waits")
+    @routes.get("/queue", "List waiting tickets")
     async def list_waiting_tickets(
         limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> WaitingTicketPage:
@@ -230,12 +232,12 @@ def create_monitor_router(
 
     @routes.post("/jobs/{job}/run", "Run a job now", 404, 409)
     async def run_pool_job(
-        job: Annotated[str, Path(description="Its name, as the listing has it")],
+        job: Annotated[str, Path(description="The job's name, from the list of jobs")],
     ) -> PoolJobRunAnswer:
         """Waits for a run in progress, then runs the job to its end."""
         return PoolJobRunAnswer(job=job, counts=await monitor.run_job(job))
 
-    @routes.get("/provider", "Look at the provider")
+    @routes.get("/provider", "Get the provider's state")
     async def get_pool_provider() -> PoolProviderAnswer:
         """The state of the circuit breaker, and the last sync."""
         return PoolProviderAnswer.of(await monitor.get_provider())

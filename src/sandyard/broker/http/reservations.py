@@ -39,7 +39,7 @@ from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL
 
 _KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
-_Id = Annotated[str, Path(description="As the call that made it answered")]
+_Id = Annotated[str, Path(description="The id from the response that created it")]
 _EXAMPLE = {
     "count": 300,
     "track_prefix": "k8s-intro-",
@@ -70,21 +70,23 @@ class ReservationBody(BaseModel):
     )
 
     count: Annotated[StrictInt, Field(ge=1, le=MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
-        description="How many sandboxes"
+        description="Number of sandboxes"
     )
     track_prefix: str | None = Field(
-        None, pattern=TRACK_ID, description="For tracks whose ids begin so"
+        None, pattern=TRACK_ID, description="For tracks with this prefix of their ids"
     )
     client: str | None = Field(
-        None, pattern=TRACK_ID, description="For the tracks of this client, instead"
+        None, pattern=TRACK_ID, description="For all tracks of this client instead"
     )
     name_prefix: str | None = Field(
-        None, pattern=PRINTABLE, description="Only sandboxes whose name begins so"
+        None, pattern=PRINTABLE, description="Only sandboxes whose name has this prefix"
     )
     from_: Moment | None = Field(
-        None, alias="from", description="Unix seconds; they are kept from then on. Default: now"
+        None, alias="from", description="Unix seconds; start of the reservation. Default: now"
     )
-    to: Moment = Field(description="Unix seconds; what nobody has leased then goes back")
+    to: Moment = Field(
+        description="Unix seconds; sandboxes that are not leased by then go back to the pool"
+    )
     note: str = Field("", max_length=500, pattern=NO_NUL, description="For people")
 
     @property
@@ -113,11 +115,11 @@ class ReservationAnswer(BaseModel):
 
     reservation_id: str
     status: Annotated[ReservationStatus, inline(ReservationStatus)] = Field(
-        description="`pending`: its time has come, and some are missing"
+        description="`pending`: it has begun, and some sandboxes are missing"
     )
     count: int
     kept: int = Field(description="Kept for it, or leased by its tracks")
-    missing: int = Field(description="Kept for it as soon as the pool has them")
+    missing: int = Field(description="Will be kept for it as soon as the pool has them")
     track_prefix: str | None
     client: str | None
     name_prefix: str | None
@@ -125,7 +127,7 @@ class ReservationAnswer(BaseModel):
     to: int
     note: str
     created_at: int
-    ended_at: int | None = Field(description="When the last one went back that nobody had leased")
+    ended_at: int | None = Field(description="When the last unleased sandbox went back to the pool")
 
     @classmethod
     def of(cls, reservation: Reservation, now: int) -> Self:
@@ -183,10 +185,16 @@ def create_reservation_router(
     @routes.get("", "List reservations")
     async def list_reservations(
         from_: Annotated[
-            int, Query(alias="from", ge=0, le=LATEST, description="Those that end after this time")
+            int,
+            Query(
+                alias="from",
+                ge=0,
+                le=LATEST,
+                description="Only reservations that end after this time",
+            ),
         ] = 0,
         to: Annotated[
-            int, Query(ge=0, le=LATEST, description="Those that begin before this time")
+            int, Query(ge=0, le=LATEST, description="Only reservations that begin before this time")
         ] = LATEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
@@ -197,7 +205,7 @@ def create_reservation_router(
         at = now()
         return ReservationPage.of(page, lambda each: ReservationAnswer.of(each, at))
 
-    @routes.get("/{reservation_id}", "Look at a reservation", 404)
+    @routes.get("/{reservation_id}", "Get a reservation", 404)
     async def get_reservation(reservation_id: _Id) -> ReservationAnswer:
         """Also after its end."""
         return ReservationAnswer.of(await reservations.get(reservation_id), now())

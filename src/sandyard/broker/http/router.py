@@ -36,7 +36,7 @@ TRACK_TOKEN = SecurityScheme(
     "`secrets/broker_api_token` in the data directory (`data` by default). Or the token of a "
     "client with the scope `allocate`, or an access token of the issuer with it.",
 )
-_WHICH = "As `allocate` answered it"
+_WHICH = "The `sandbox_id` that `allocate` returned"
 Claiming = Callable[..., Coroutine[Any, Any, Claimed]]
 SandboxId = Annotated[str, Path(description=_WHICH)]
 
@@ -86,9 +86,9 @@ def create_track_router(
         methods=["POST"],
         summary="Lease a sandbox",
         description=(
-            "One sandbox for this track and key. A repeat answers the same lease with 200, also "
-            "when nothing is free, as long as the lease is live. With `Prefer: wait=60` the call "
-            "waits for a sandbox; whoever asks again keeps its position."
+            "Leases one sandbox to this track and key. A repeat returns the same lease with 200, "
+            "as long as the lease is live. With `Prefer: wait=60` the call waits for a free "
+            "sandbox; a retry keeps its position in the queue."
         ),
         status_code=201,
         response_class=Response,
@@ -121,11 +121,11 @@ def create_track_router(
         "/sandboxes/{sandbox_id}/mark-for-deletion",
         mark_sandbox_for_deletion,
         methods=["POST"],
-        summary="Give a sandbox up",
-        description="The track's own sandbox, within its window. Repeating it answers the same.",
+        summary="Release a sandbox",
+        description="The track's own sandbox, while its lease is live. May be repeated.",
         response_class=Response,
         responses={
-            200: {"model": MarkAnswer, "description": "Given up, now or before"},
+            200: {"model": MarkAnswer, "description": "Released, by this call or before"},
             **errors(401, 403, 404, 503),
         },
         openapi_extra=secured_by(
@@ -136,7 +136,7 @@ def create_track_router(
 
     @router.get(
         "/sandboxes/{sandbox_id}",
-        summary="Look at a sandbox of one's own",
+        summary="Get your sandbox",
         responses=errors(401, 403, 404, 503),
         openapi_extra=secured_by(TRACK_TOKEN, parameters=TRACK_PARAMETERS),
     )
@@ -192,8 +192,8 @@ ALLOCATE_PARAMETERS = [
         IDEMPOTENCY_KEY,
         "Tells a retry from a new request; default: the track id",
     ),
-    header("X-Sandbox-Name-Prefix", PRINTABLE, "Only sandboxes whose name begins so"),
-    header("X-Instruqt-Track-ID", PRINTABLE, "The lab's label, kept with the lease"),
+    header("X-Sandbox-Name-Prefix", PRINTABLE, "Only sandboxes whose name has this prefix"),
+    header("X-Instruqt-Track-ID", PRINTABLE, "The lab's label, stored with the lease"),
     header(
         "Prefer",
         WAIT,

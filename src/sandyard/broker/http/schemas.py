@@ -33,7 +33,7 @@ class LeaseAnswer(BaseModel):
     name: str
     external_id: str
     allocated_at: int = Field(description="Unix seconds")
-    expires_at: int = Field(description="Unix seconds; the lease is live before this instant")
+    expires_at: int = Field(description="Unix seconds; the lease is live before this time")
 
     @classmethod
     def of(cls, lease: Lease) -> Self:
@@ -44,7 +44,7 @@ class ExtensionBody(BaseModel):
     model_config = strict_example(minutes=30)
 
     minutes: Annotated[StrictInt, Field(ge=1, le=999_999), AS_JSON_HAS_IT] = Field(
-        description="Added to the end of the lease"
+        description="Minutes to add"
     )
 
 
@@ -58,7 +58,8 @@ class HoldBody(ReasonBody):
     model_config = strict_example(reason="network drops, for Ana", until=1_793_437_200)
 
     until: Moment | None = Field(
-        None, description="Unix seconds; after it an event reminds. Default: in `HOLD_HOURS`"
+        None,
+        description="Unix seconds; after it the hold is overdue. Default: `HOLD_HOURS` from now",
     )
 
 
@@ -71,11 +72,11 @@ class TicketAnswer(BaseModel):
     )
 
     ticket_id: str
-    position: int = Field(description="1 is the next; 0: a sandbox is reserved for it, ask again")
+    position: int = Field(description="1 is next; 0: a sandbox is reserved for it, call again")
     estimated_wait_sec: int | None = Field(
-        description="By how fast others were served lately; null if nobody was"
+        description="Based on how fast the queue moved recently; null if it did not"
     )
-    ask_within_sec: float = Field(description="Ask again within this time to keep the position")
+    ask_within_sec: float = Field(description="Call again within this time to keep the position")
 
     @classmethod
     def of(cls, position: QueuePosition, *, ask_within_sec: float) -> Self:
@@ -163,7 +164,7 @@ class PoolSandboxAnswer(BaseModel):
     deletion_retry_count: int
     next_attempt_at: int | None
     reserved_for: str | None = Field(
-        description="Who a reserved one is kept for: a ticket or a reservation"
+        description="The ticket or reservation that a reserved sandbox is kept for"
     )
     reservation_id: str | None = Field(description="The reservation that it is or was kept for")
     status_reason: str | None = Field(description="Why it is quarantined or held")
@@ -197,7 +198,7 @@ class PoolStatsAnswer(BaseModel):
     )
 
     available: int
-    reserved: int = Field(description="Free, and kept for a reservation or for somebody who waits")
+    reserved: int = Field(description="Free, and kept for a reservation or a ticket")
     allocated: int
     pending_deletion: int
     stale: int
@@ -205,7 +206,7 @@ class PoolStatsAnswer(BaseModel):
     deletion_failed: int
     total: int
     counted_at: int = Field(
-        description="Unix seconds; on DynamoDB up to 15 seconds ago, else the time of the answer"
+        description="Unix seconds; on DynamoDB up to 15 seconds ago, otherwise now"
     )
 
     @classmethod
@@ -228,22 +229,24 @@ class PoolSyncAnswer(BaseModel):
     )
 
     listed: int = Field(description="Sandboxes in the provider's list")
-    added: int = Field(description="New ones, now available")
+    added: int = Field(description="New sandboxes, now available")
     unchanged: int
-    made_stale: int = Field(description="Free ones that the list lacks")
-    restored: int = Field(description="Stale ones that are listed again")
-    renamed: int = Field(description="Free or stale ones that the provider has renamed")
-    held_back: int = Field(description="Would have gone stale, but were too many at once")
-    tombstones_listed: int = Field(description="Deleted ones that the provider still lists")
+    made_stale: int = Field(description="Free sandboxes that the list lacks, now stale")
+    restored: int = Field(description="Stale sandboxes that are listed again")
+    renamed: int = Field(description="Free or stale sandboxes that the provider has renamed")
+    held_back: int = Field(description="Would have become stale, but were too many at once")
+    tombstones_listed: int = Field(description="Deleted sandboxes that the provider still lists")
 
 
 class PoolCleanupAnswer(BaseModel):
     model_config = example(deleted=2, retried=0, failed=0, postponed=0)
 
     deleted: int
-    retried: int = Field(description="Failed, to be tried again later")
-    failed: int = Field(description="Failed for good: `deletion_failed`")
-    postponed: int = Field(description="Not tried, because the provider is being left alone")
+    retried: int = Field(description="Failed, to be retried later")
+    failed: int = Field(description="Failed permanently: `deletion_failed`")
+    postponed: int = Field(
+        description="Not attempted, because the provider's circuit breaker is open"
+    )
 
 
 class PoolExpiryAnswer(BaseModel):

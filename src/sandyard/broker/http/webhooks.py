@@ -27,7 +27,7 @@ _KIND = pattern(
 )
 _EVENT_ID = pattern(r"^[0-9a-f]{26}$", "must be an event's id: 26 hexadecimal digits")
 
-WebhookId = Annotated[str, Path(description="Such as whk-…")]
+WebhookId = Annotated[str, Path(description="The webhook's id, such as whk-…")]
 _Url = Annotated[str, Field(max_length=2000, pattern=_URL, description="Where events are sent")]
 _Kinds = Annotated[
     list[Annotated[str, Field(max_length=64, pattern=_KIND)]],
@@ -47,7 +47,7 @@ class WebhookBody(BaseModel):
 
 
 class WebhookChanges(BaseModel):
-    """What is left out stays as it is."""
+    """Omitted fields do not change."""
 
     model_config = strict_example(is_enabled=True)
 
@@ -55,14 +55,14 @@ class WebhookChanges(BaseModel):
     kinds: _Kinds | None = None
     note: _Note = None
     is_enabled: StrictBool | None = Field(
-        None, description="true: it goes on where it was, as far as events are kept"
+        None, description="true: it continues where it stopped, as far as events are kept"
     )
 
 
 class ReplayBody(BaseModel):
     model_config = strict_example(event_id="01a3185c50000000012f9a4c1b")
 
-    event_id: str = Field(pattern=_EVENT_ID, description="As a listing of events shows it")
+    event_id: str = Field(pattern=_EVENT_ID, description="The event's id, from a listing of events")
 
 
 class WebhookAnswer(BaseModel):
@@ -81,7 +81,7 @@ class WebhookAnswer(BaseModel):
     kinds: list[str]
     note: str | None
     is_enabled: bool
-    disabled_reason: str | None = Field(description="Why nothing is sent to it")
+    disabled_reason: str | None = Field(description="Why it is disabled")
     created_at: datetime
 
     @classmethod
@@ -101,7 +101,7 @@ class NewWebhookAnswer(WebhookAnswer):
         secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",  # noqa: S106 - an example
     )
 
-    secret: str = Field(description="Signs what is sent; shown this once")
+    secret: str = Field(description="Signs the requests; shown only once")
 
     @classmethod
     def of(cls, webhook: Webhook) -> Self:
@@ -123,7 +123,7 @@ def _shown(webhook: Webhook) -> dict[str, object]:
 class WebhookStreamAnswer(BaseModel):
     model_config = example(part="broker", failing_since=None, last_error=None)
 
-    part: str = Field(description="Whose events these are")
+    part: str = Field(description="The part of the events")
     failing_since: datetime | None
     last_error: str | None
 
@@ -186,7 +186,7 @@ class WebhookDeliveryAnswer(BaseModel):
     subject: str
     at: datetime
     duration_ms: int
-    status: int | None = Field(description="What the receiver answered; null if it did not")
+    status: int | None = Field(description="The receiver's status; null if there was no response")
     error: str | None = Field(description="null if it was delivered")
 
     @classmethod
@@ -228,7 +228,7 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
         """All webhooks, without their secrets."""
         return WebhookList(webhooks=[WebhookAnswer.of(each) for each in await webhooks.list()])
 
-    @routes.get("/{webhook_id}", "Look at a webhook", 404)
+    @routes.get("/{webhook_id}", "Get a webhook", 404)
     async def get_webhook(webhook_id: WebhookId) -> WebhookStatusAnswer:
         """With the current error, if it fails."""
         webhook, streams = await webhooks.get(webhook_id)
@@ -261,7 +261,7 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
 
 
 def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> None:
-    @routes.post("/{webhook_id}/rotate-secret", "Make a new secret for a webhook", 404)
+    @routes.post("/{webhook_id}/rotate-secret", "Rotate a webhook's secret", 404)
     async def rotate_webhook_secret(webhook_id: WebhookId) -> NewWebhookAnswer:
         """Both secrets sign for a day, so that receivers can switch."""
         return NewWebhookAnswer.of(await webhooks.rotate_secret(webhook_id))
@@ -273,7 +273,7 @@ def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> Non
         """Sends one event now, whatever the filter is, also to a disabled webhook."""
         return WebhookDeliveryAnswer.of(await webhooks.replay(webhook_id, body.event_id))
 
-    @routes.get("/{webhook_id}/deliveries", "List deliveries of a webhook", 404)
+    @routes.get("/{webhook_id}/deliveries", "List a webhook's deliveries", 404)
     async def list_webhook_deliveries(
         webhook_id: WebhookId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> WebhookDeliveryPage:

@@ -36,10 +36,10 @@ def create_tokens_router(
         statuses=(401, 404, 429, 503),
     )
 
-    @routes.post("/sandboxes/{sandbox_id}/tokens", "Make a link to a sandbox", status_code=201)
+    @routes.post("/sandboxes/{sandbox_id}/tokens", "Create a link to a sandbox", status_code=201)
     async def create_sandbox_token(
         caller: Caller,
-        sandbox_id: Annotated[str, Path(description="Of one of your sandboxes")],
+        sandbox_id: Annotated[str, Path(description="The id of one of your sandboxes")],
         body: Annotated[SandboxTokenBody, Body()],
     ) -> AccessTokenAnswer:
         """A token for the sandbox's ports, as a link or as `X-Access-Token`, until it expires. It
@@ -55,10 +55,12 @@ def create_tokens_router(
 
     if with_projects:
 
-        @routes.post("/projects/{project_id}/tokens", "Make a token for a page", status_code=201)
+        @routes.post(
+            "/projects/{project_id}/tokens", "Create a token for a web page", status_code=201
+        )
         async def create_project_token(
             caller: Caller,
-            project_id: Annotated[str, Path(description="Of one of your projects")],
+            project_id: Annotated[str, Path(description="The id of one of your projects")],
             body: Annotated[ProjectTokenBody, Body()],
         ) -> AccessTokenAnswer:
             """For a web page that shows a project's preview, instead of an account's credential. It

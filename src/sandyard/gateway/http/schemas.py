@@ -18,7 +18,7 @@ _EXAMPLE = {
     "expires_at": "2026-10-30T10:00:00Z",
 }
 
-Minutes = Annotated[int, Field(ge=1, le=_LONGEST_MINUTES, description="How long the token lasts")]
+Minutes = Annotated[int, Field(ge=1, le=_LONGEST_MINUTES, description="Lifetime of the token")]
 TokenScope = Annotated[PageScope, inline(PageScope)]
 
 
@@ -36,7 +36,7 @@ class SandboxTokenBody(_Body):
     model_config = ConfigDict(extra="forbid", **example(port=3000, minutes=60))
 
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        None, description="The one port that it opens; all of them if left out"
+        None, description="The port that it is valid for; default: all ports"
     )
 
 
@@ -47,8 +47,8 @@ class ProjectTokenBody(_Body):
         default=[PageScope.VIEW],
         min_length=1,
         max_length=len(PageScope),
-        description="`view` opens the preview; `status` asks how it stands, `sync` brings it up "
-        "to date, both sent as `Authorization: Bearer …`",
+        description="`view` opens the preview; `status` and `sync` allow these two calls, with the "
+        "token sent as `Authorization: Bearer …`",
     )
 
 

@@ -24,7 +24,7 @@ class ErrorBody(BaseModel):
     code: str = Field(description="Stable; programs may rely on it")
     message: str = Field(description="What happened and what to do next")
     request_id: str
-    retry_after: int | None = Field(None, description="Seconds; only where waiting helps")
+    retry_after: int | None = Field(None, description="Seconds; only if a retry can help")
     details: dict[str, Any] | None = None
 
 
@@ -43,7 +43,7 @@ _MEANINGS = {
     416: "The range is outside the file",
     429: "Too many requests",
     500: "A fault of ours",
-    503: "An engine or the provider is away",
+    503: "An engine or the provider is unavailable",
 }
 
 

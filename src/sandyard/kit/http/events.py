@@ -53,11 +53,13 @@ class EventAnswer(BaseModel):
         data={"status": "allocated", "allocated_to_track": "demo"},
     )
 
-    event_id: str = Field(description="Sorts by time")
+    event_id: str = Field(description="Sorts by the time of writing")
     part: str
     kind: str
     subject: str
-    sequence: int | None = Field(description="Counts the subject's changes; null if none changed")
+    sequence: int | None = Field(
+        description="Number of the subject's change; null if nothing changed"
+    )
     actor: str = Field(description="Such as track:demo, account:…, key:…, operator, job:expiry")
     at: datetime
     reason: str | None

@@ -12,10 +12,10 @@ from sandyard.kit.paging import CURSOR_PATTERN, MAX_LIMIT, Page
 
 T = TypeVar("T")
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many are listed at the most")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items")]
 Cursor = Annotated[
     str | None,
-    Query(pattern=CURSOR_PATTERN, description="The `next_cursor` of the page before"),
+    Query(pattern=CURSOR_PATTERN, description="The `next_cursor` of the previous page"),
 ]
 
 

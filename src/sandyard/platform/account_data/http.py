@@ -38,7 +38,7 @@ def create_account_data_router(
     routes = account_routes(guard, prefix=f"{prefix}/me", tag="accounts")
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
-    @routes.get("/export", "Take along all that is yours", response_class=Response, answers=_FILE)
+    @routes.get("/export", "Export your data", response_class=Response, answers=_FILE)
     async def export_account(caller: Caller) -> StreamingResponse:
         """Profile, projects with their files, templates, keys and variables without their values,
         notifications, sandboxes, usage, bills, measurements and events. Download the files of a

@@ -21,7 +21,7 @@ from sandyard.platform.fields import Search
 from sandyard.platform.principal import Role
 from sandyard.platform.routes import Caller, admin_routes
 
-_AccountId = Annotated[str, Path(description="As the listing shows it")]
+_AccountId = Annotated[str, Path(description="The id, from the listing")]
 
 
 def create_users_router(
@@ -32,12 +32,12 @@ def create_users_router(
     @routes.get("", "List users")
     async def list_users(
         q: Search = None,
-        role: Annotated[Role | None, Query(description="Those of one role")] = None,
+        role: Annotated[Role | None, Query(description="Only this role")] = None,
         is_active: Annotated[
-            bool | None, Query(description="Those that may log in, or those that may not")
+            bool | None, Query(description="Only active, or only inactive accounts")
         ] = None,
         sort: Annotated[
-            AccountSort, Query(description="`-` before a name: the last first")
+            AccountSort, Query(description="`-` before a name: descending")
         ] = AccountSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
@@ -48,7 +48,7 @@ def create_users_router(
         )
         return UserPage.of(page, AccountAnswer.of)
 
-    @routes.get("/{account_id}", "Look at a user", 404)
+    @routes.get("/{account_id}", "Get a user", 404)
     async def get_user(account_id: _AccountId) -> AccountAnswer:
         """The account as its user sees it."""
         return AccountAnswer.of(await administration.get_account(account_id))
@@ -64,7 +64,7 @@ def create_users_router(
         deactivate yourself."""
         return AccountAnswer.of(await administration.deactivate(account_id, by=admin))
 
-    @routes.put("/{account_id}/role", "Give a user a role", 404, 409)
+    @routes.put("/{account_id}/role", "Set a user's role", 404, 409)
     async def set_user_role(
         account_id: _AccountId, body: Annotated[RoleBody, Body()], admin: Caller
     ) -> AccountAnswer:
@@ -77,7 +77,7 @@ def create_users_router(
 def create_invitations_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = admin_routes(guard, prefix=f"{prefix}/admin/invitations", tag="admins")
 
-    @routes.post("", "Invite somebody", status_code=202)
+    @routes.post("", "Invite a user", status_code=202)
     async def invite_user(body: Annotated[EmailBody, Body()], admin: Caller) -> AcceptedAnswer:
         """Sends an invitation to this address, valid for a week. It is needed with
         SIGNUP=invite."""

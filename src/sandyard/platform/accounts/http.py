@@ -90,7 +90,7 @@ def _create_open_router(
 
     @router.post(
         "/resend",
-        summary="Ask for the verification mail again",
+        summary="Send the verification mail again",
         status_code=202,
         responses=_FROM_ANYONE,
     )
@@ -118,7 +118,7 @@ def _create_open_router(
 
     @router.post(
         "/password/forgot",
-        summary="Ask for a mail to reset the password",
+        summary="Request a password reset",
         status_code=202,
         responses=_FROM_ANYONE,
     )
@@ -129,7 +129,7 @@ def _create_open_router(
         await accounts.forgot_password(email=body.email, address=address)
         return AcceptedAnswer()
 
-    @router.post("/password/reset", summary="Set a new password by mail", responses=_FROM_ANYONE)
+    @router.post("/password/reset", summary="Reset the password", responses=_FROM_ANYONE)
     async def reset_password(
         body: Annotated[PasswordResetBody, Body()], address: Address
     ) -> PasswordChangedAnswer:
@@ -143,7 +143,7 @@ def _create_open_router(
 def create_me_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=prefix, tag="accounts")
 
-    @routes.get("/me", "Look at your account")
+    @routes.get("/me", "Get your account")
     async def get_me(caller: Caller) -> AccountAnswer:
         """The account of the login or API key."""
         return AccountAnswer.of(await accounts.get_account(caller.account_id))

@@ -139,7 +139,7 @@ class AccountFilter:
 
 
 class ProfileChanges(TypedDict, total=False):
-    """What is left out stays as it is."""
+    """Omitted fields do not change."""
 
     full_name: str | None
     spend_threshold: Decimal | None

@@ -20,7 +20,7 @@ def create_oidc_router(
 
     @router.post(
         "/begin",
-        summary="Begin a login through the identity provider",
+        summary="Start a login through the identity provider",
         responses=errors(403, 429, 503),
     )
     async def begin_oidc_login(address: Address) -> OidcBegunAnswer:

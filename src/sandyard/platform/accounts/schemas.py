@@ -119,7 +119,7 @@ class ProfileBody(RequestBody):
 
     full_name: Name | None = None
     spend_threshold: Amount | None = Field(
-        None, description="You are notified when a month's cost passes it"
+        None, description="You are notified when a month's cost exceeds it"
     )
 
     def changes(self) -> ProfileChanges:
@@ -130,7 +130,7 @@ class ProfileBody(RequestBody):
 class AccountDeletionBody(RequestBody):
     model_config = example(password=_PASSWORD)
 
-    password: AnyPassword = Field(description="The present one")
+    password: AnyPassword = Field(description="The current password")
 
 
 class AccountDeletedAnswer(BaseModel):
@@ -167,7 +167,7 @@ class AccountAnswer(BaseModel):
     role: Role
     is_active: bool
     is_verified: bool
-    spend_threshold: Money | None = Field(description="A decimal number as a text")
+    spend_threshold: Money | None = Field(description="A decimal number as a string")
     last_login: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -214,8 +214,8 @@ class OidcBegunAnswer(BaseModel):
         code_verifier=_MAIL_TOKEN,
     )
 
-    authorization_url: str = Field(description="Send the browser there")
-    state: str = Field(description="The browser must come back with it")
+    authorization_url: str = Field(description="Redirect the browser to it")
+    state: str = Field(description="The browser must return with it")
     nonce: str
     code_verifier: str
 
@@ -234,13 +234,13 @@ class OidcFinishBody(RequestBody):
         code="SplxlOBeZQQYbYS6WxSbIA", nonce=_MAIL_TOKEN, code_verifier=_MAIL_TOKEN
     )
 
-    code: OidcText = Field(description="What the browser came back with")
-    nonce: OidcText = Field(description="As the login began")
-    code_verifier: OidcText = Field(description="As the login began")
+    code: OidcText = Field(description="The `code` that the browser returned with")
+    nonce: OidcText = Field(description="The value from the start of the login")
+    code_verifier: OidcText = Field(description="The value from the start of the login")
 
 
 class AcceptedAnswer(BaseModel):
-    """The same whoever asks: what happens next is in a mail, if the address can be used."""
+    """Always the same: the next step is in a mail, if the address is usable."""
 
     model_config = example(status="accepted")
 

@@ -19,13 +19,13 @@ from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.fields import Search
 from sandyard.platform.routes import Caller, account_routes
 
-_KeyId = Annotated[str, Path(description="As the call that made it answered")]
+_KeyId = Annotated[str, Path(description="The id from the response that created it")]
 
 
 def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/api-keys", tag="api keys")
 
-    @routes.post("", "Make an API key", 403, 409, status_code=201)
+    @routes.post("", "Create an API key", 403, 409, status_code=201)
     async def create_api_key(
         body: Annotated[NewApiKeyBody, Body()], caller: Caller
     ) -> NewApiKeyAnswer:
@@ -40,10 +40,10 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         caller: Caller,
         q: Search = None,
         is_active: Annotated[
-            bool | None, Query(description="Those that are in force, or those that are not")
+            bool | None, Query(description="Only active, or only inactive keys")
         ] = None,
         sort: Annotated[
-            KeySort, Query(description="`-` before a name: the last first")
+            KeySort, Query(description="`-` before a name: descending")
         ] = KeySort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
@@ -54,7 +54,7 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         )
         return ApiKeyPage.of(page, ApiKeyAnswer.of)
 
-    @routes.get("/{key_id}", "Look at an API key", 404)
+    @routes.get("/{key_id}", "Get an API key", 404)
     async def get_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:
         """Everything except the key itself."""
         return ApiKeyAnswer.of(await keys.get(caller.account_id, key_id))

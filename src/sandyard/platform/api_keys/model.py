@@ -23,14 +23,14 @@ class KeySort(StrEnum):
 
 
 class KeyFormat(StrEnum):
-    """How a key looks; what it opens is the same."""
+    """Format of a key; the access is the same."""
 
     SANDYARD = "sandyard"
     E2B = "e2b"
 
 
 class KeyChanges(TypedDict, total=False):
-    """What is left out stays as it is."""
+    """Omitted fields do not change."""
 
     name: str
     description: str | None

@@ -20,10 +20,10 @@ class NewApiKeyBody(NewNamedBody):
     )
 
     scope: Scope = Field(Scope.ADMIN, description="Each includes the ones before it")
-    expires_at: Moment | None = Field(None, description="From when on it opens nothing")
+    expires_at: Moment | None = Field(None, description="When it expires")
 
     format: KeyFormat = Field(
-        KeyFormat.SANDYARD, description="`e2b` for E2B's SDKs; it opens the same"
+        KeyFormat.SANDYARD, description="`e2b` for E2B's SDKs; the access is the same"
     )
 
     def new(self) -> NewKey:
@@ -57,7 +57,7 @@ class ApiKeyAnswer(BaseModel):
     key_id: str
     name: str
     description: str | None
-    prefix: str = Field(validation_alias="api_key", description="How the key begins")
+    prefix: str = Field(validation_alias="api_key", description="Prefix of the key")
     is_active: bool
     scope: Scope
     expires_at: datetime | None
@@ -82,7 +82,7 @@ class NewApiKeyAnswer(BaseModel):
     )
 
     key_id: str
-    api_key: str = Field(description="Shown this once")
+    api_key: str = Field(description="Shown only once")
     name: str
     description: str | None
     scope: Scope

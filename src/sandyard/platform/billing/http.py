@@ -46,17 +46,17 @@ _COLUMNS = (
 )
 
 
-_By = Annotated[SumBy, Query(description="What each sum is of")]
+_By = Annotated[SumBy, Query(description="What to group the sums by")]
 
 
 def bill_query(
     project_id: OfProject = None,
     sandbox_id: OfSandbox = None,
     service_type: Annotated[
-        ServiceType | None, Query(description="Running, or keeping files")
+        ServiceType | None, Query(description="Running, or storing files")
     ] = None,
-    from_day: Annotated[Day | None, Query(alias="from", description="Included")] = None,
-    to_day: Annotated[Day | None, Query(alias="to", description="Included")] = None,
+    from_day: Annotated[Day | None, Query(alias="from", description="Inclusive")] = None,
+    to_day: Annotated[Day | None, Query(alias="to", description="Inclusive")] = None,
 ) -> BillQuery:
     return BillQuery(project_id, sandbox_id, service_type, from_day, to_day)
 
@@ -87,7 +87,7 @@ def create_billing_router(
         page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
         return BillPage.of(page, lambda bill: BillAnswer.of(bill, currency))
 
-    @routes.get("/summary", "Sum bills up")
+    @routes.get("/summary", "Sum bills")
     async def sum_bills(
         caller: Caller, query: BillQueryParameters, by: _By = "day"
     ) -> BillingSumsAnswer:
@@ -95,7 +95,7 @@ def create_billing_router(
         sums = await store.sums(caller.account_id, query, by=by)
         return BillingSumsAnswer.of(by, sums, currency)
 
-    @routes.get("/month-to-date", "What this month came to so far")
+    @routes.get("/month-to-date", "Get this month's cost so far")
     async def get_month_to_date(
         caller: Caller, by: _By = "service_type", sandbox_id: OfSandbox = None
     ) -> MonthToDateAnswer:
@@ -104,7 +104,7 @@ def create_billing_router(
         month = await statements.month_to_date(caller.account_id, by=by, sandbox_id=sandbox_id)
         return MonthToDateAnswer.of(by, month, currency)
 
-    @routes.get("/export", "All bills as CSV", response_class=Response, answers=_CSV_ANSWER)
+    @routes.get("/export", "Export all bills as CSV", response_class=Response, answers=_CSV_ANSWER)
     async def export_bills(caller: Caller, query: BillQueryParameters) -> StreamingResponse:
         """Streamed, earliest day first."""
         return StreamingResponse(
@@ -113,7 +113,7 @@ def create_billing_router(
             headers={"Content-Disposition": 'attachment; filename="bills.csv"'},
         )
 
-    @admin.post("/run", "Make bills now")
+    @admin.post("/run", "Run billing now")
     async def run_billing() -> BillingRunAnswer:
         """Waits for a run in progress. Repeating it changes nothing."""
         return BillingRunAnswer.model_validate(await make_bills(), from_attributes=True)

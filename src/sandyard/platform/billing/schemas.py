@@ -56,7 +56,7 @@ class BillAnswer(BaseModel):
     description: str | None
     created_at: datetime
     corrects: str | None = Field(
-        description="The bill that this one corrects; then the numbers are the difference"
+        description="The bill that this one corrects; its numbers are then the difference"
     )
     cpu_hours: Quantity
     memory_hours: Quantity
@@ -135,10 +135,8 @@ class MonthToDateAnswer(BaseModel):
     by: SumBy
     sums: list[BillingSumAnswer]
     total: Money
-    billed: Money = Field(description="What the month's bills come to")
-    unbilled: Money = Field(
-        description="What is to be billed yet; less than nothing where bills are to be corrected"
-    )
+    billed: Money = Field(description="Sum of the month's bills")
+    unbilled: Money = Field(description="Not billed yet; negative if bills have to be corrected")
     currency: Currency
     cpu_hours: Quantity
     memory_hours: Quantity
@@ -164,7 +162,7 @@ class MonthToDateAnswer(BaseModel):
 class BillingRunAnswer(BaseModel):
     model_config = example(storage_counted=2, usages=5, bills=4, spenders_notified=0)
 
-    storage_counted: int = Field(description="Sandboxes whose kept files were counted")
-    usages: int = Field(description="Usages that were not billed to their end")
-    bills: int = Field(description="Bills that are new, corrections included")
+    storage_counted: int = Field(description="Sandboxes whose stored files were counted")
+    usages: int = Field(description="Usages that were not completely billed")
+    bills: int = Field(description="New bills, including corrections")
     spenders_notified: int = Field(description="Accounts that were notified of their month's cost")

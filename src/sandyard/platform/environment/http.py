@@ -17,9 +17,9 @@ from sandyard.platform.routes import Caller, account_routes, run_routes
 from sandyard.platform.sandboxes.http import SandboxId
 
 VariableName = Annotated[
-    str, Path(max_length=255, pattern=NAME, description="As programs find it in their environment")
+    str, Path(max_length=255, pattern=NAME, description="The name of the environment variable")
 ]
-_ProjectId = Annotated[str, Path(description="As the call that made it answered")]
+_ProjectId = Annotated[str, Path(description="The id from the response that created it")]
 
 
 class _Calls:

@@ -42,7 +42,7 @@ def create_metrics_router(
 ) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/sandboxes", tag="sandboxes")
 
-    @routes.get("/{sandbox_id}/metrics", "What a sandbox takes", 404)
+    @routes.get("/{sandbox_id}/metrics", "Get a sandbox's metrics", 404)
     async def get_sandbox_metrics(
         caller: Caller,
         sandbox_id: SandboxId,

@@ -18,7 +18,7 @@ from sandyard.platform.notifications.schemas import (
 from sandyard.platform.notifications.service import Notifications
 from sandyard.platform.routes import Caller, account_routes, admin_routes
 
-_NotificationId = Annotated[str, Path(description="As the listing shows it")]
+_NotificationId = Annotated[str, Path(description="The id, from the listing")]
 
 
 def create_notifications_router(
@@ -30,10 +30,10 @@ def create_notifications_router(
     async def list_notifications(
         caller: Caller,
         unread: Annotated[
-            bool | None, Query(description="Those that were not read, or those that were")
+            bool | None, Query(description="Only unread, or only read notifications")
         ] = None,
         type_: Annotated[
-            NotificationType | None, Query(alias="type", description="How grave it is")
+            NotificationType | None, Query(alias="type", description="The type of the notification")
         ] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
@@ -44,19 +44,19 @@ def create_notifications_router(
         )
         return NotificationPage.of(page, NotificationAnswer.of)
 
-    @routes.post("/read-all", "Mark all notifications read")
+    @routes.post("/read-all", "Mark all notifications as read")
     async def read_all_notifications(caller: Caller) -> ReadAllAnswer:
         """Marks all current notifications as read."""
         return ReadAllAnswer(read=await notifications.read_all(caller))
 
-    @routes.get("/{notification_id}", "Look at a notification", 404)
+    @routes.get("/{notification_id}", "Get a notification", 404)
     async def get_notification(
         notification_id: _NotificationId, caller: Caller
     ) -> NotificationAnswer:
         """Does not mark it as read."""
         return NotificationAnswer.of(await notifications.get(caller.account_id, notification_id))
 
-    @routes.post("/{notification_id}/read", "Mark a notification read", 404)
+    @routes.post("/{notification_id}/read", "Mark a notification as read", 404)
     async def read_notification(
         notification_id: _NotificationId, caller: Caller
     ) -> NotificationAnswer:

@@ -18,13 +18,13 @@ from sandyard.platform.projects.schemas import (
 from sandyard.platform.projects.service import Projects
 from sandyard.platform.routes import Caller, account_routes
 
-_ProjectId = Annotated[str, Path(description="As the call that made it answered")]
+_ProjectId = Annotated[str, Path(description="The id from the response that created it")]
 
 
 def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/projects", tag="projects")
 
-    @routes.post("", "Make a project", 409, status_code=201)
+    @routes.post("", "Create a project", 409, status_code=201)
     async def create_project(
         body: Annotated[NewProjectBody, Body()], caller: Caller
     ) -> ProjectAnswer:
@@ -36,12 +36,12 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
     async def list_projects(
         caller: Caller,
         q: Search = None,
-        status: Annotated[ProjectStatus | None, Query(description="Those of one status")] = None,
+        status: Annotated[ProjectStatus | None, Query(description="Only this status")] = None,
         is_default: Annotated[
-            bool | None, Query(description="The default one, or the others")
+            bool | None, Query(description="Only the default project, or only the others")
         ] = None,
         sort: Annotated[
-            ProjectSort, Query(description="`-` before a name: the last first")
+            ProjectSort, Query(description="`-` before a name: descending")
         ] = ProjectSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
@@ -51,7 +51,7 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         page = await projects.list(caller.account_id, chosen, sort=sort, limit=limit, cursor=cursor)
         return ProjectPage.of(page, ProjectAnswer.of)
 
-    @routes.get("/{project_id}", "Look at a project", 404)
+    @routes.get("/{project_id}", "Get a project", 404)
     async def get_project(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
         """One of your projects, archived or not."""
         return ProjectAnswer.of(await projects.get(caller.account_id, project_id))
@@ -69,7 +69,7 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         """Makes it read-only. The default project can't be archived."""
         return ProjectAnswer.of(await projects.archive(caller, project_id))
 
-    @routes.post("/{project_id}/unarchive", "Take a project back from the archive", 404)
+    @routes.post("/{project_id}/unarchive", "Unarchive a project", 404)
     async def unarchive_project(project_id: _ProjectId, caller: Caller) -> ProjectAnswer:
         """It can be changed again."""
         return ProjectAnswer.of(await projects.unarchive(caller, project_id))

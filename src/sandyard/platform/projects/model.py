@@ -33,7 +33,7 @@ class ProjectSort(StrEnum):
 
 
 class ProjectChanges(TypedDict, total=False):
-    """What is left out stays as it is."""
+    """Omitted fields do not change."""
 
     name: str
     description: str | None

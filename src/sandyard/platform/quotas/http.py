@@ -11,7 +11,7 @@ from sandyard.platform.routes import Caller, account_routes
 def create_quotas_router(quotas: Quotas, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=prefix, tag="accounts")
 
-    @routes.get("/me/quota", "Look at your quota and its use")
+    @routes.get("/me/quota", "Get your quotas and their use")
     async def get_quota(caller: Caller) -> QuotasAnswer:
         """What the account uses now, and its limits. More resources may be added later."""
         return QuotasAnswer.of(await quotas.of_account(caller.account_id))

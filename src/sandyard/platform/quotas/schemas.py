@@ -11,12 +11,12 @@ from sandyard.platform.quotas.model import ResourceQuota
 
 class ResourceQuotaAnswer(BaseModel):
     resource: str = Field(
-        description="`sandboxes` and `previews` that run, `cpu` and `memory_gb` of those sandboxes,"
+        description="Running `sandboxes` and `previews`, `cpu` and `memory_gb` of those sandboxes,"
         " `snapshot_bytes` of stored files, `projects_total`, `templates_total`, `variables_total`"
         " and `sandboxes_total`, running or not, `file_bytes` of projects, …"
     )
     in_use: int | float
-    limit: int | float | None = Field(description="Null if there is none")
+    limit: int | float | None = Field(description="Null if there is no limit")
 
 
 class QuotasAnswer(BaseModel):

@@ -29,9 +29,9 @@ from sandyard.platform.sandboxes.service import Sandboxes
 
 _POLL_SEC = 0.2
 
-SandboxId = Annotated[str, Path(description="As the call that made it answered")]
+SandboxId = Annotated[str, Path(description="The id from the response that created it")]
 Sort = Literal["created_at", "-created_at", "name", "-name", "updated_at", "-updated_at"]
-Lines = Annotated[int, Query(ge=1, le=1000, description="How many of the last ones")]
+Lines = Annotated[int, Query(ge=1, le=1000, description="How many of the last lines")]
 Follow = Annotated[bool, Query(description="Stream new lines as text until the program ends")]
 
 _LOGS_ANSWER: dict[int | str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
 
     @routes.get(
         "/{sandbox_id}/logs",
-        "What the program wrote",
+        "Get a sandbox's log",
         *(404, 409),
         response_class=Response,
         answers=_LOGS_ANSWER,
@@ -88,7 +88,7 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
 
 
 def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
-    @routes.post("", "Make a sandbox", 409, status_code=201)
+    @routes.post("", "Create a sandbox", 409, status_code=201)
     async def create_sandbox(
         caller: Caller, body: Annotated[NewSandboxBody, Body()]
     ) -> SandboxAnswer:
@@ -99,13 +99,11 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.get("", "List sandboxes")
     async def list_sandboxes(
         caller: Caller,
-        status: Annotated[SandboxStatus | None, Query(description="Those of one status")] = None,
+        status: Annotated[SandboxStatus | None, Query(description="Only this status")] = None,
         project_id: OfProject = None,
         template_id: OfTemplate = None,
         q: Search = None,
-        sort: Annotated[
-            Sort, Query(description="`-` before a name: the last first")
-        ] = "-created_at",
+        sort: Annotated[Sort, Query(description="`-` before a name: descending")] = "-created_at",
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> SandboxPage:
@@ -116,7 +114,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         )
         return SandboxPage.of(page, SandboxAnswer.of)
 
-    @routes.get("/{sandbox_id}", "Look at a sandbox", 404)
+    @routes.get("/{sandbox_id}", "Get a sandbox", 404)
     async def get_sandbox(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
         """Its state, its address, and its cost so far."""
         return SandboxAnswer.of(await sandboxes.get(sandbox_id, account_id=caller.account_id))
@@ -132,7 +130,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
 
 
 def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
-    @routes.get("/{sandbox_id}/egress", "What went out, and what was blocked", 404, 409)
+    @routes.get("/{sandbox_id}/egress", "Get a sandbox's outgoing connections", 404, 409)
     async def get_sandbox_egress(caller: Caller, sandbox_id: SandboxId) -> EgressAnswer:
         """The outgoing connections of its last run: counters, and the blocked hosts."""
         report = await sandboxes.egress_report(sandbox_id, account_id=caller.account_id)

@@ -28,16 +28,16 @@ UnixTime = Annotated[datetime, BeforeValidator(utc_time)]
 Seconds = Annotated[StrictInt, Field(ge=1, le=7 * 86_400), BeforeValidator(whole)]
 IdleMinutes = Annotated[
     StrictInt,
-    Field(ge=1, le=7 * 1440, description="Stopped after so many minutes without use; null: never"),
+    Field(ge=1, le=7 * 1440, description="Stop after this many minutes without use; null: never"),
     BeforeValidator(whole),
 ]
 SandboxStatus = Annotated[Status, inline(Status)]
 Note = Annotated[StrictStr, Field(max_length=4096)]
-Metadata = Annotated[dict[Note, Note], Field(description="What to note with it, by name")]
+Metadata = Annotated[dict[Note, Note], Field(description="Metadata, by name")]
 NetworkField = Annotated[
     Network,
     Field(
-        description="What it reaches: `none`; `packages`, the hosts of packages and repositories; "
+        description="What it can reach: `none`; `packages`, package indexes and git hosts; "
         "`internet`, all public hosts. Always through a proxy"
     ),
 ]
@@ -49,7 +49,9 @@ class NewSandboxBody(RequestBody):
 
     name: ShortName
     template_id: Id
-    project_id: Id | None = Field(None, description="Yours; the default one if left out")
+    project_id: Id | None = Field(
+        None, description="One of your projects; default: the default project"
+    )
     description: Description | None = None
     cpu_spec: Cpu = 1.0
     memory_spec: Memory = 1.0
@@ -57,9 +59,9 @@ class NewSandboxBody(RequestBody):
     metadata: Metadata = Field(default_factory=dict, max_length=100)
     recycle_on_timeout: StrictBool = Field(
         False,  # noqa: FBT003
-        description="Whether it is recycled when its time is over, and not kept",
+        description="Recycle it at its deadline instead of keeping its files",
     )
-    network: NetworkField | None = Field(None, description="What its template says if left out")
+    network: NetworkField | None = Field(None, description="Default: the template's")
     idle_stop_minutes: IdleMinutes | None = None
 
     def new(self) -> NewSandbox:
@@ -84,7 +86,7 @@ class SandboxChangesBody(RequestBody):
     model_config = example(cpu_spec=2.0, memory_spec=4.0)
 
     name: ShortName = unchanged()
-    description: Description | None = Field(None, description="Null takes it away")
+    description: Description | None = Field(None, description="Null removes it")
     project_id: Id = unchanged()
     cpu_spec: Cpu = unchanged()
     memory_spec: Memory = unchanged()
@@ -101,7 +103,7 @@ class SandboxChangesBody(RequestBody):
 class EndBody(RequestBody):
     model_config = example(reason="its machine is gone for good")
 
-    reason: Name = Field(description="Told to its owner, and kept with its history")
+    reason: Name = Field(description="Sent to its owner, and stored in its history")
 
 
 class SandboxAnswer(BaseModel):
@@ -144,29 +146,27 @@ class SandboxAnswer(BaseModel):
     cpu_spec: float
     memory_spec: float
     max_running_seconds: int
-    is_public: bool = Field(description="Whether anybody may open its ports, without a token")
+    is_public: bool = Field(description="Whether its ports are public, without a token")
     wake_on_request: bool = Field(description="Whether a request to one of its ports starts it")
-    metadata: dict[str, str] = Field(description="What was noted with it")
+    metadata: dict[str, str] = Field(description="Its metadata")
     recycle_on_timeout: bool
     network: NetworkField
     environment: str | None = Field(description="Its root file system, if not the machine's own")
-    idle_stop_minutes: int | None = Field(
-        description="After how long without a request, command or terminal it is stopped"
-    )
+    idle_stop_minutes: int | None = Field(description="Stopped after this many minutes without use")
     status: SandboxStatus
-    status_reason: str | None = Field(description="Why it is not running, in words")
+    status_reason: str | None = Field(description="Why it is not running")
     preview_url: str | None = Field(
-        description="Where its program is seen while it runs, by those who may"
+        description="The address of its program while it runs; access as configured"
     )
-    cost: Money = Field(description="Of all its runs; of the present one up to now")
+    cost: Money = Field(description="Of all its runs, including the current one so far")
     currency: Currency
     snapshot_bytes: int | None
-    snapshot_expires_at: datetime | None = Field(description="When its kept files are removed")
+    snapshot_expires_at: datetime | None = Field(description="When its stored files are removed")
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     stopped_at: datetime | None
-    timeout_at: datetime | None = Field(description="When it is ended at the latest")
+    timeout_at: datetime | None = Field(description="Its deadline")
     recycled_at: datetime | None
 
     @classmethod
@@ -182,7 +182,7 @@ class RefusalAnswer(BaseModel):
     host: str
     port: int
     reason: str
-    count: int = Field(description="How often")
+    count: int = Field(description="Number of connections")
     first_at: UnixTime
     last_at: UnixTime
 
@@ -211,11 +211,11 @@ class EgressAnswer(BaseModel):
 
     sandbox_id: str
     network: NetworkField
-    connections: int = Field(description="That were let through")
-    refused: int = Field(description="That were not")
+    connections: int = Field(description="Allowed connections")
+    refused: int = Field(description="Blocked connections")
     bytes_sent: int
     bytes_received: int
-    refusals: list[RefusalAnswer] = Field(description="The last 100 hosts, the latest last")
+    refusals: list[RefusalAnswer] = Field(description="The last 100 hosts, latest last")
 
     @classmethod
     def of(cls, sandbox_id: str, report: EgressReport) -> Self:
@@ -231,4 +231,4 @@ class LogsAnswer(BaseModel):
     model_config = example(sandbox_id="sbx-1m4p7s0v3y6b9e2hk", lines=["Listening on port 8080"])
 
     sandbox_id: str
-    lines: list[str] = Field(description="The oldest first")
+    lines: list[str] = Field(description="Oldest first")

@@ -72,19 +72,19 @@ class NewCommandBody(RequestBody):
         | Annotated[Text, Field(min_length=1)]
     ) = Field(description="A program and its arguments, or a line for `/bin/sh -c`")
     env: dict[VariableName, Text] = Field(
-        default_factory=dict, max_length=1000, description="Beside the sandbox's own variables"
+        default_factory=dict, max_length=1000, description="In addition to the sandbox's variables"
     )
-    folder: FolderPath = Field(WORKSPACE, description="Where it runs")
-    user: User | None = Field(None, description="`user`, the default, or `root` where there is one")
-    background: StrictBool = Field(False, description="Answer at once, and let it run")  # noqa: FBT003
+    folder: FolderPath = Field(WORKSPACE, description="Working directory")
+    user: User | None = Field(None, description="`user` (default), or `root` if sandboxes have one")
+    background: StrictBool = Field(False, description="Return at once, and let it run")  # noqa: FBT003
     timeout_sec: Annotated[float, Field(gt=0, le=3600)] = Field(
-        60, description="How long it is waited for"
+        60, description="How long to wait for it"
     )
     on_timeout: OnTimeout = Field(
-        OnTimeout.KILL, description="What becomes of it, and of its group, when that is over"
+        OnTimeout.KILL, description="What happens to it and its process group after `timeout_sec`"
     )
     has_input: StrictBool = Field(False, description="Whether its standard input stays open")  # noqa: FBT003
-    terminal: TerminalBody | None = Field(None, description="Give it a terminal of this size")
+    terminal: TerminalBody | None = Field(None, description="Run it in a terminal of this size")
     tag: ShortName | None = Field(None, description="A name to find it again")
     encoding: Encoding = Encoding.TEXT
 
@@ -106,7 +106,7 @@ class NewCommandBody(RequestBody):
 
 
 class ResultAnswer(BaseModel):
-    stdout: str = Field(description="The last MiB; of a terminal, all that it showed")
+    stdout: str = Field(description="The last MiB; with a terminal, all of its output")
     stderr: str = Field(description="The last MiB")
     stdout_truncated: bool
     stderr_truncated: bool
@@ -153,10 +153,12 @@ class CommandAnswer(BaseModel):
     tag: str | None
     is_terminal: bool
     is_running: bool
-    exit_code: int | None = Field(description="128 and the signal's number if one ended it")
+    exit_code: int | None = Field(description="128 plus the signal number if a signal ended it")
     started_at: datetime
     ended_at: datetime | None
-    result: ResultAnswer | None = Field(description="Of a command that was waited for")
+    result: ResultAnswer | None = Field(
+        description="Of a command that did not run in the background"
+    )
 
     @classmethod
     def of(cls, process: Process, result: ResultAnswer | None = None) -> Self:
@@ -177,14 +179,14 @@ class CommandAnswer(BaseModel):
 class CommandList(BaseModel):
     model_config = example(commands=[])
 
-    commands: list[CommandAnswer] = Field(description="The oldest first")
+    commands: list[CommandAnswer] = Field(description="Oldest first")
 
 
 class OutputPiece(BaseModel):
     stream: str = Field(description="`stdout`, `stderr`, or `terminal`")
     data: str
-    offset: int = Field(description="Where reading goes on behind it")
-    skipped: int = Field(description="Bytes before it that are not kept any more")
+    offset: int = Field(description="Where to continue reading")
+    skipped: int = Field(description="Bytes before it that are no longer stored")
 
     @classmethod
     def of(cls, output: Output, encoding: Encoding) -> Self:
@@ -208,7 +210,7 @@ class OutputAnswer(BaseModel):
     command_id: str
     output: list[OutputPiece]
     next_offset: int
-    is_complete: bool = Field(description="Whether it has ended and this is the last of it")
+    is_complete: bool = Field(description="Whether it has ended and this is the last output")
     encoding: Encoding
 
     @classmethod
@@ -236,7 +238,7 @@ class InputBody(RequestBody):
 
     data: Annotated[StrictStr, Field(max_length=1024 * 1024)] = ""
     encoding: Encoding = Encoding.TEXT
-    close: StrictBool = Field(False, description="No more follows")  # noqa: FBT003
+    close: StrictBool = Field(False, description="Close the input afterwards")  # noqa: FBT003
 
     @model_validator(mode="after")
     def _is_decodable(self) -> Self:

@@ -35,10 +35,12 @@ from sandyard.runtime.session_model import Output
 
 _EVENT_ID = re.compile(r"[0-9]{1,15}")
 
-CommandId = Annotated[str, Path(max_length=32, description="As the call that started it answered")]
+CommandId = Annotated[
+    str, Path(max_length=32, description="The id from the response that started it")
+]
 Offset = Annotated[int, Query(ge=0, le=2**53, description="In bytes, over all streams")]
 OutputEncoding = Annotated[
-    Encoding, Query(description="How bytes are told: as text, or as base64 without any loss")
+    Encoding, Query(description="Encoding of the output: text, or base64 for exact bytes")
 ]
 LAST_EVENT_ID = {
     "in": "header",
@@ -91,7 +93,7 @@ def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
         found = await commands.list(sandbox_id, account_id=caller.account_id)
         return CommandList(commands=[CommandAnswer.of(each) for each in found])
 
-    @routes.get("/{command_id}", "Look at a command", 404, 409)
+    @routes.get("/{command_id}", "Get a command", 404, 409)
     async def get_command(
         caller: Caller, sandbox_id: SandboxId, command_id: CommandId
     ) -> CommandAnswer:
@@ -103,7 +105,7 @@ def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
 def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -> None:
     @routes.get(
         "/{command_id}/output",
-        "What a command wrote",
+        "Get a command's output",
         *(404, 409),
         response_class=Response,
         answers=_OUTPUT_ANSWER,
@@ -116,12 +118,11 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
         command_id: CommandId,
         offset: Offset = 0,
         encoding: OutputEncoding = Encoding.TEXT,
-        follow: Annotated[bool, Query(description="Tell it live, until it has ended")] = False,  # noqa: FBT002
+        follow: Annotated[bool, Query(description="Stream it live until it has ended")] = False,  # noqa: FBT002
     ) -> Response:
-        """From `offset` on, up to a MiB. With `follow` it is told live, as the events `stdout`,
-        `stderr` or `terminal`, and at last `exit`, or `ended` with an error's `code` if it can't
-        be followed any more; after a lost connection a browser goes on where it was by
-        `Last-Event-ID`."""
+        """From `offset` on, up to a MiB. With `follow` it is streamed live, as the events `stdout`,
+        `stderr` or `terminal`, and finally `exit`, or `ended` with an error's `code` if it can no
+        longer be followed. After a lost connection, `Last-Event-ID` continues where it was."""
         account_id = caller.account_id
         if not follow:
             process, found = await commands.output(

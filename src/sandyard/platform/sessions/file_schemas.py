@@ -45,7 +45,7 @@ class FileAnswer(BaseModel):
     size_bytes: int
     mode: str = Field(description="Permissions, in octal")
     modified_at: datetime
-    target: str | None = Field(description="Of a link: what it says")
+    target: str | None = Field(description="Of a link: its target")
 
     @classmethod
     def of(cls, info: FileInfo) -> Self:

@@ -33,10 +33,10 @@ FilePath = Annotated[
         min_length=1,
         max_length=4095,
         pattern=NO_NUL,
-        description="Absolute, or from `/workspace` on",
+        description="Absolute, or relative to `/workspace`",
     ),
 ]
-Depth = Annotated[int, Query(ge=1, le=100, description="How many levels of folders")]
+Depth = Annotated[int, Query(ge=1, le=100, description="Depth of subfolders")]
 Mode = Annotated[
     str | None, Query(pattern=_OCTAL, description="Permissions, in octal, such as 0755")
 ]
@@ -67,7 +67,7 @@ def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
         sandbox_id: SandboxId,
         path: FilePath,
         range: Annotated[  # noqa: A002 - the header
-            str | None, Header(max_length=100, description="The bytes that are wanted")
+            str | None, Header(max_length=100, description="The byte range")
         ] = None,
     ) -> Response:
         """The file's bytes, of any size. `Range: bytes=…` returns a part."""
@@ -143,7 +143,7 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         found = await files.list(path, depth=depth)
         return FileList(files=[FileAnswer.of(each) for each in found])
 
-    @routes.get("/stat", "Look at a file", 404, 409)
+    @routes.get("/stat", "Get a file's attributes", 404, 409)
     async def stat_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> FileAnswer:
         """Also of a folder, or of a link itself."""
         files = await _files(sessions, sandbox_id, caller)
@@ -157,7 +157,7 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         files = await _files(sessions, sandbox_id, caller)
         return FileAnswer.of(await files.move(body.source, body.target))
 
-    @routes.post("/mkdir", "Make a folder", 404, 409)
+    @routes.post("/mkdir", "Create a folder", 404, 409)
     async def make_folder(
         caller: Caller, sandbox_id: SandboxId, body: Annotated[FolderBody, Body()]
     ) -> FileAnswer:

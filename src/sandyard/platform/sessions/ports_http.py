@@ -21,13 +21,13 @@ class PortAnswer(BaseModel):
     model_config = example(**_PORT)
 
     port: int
-    url: str = Field(description="Private unless the sandbox is public: a token opens it")
+    url: str = Field(description="Private unless the sandbox is public; access needs a token")
 
 
 class PortList(BaseModel):
     model_config = example(ports=[_PORT])
 
-    ports: list[PortAnswer] = Field(description="In order of their numbers")
+    ports: list[PortAnswer] = Field(description="Sorted by number")
 
 
 def create_ports_router(

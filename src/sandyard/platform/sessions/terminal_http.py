@@ -104,7 +104,7 @@ def create_terminal_router(
     path = f"{prefix}/sandboxes/{{sandbox_id}}/terminal"
     routes = run_routes(guard, prefix=path, tag="commands")
 
-    @routes.post("/tokens", "Make a token for a terminal", 404, status_code=201)
+    @routes.post("/tokens", "Create a token for a terminal", 404, status_code=201)
     async def create_terminal_token(caller: Caller, sandbox_id: SandboxId) -> TerminalTokenAnswer:
         """Pass it as `?token=` to open this sandbox's terminal, within a minute."""
         await sessions.find_sandbox(sandbox_id, account_id=caller.account_id)

@@ -20,17 +20,17 @@ from sandyard.platform.templates.service import Templates
 
 Exactly = Annotated[
     str | None,
-    Query(min_length=1, max_length=100, pattern=SEARCHABLE, description="As it is written there"),
+    Query(min_length=1, max_length=100, pattern=SEARCHABLE, description="Exact match"),
 ]
 
 
-_TemplateId = Annotated[str, Path(description="As the call that made it answered")]
+_TemplateId = Annotated[str, Path(description="The id from the response that created it")]
 
 
 def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/templates", tag="templates")
 
-    @routes.post("", "Make a template", 403, 409, status_code=201)
+    @routes.post("", "Create a template", 403, 409, status_code=201)
     async def create_template(
         body: Annotated[NewTemplateBody, Body()], caller: Caller
     ) -> TemplateAnswer:
@@ -46,10 +46,10 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         language: Exactly = None,
         tag: Exactly = None,
         visibility: Annotated[
-            Visibility | None, Query(description="Official ones, public ones, or your private ones")
+            Visibility | None, Query(description="Only official, public or your private templates")
         ] = None,
         sort: Annotated[
-            TemplateSort, Query(description="`-` before a name: the last first")
+            TemplateSort, Query(description="`-` before a name: descending")
         ] = TemplateSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
@@ -63,7 +63,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
             page, lambda each: TemplateAnswer.of(each, account_id=caller.account_id)
         )
 
-    @routes.get("/{template_id}", "Look at a template", 404)
+    @routes.get("/{template_id}", "Get a template", 404)
     async def get_template(template_id: _TemplateId, caller: Caller) -> TemplateAnswer:
         """An official or public template, or your own."""
         found = await templates.get(caller.account_id, template_id)

@@ -87,7 +87,7 @@ class TemplateSort(StrEnum):
 
 
 class TemplateChanges(TypedDict, total=False):
-    """What is left out stays as it is."""
+    """Omitted fields do not change."""
 
     name: str
     description: str | None

@@ -64,7 +64,7 @@ Folder = Annotated[
     Field(
         max_length=500,
         pattern=REPOSITORY_FOLDER,
-        description="Where in the repository the program and its Procfile are",
+        description="Folder of the program and its Procfile in the repository",
     ),
 ]
 SecretName = Annotated[
@@ -72,8 +72,8 @@ SecretName = Annotated[
     Field(
         max_length=128,
         pattern=VARIABLE_NAME,
-        description="The secret of the sandbox or its project with the token for a private "
-        "repository: the token alone, or `user:token`. Official templates and your own alone",
+        description="Name of the secret of the sandbox or its project with the token for a private "
+        "repository: the token, or `user:token`. Only for official templates and your own",
     ),
 ]
 EnvironmentName = Annotated[
@@ -81,12 +81,10 @@ EnvironmentName = Annotated[
     Field(
         max_length=64,
         pattern=ENVIRONMENT_NAME,
-        description="The root file system of its sandboxes, one that the operator imported",
+        description="The root file system of its sandboxes, imported by the operator",
     ),
 ]
-DefaultNetwork = Annotated[
-    Network, Field(description="What its sandboxes reach unless they say otherwise")
-]
+DefaultNetwork = Annotated[Network, Field(description="Default network of its sandboxes")]
 WarmMachines = Annotated[
     StrictInt,
     Field(ge=0, le=100, description="Machines kept ready for its next sandboxes; admins only"),

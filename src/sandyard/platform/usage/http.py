@@ -27,16 +27,17 @@ def create_usage_router(
         sandbox_id: OfSandbox = None,
         project_id: OfProject = None,
         service_type: Annotated[
-            ServiceType | None, Query(description="Running, or keeping files")
+            ServiceType | None, Query(description="Running, or storing files")
         ] = None,
         is_open: Annotated[
-            bool | None, Query(description="Those that go on, or those that have ended")
+            bool | None, Query(description="Only open, or only closed usage")
         ] = None,
         start: Annotated[
-            Moment | None, Query(alias="from", description="Those that began then or later")
+            Moment | None,
+            Query(alias="from", description="Only usage that began at or after this time"),
         ] = None,
         end: Annotated[
-            Moment | None, Query(alias="to", description="Those that began before then")
+            Moment | None, Query(alias="to", description="Only usage that began before this time")
         ] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,

@@ -32,14 +32,14 @@ class UsageAnswer(BaseModel):
     project_id: str | None
     service_type: ServiceType
     start_time: datetime
-    end_time: datetime | None = Field(description="Null while it goes on")
-    seconds: int = Field(description="Up to now, if it goes on")
+    end_time: datetime | None = Field(description="Null while it is open")
+    seconds: int = Field(description="Up to now, if it is open")
     hourly_rate: Money = Field(description="Fixed at the start")
-    cost: Money = Field(description="Seconds by the rate, rounded half to even to 6 places")
+    cost: Money = Field(description="Seconds times rate, rounded half to even to 6 places")
     currency: Currency
-    cpu_hours: Quantity = Field(description="vCPU by hours, rounded likewise")
-    memory_hours: Quantity = Field(description="GB of memory by hours, rounded likewise")
-    storage_hours: Quantity = Field(description="GB of kept files by hours, rounded likewise")
+    cpu_hours: Quantity = Field(description="vCPU hours, rounded likewise")
+    memory_hours: Quantity = Field(description="GB hours of memory, rounded likewise")
+    storage_hours: Quantity = Field(description="GB hours of stored files, rounded likewise")
 
     @classmethod
     def of(cls, usage: Usage, now: datetime, currency: str) -> Self:

@@ -25,7 +25,7 @@ from sandyard.previews.http.schemas import (
 )
 from sandyard.previews.service import Previews
 
-_DESCRIPTION = "Of one of your projects"
+_DESCRIPTION = "The id of one of your projects"
 ProjectId = Annotated[str, Path(description=_DESCRIPTION)]
 _PROJECT_ID = {
     "name": "project_id",
@@ -85,7 +85,7 @@ def create_previews_router(
 
     @watching.get(
         "/sandbox/status",
-        "How a project's preview stands",
+        "Get a preview's status",
         is_direct=True,
         answers={200: {"model": PreviewStatusAnswer, "description": "Successful Response"}},
         described={"parameters": [_PROJECT_ID]},
@@ -98,7 +98,7 @@ def create_previews_router(
         answer = PreviewStatusAnswer.of(report, utc_time(clock.now()))
         return JsonResponse(answer.model_dump_json().encode())
 
-    @syncing.post("/sync", "Bring a project's preview up to date", 409)
+    @syncing.post("/sync", "Sync a preview", 409)
     async def sync_preview(
         request: Request, caller: Caller, project_id: ProjectId
     ) -> PreviewSyncAnswer:
@@ -108,7 +108,7 @@ def create_previews_router(
         synced = await previews.sync(project_id, account_id=caller.account_id, actor=caller.actor)
         return PreviewSyncAnswer.of(synced)
 
-    @routes.delete("/sandbox", "Stop a project's preview")
+    @routes.delete("/sandbox", "Stop a preview")
     async def stop_preview(
         request: Request, caller: Caller, project_id: ProjectId
     ) -> PreviewStatusAnswer:
@@ -118,7 +118,7 @@ def create_previews_router(
         report = await previews.stop(project_id, account_id=caller.account_id, actor=caller.actor)
         return PreviewStatusAnswer.of(report, utc_time(clock.now()))
 
-    @routes.get("/sandbox/history", "A preview's history")
+    @routes.get("/sandbox/history", "Get a preview's history")
     async def get_preview_history(
         caller: Caller,
         project_id: ProjectId,
@@ -135,7 +135,7 @@ def create_previews_router(
 
     @routes.get(
         "/files",
-        "A project's files",
+        "List a project's files",
         response_class=Response,
         answers={200: {"model": ProjectFilesAnswer, "description": "Every file"}},
     )

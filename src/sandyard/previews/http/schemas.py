@@ -32,7 +32,7 @@ class PreviewAnswer(BaseModel):
     sandbox_id: str
     preview_url: str
     start_time: str = Field(description="ISO 8601, UTC")
-    end_time: str = Field(description="ISO 8601, UTC; as the provider last said")
+    end_time: str = Field(description="ISO 8601, UTC; as last reported by the provider")
 
     @classmethod
     def of(cls, info: SandboxInfo) -> Self:
@@ -46,7 +46,7 @@ class PreviewAnswer(BaseModel):
 
 class CheckedPreviewAnswer(PreviewAnswer):
     remaining_time_minutes: int
-    last_checked: str = Field(description="When the provider last answered")
+    last_checked: str = Field(description="When the provider last responded")
 
 
 class PreviewStatusAnswer(BaseModel):
@@ -63,7 +63,7 @@ class PreviewStatusAnswer(BaseModel):
     success: bool = True
     status: PreviewStatus
     stale: bool = Field(
-        description="The provider does not answer in time; this is what it last said"
+        description="The provider did not respond in time; this is its last known status"
     )
     sandbox_info: CheckedPreviewAnswer | None
     action_required: ActionRequired
@@ -91,7 +91,7 @@ class PreviewSyncData(BaseModel):
     projectId: str  # noqa: N815 - the name that front ends know
     sandbox_info: PreviewAnswer
     filesCount: int  # noqa: N815
-    version: int = Field(description="Of the files that the sandbox has")
+    version: int = Field(description="Version of the files in the sandbox")
 
 
 class PreviewSyncAnswer(BaseModel):
@@ -143,7 +143,7 @@ class ProjectFilesBody(BaseModel):
     deleted: list[Path] = Field(default_factory=list, max_length=10_000)
     replace: StrictBool = False
     expected_version: Annotated[StrictInt, Field(ge=0)] | None = Field(
-        None, description="The version that the change was made from; 409 if it is another by now"
+        None, description="The version that the change is based on; 409 if the current one differs"
     )
 
     def changes(self) -> ChangeSet:
@@ -157,13 +157,13 @@ class ProjectVersionAnswer(BaseModel):
     model_config = example(projectId=_PROJECT_ID, version=3)
 
     projectId: str  # noqa: N815
-    version: int = Field(description="A new one, if anything is different")
+    version: int = Field(description="A new version if anything changed")
 
 
 class ProjectFileAnswer(BaseModel):
     path: str
     size: int = Field(description="Bytes")
-    version: int = Field(description="Of the change set that wrote it last")
+    version: int = Field(description="Version of the change set that last wrote it")
     encoding: Literal["utf-8", "base64"]
     content: str
 

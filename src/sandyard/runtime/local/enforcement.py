@@ -37,13 +37,13 @@ class Enforcement:
     def describe(self) -> dict[str, str]:
         """What holds which limit, and what would be stronger."""
         stored = {
-            "image": "held by a file system of its own for each sandbox",
-            "tmpfs": "held by a tmpfs; files since the last stop are lost if the host fails",
-            "folder": f"held by a watchdog; no file system of its own: {self.no_image}",
+            "image": "limited by a separate file system for each sandbox",
+            "tmpfs": "limited by a tmpfs; files since the last stop are lost if the host fails",
+            "folder": f"limited by a watchdog; no separate file systems: {self.no_image}",
         }
-        watched = "held by a watchdog, CPU in whole cores; SANDBOX_CGROUP_ROOT would hold more"
-        held = "held by control groups, as processes and CPU"
-        root = "of its own, with sudo" if self.has_root else f"none: {self.no_root}"
+        watched = "limited by a watchdog, CPU in whole cores; SANDBOX_CGROUP_ROOT is stronger"
+        held = "limited by control groups, as are processes and CPU"
+        root = "available, with sudo" if self.has_root else f"none: {self.no_root}"
         return {
             "memory": held if self.has_cgroups else watched,
             "storage": stored[self.volume],

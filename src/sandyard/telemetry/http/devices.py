@@ -24,15 +24,15 @@ from sandyard.telemetry.service import Telemetry
 
 DEVICE_KEY = SecurityScheme(
     "DeviceKey",
-    "The `api_key` that `POST /telemetry/v1/api-keys` answers, once; operators make it.",
+    "The `api_key` that `POST /telemetry/v1/api-keys` returns to an operator.",
     header="X-API-Key",
 )
 DEVICE_BEARER = SecurityScheme(
-    "DeviceBearer", "The `api_key` that `POST /telemetry/v1/api-keys` answers, as a bearer token."
+    "DeviceBearer", "The `api_key` that `POST /telemetry/v1/api-keys` returns, as a bearer token."
 )
 _INGEST = """1 to 100 readings as `readings`, or one bare reading. Every reading is acknowledged, a
-duplicate or rejected; one that is rejected never blocks the others and may be dropped. After a
-5xx, or no answer, send all of them again."""
+duplicate or rejected; a rejected one never blocks the others and can be dropped. After a 5xx or no
+response, send all of them again."""
 _NO_NUMBER = re.compile(rb"(?<=[:,\[])\s*[-+]?(nan|inf(inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 
 

@@ -24,7 +24,7 @@ def create_events_router(
         """Events of devices and keys, newest first."""
         return await asked.page(log)
 
-    @routes.get("/devices/{hardware_id}/history", "A device's history", 404)
+    @routes.get("/devices/{hardware_id}/history", "Get a device's history", 404)
     async def get_device_history(
         hardware_id: HardwareId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> EventPage:
@@ -32,7 +32,7 @@ def create_events_router(
         await telemetry.get_device(hardware_id)
         return await history_of(log, hardware_id, limit=limit, cursor=cursor)
 
-    @routes.get("/api-keys/{key_id}/history", "An API key's history", 404)
+    @routes.get("/api-keys/{key_id}/history", "Get an API key's history", 404)
     async def get_device_key_history(
         key_id: KeyId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
     ) -> EventPage:

@@ -28,8 +28,8 @@ OPERATOR_TOKEN = SecurityScheme(
     "`secrets/telemetry_admin_token` in the data directory (`data` by default).",
 )
 
-KeyId = Annotated[str, Path(description="As the call that made the key answered")]
-Order = Annotated[DeviceOrder, Query(description="Which devices come first")]
+KeyId = Annotated[str, Path(description="The id from the response that created the key")]
+Order = Annotated[DeviceOrder, Query(description="Order of the devices")]
 HardwareId = Annotated[str, Path(pattern=HARDWARE_ID, description="MAC in upper case")]
 
 
@@ -48,7 +48,7 @@ def create_operators_router(
 ) -> APIRouter:
     routes = operator_routes(guard, prefix=prefix)
 
-    @routes.post("/api-keys", "Make an API key", status_code=201)
+    @routes.post("/api-keys", "Create an API key", status_code=201)
     async def create_device_key(
         body: Annotated[DeviceKeyBody | None, Body(examples=[example_of(DeviceKeyBody)])] = None,
     ) -> NewDeviceKeyAnswer:
@@ -77,12 +77,12 @@ def create_operators_router(
         page = await telemetry.list_devices(order=order, limit=limit, cursor=cursor)
         return DevicePage.of(page, DeviceAnswer.of)
 
-    @routes.get("/devices/{hardware_id}", "Look at a device", 404)
+    @routes.get("/devices/{hardware_id}", "Get a device", 404)
     async def get_device(hardware_id: HardwareId) -> DeviceAnswer:
         """The data of its last registration, and when it was last seen."""
         return DeviceAnswer.of(await telemetry.get_device(hardware_id))
 
-    @routes.put("/devices/{hardware_id}", "Name a device", 404)
+    @routes.put("/devices/{hardware_id}", "Rename a device", 404)
     async def rename_device(
         hardware_id: HardwareId, body: Annotated[RenameDeviceBody, Body()]
     ) -> DeviceAnswer:

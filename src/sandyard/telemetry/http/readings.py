@@ -60,7 +60,7 @@ def create_readings_router(
         from_ms: From = None,
         to_ms: To = None,
         limit: Annotated[
-            int, Query(ge=1, le=1000, description="How many are listed at the most")
+            int, Query(ge=1, le=1000, description="Maximum number of items")
         ] = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> Response:
@@ -74,7 +74,7 @@ def create_readings_router(
 
     @routes.get(
         "/devices/{hardware_id}/latest",
-        "The latest reading",
+        "Get the latest reading",
         404,
         response_class=Response,
         answers={200: {"model": ReadingAnswer}},
@@ -83,7 +83,7 @@ def create_readings_router(
         """The reading with the latest `timestamp_ms`, whenever it arrived."""
         return _json(reading_answer(await telemetry.latest(hardware_id)))
 
-    @routes.get("/devices/{hardware_id}/series", "One metric over time", 404)
+    @routes.get("/devices/{hardware_id}/series", "Get one metric over time", 404)
     async def get_series(
         hardware_id: HardwareId,
         metric: Annotated[str, Query(pattern=NAME, description="A sensor's name")],
@@ -109,7 +109,7 @@ def create_readings_router(
 
     @routes.get(
         "/devices/{hardware_id}/export",
-        "All readings as a file",
+        "Export all readings",
         404,
         response_class=Response,
         answers=_FILE_ANSWER,
@@ -117,7 +117,7 @@ def create_readings_router(
     async def export_readings(
         hardware_id: HardwareId,
         file_format: Annotated[
-            Literal["csv", "parquet"], Query(alias="format", description="Of the file")
+            Literal["csv", "parquet"], Query(alias="format", description="Format of the file")
         ] = "csv",
         from_ms: From = None,
         to_ms: To = None,

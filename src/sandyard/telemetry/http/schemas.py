@@ -85,7 +85,7 @@ class RegistrationBody(BaseModel):
     firmware_version: Annotated[StrictStr, Field(pattern=FIRMWARE_VERSION)]
     capabilities: Capabilities = Field(default_factory=Capabilities)
     friendly_name: FriendlyName | None = Field(
-        None, description="Taken only while the device has no name"
+        None, description="Used only if the device has no name yet"
     )
 
     def registration(self) -> Registration:
@@ -135,7 +135,7 @@ class IntakeAnswer(BaseModel):
     )
 
     acknowledged_batch_ids: list[str] = Field(description="Stored now, durably")
-    duplicate_batch_ids: list[str] = Field(description="Were stored before, with this content")
+    duplicate_batch_ids: list[str] = Field(description="Already stored, with the same content")
     rejected: list[RejectionAnswer]
 
 
@@ -173,7 +173,7 @@ class DevicePage(PageAnswer):
 class RenameDeviceBody(BaseModel):
     model_config = ConfigDict(extra="forbid", **example(friendly_name="Greenhouse 1"))
 
-    friendly_name: FriendlyName | None = Field(description="Null takes the name away")
+    friendly_name: FriendlyName | None = Field(description="Null removes the name")
 
 
 class ReadingAnswer(BaseModel):
@@ -184,7 +184,7 @@ class ReadingAnswer(BaseModel):
     batch_id: str
     boot_id: str
     firmware_version: str
-    friendly_name: str | None = Field(description="The device's name when the reading came in")
+    friendly_name: str | None = Field(description="The device's name when the reading arrived")
     sensors: dict[str, float]
     sensor_status: dict[str, str]
 
@@ -233,7 +233,7 @@ class SeriesAnswer(BaseModel):
     hardware_id: str
     metric: str
     bucket_ms: int
-    series: list[SeriesBucketAnswer] = Field(description="The buckets that hold a value")
+    series: list[SeriesBucketAnswer] = Field(description="Only buckets with values")
 
 
 class DeviceKeyBody(BaseModel):
@@ -250,7 +250,7 @@ class NewDeviceKeyAnswer(BaseModel):
     )
 
     key_id: str
-    api_key: str = Field(description="Shown this once")
+    api_key: str = Field(description="Shown only once")
     created_at: Time
     description: str | None
 
