@@ -44,7 +44,7 @@ from sandyard.broker.model import lab_seconds
 from sandyard.broker.monitor import Monitor, ProviderFacts
 from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.ports import PoolStore, Prober
-from sandyard.broker.probed_claims import ProbedClaims
+from sandyard.broker.probed_claims import ClaimProbes, ProbedClaims
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.provider.probes import prober_of
 from sandyard.broker.queue import Queue
@@ -144,34 +144,8 @@ def build_broker(
     context = JobContext(settings, store, runner, clock, metrics)
     history = History(store, pool.history, clock=clock)
     jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
-    lease_max_sec = lab_seconds(settings.broker.lease_max_hours)
-    hold_sec = lab_seconds(settings.broker.hold_hours)
-    service = Broker(
-        store,
-        clock=clock,
-        metrics=metrics,
-        rate_limit=_rate_limit(settings),
-        lease_max_sec=lease_max_sec,
-        hold_sec=hold_sec,
-        queue=queue,
-    )
+    service, leases = _claims(context, queue, prober)
     bulk = BulkChanges(store, clock=clock)
-    leases = Leases(
-        store,
-        clock=clock,
-        metrics=metrics,
-        lease_max_sec=lease_max_sec,
-        hold_sec=hold_sec,
-        claims=queue.claims,
-    )
-    if prober is not None and settings.broker.probe_at_claim:
-        probed = ProbedClaims(
-            *(store, leases, prober),
-            clock=clock,
-            deadline_sec=_PROBE_AT_CLAIM_SEC,
-            hold_sec=hold_sec,
-        )
-        service.check_claimed, leases.begin_check = probed.check, probed.begin_check
     return BrokerPart(
         engine=pool.engine,
         routers=[
@@ -214,6 +188,41 @@ async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterato
         yield pool_provider(settings, pool.store, SystemClock())
     finally:
         await pool.store.close()
+
+
+def _claims(context: JobContext, queue: Queue, prober: Prober | None) -> tuple[Broker, Leases]:
+    """What gives leases; each is probed before its track hears of it, if that is set."""
+    settings, store = context.settings.broker, context.store
+    clock, metrics = context.clock, context.metrics
+    lease_max_sec, hold_sec = (
+        lab_seconds(settings.lease_max_hours),
+        lab_seconds(settings.hold_hours),
+    )
+    probes = probed = None
+    if prober is not None and settings.probe_at_claim:
+        probes = ClaimProbes(prober, _PROBE_AT_CLAIM_SEC)
+    leases = Leases(
+        store,
+        clock=clock,
+        metrics=metrics,
+        lease_max_sec=lease_max_sec,
+        hold_sec=hold_sec,
+        claims=queue.claims,
+        begin_check=None if probes is None else probes.begin,
+    )
+    if probes is not None:
+        probed = ProbedClaims(store, leases, probes, clock=clock, hold_sec=hold_sec)
+    service = Broker(
+        store,
+        clock=clock,
+        metrics=metrics,
+        rate_limit=_rate_limit(context.settings),
+        lease_max_sec=lease_max_sec,
+        hold_sec=hold_sec,
+        queue=queue,
+        check_claimed=None if probed is None else probed.check,
+    )
+    return service, leases
 
 
 def _track_routers(

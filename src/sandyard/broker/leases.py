@@ -51,7 +51,10 @@ class Leases:
         lease_max_sec: int,
         hold_sec: int = 24 * 3600,
         claims: ReservedClaims | None = None,
+        begin_check: Callable[[], CheckFree] | None = None,
     ) -> None:
+        """`begin_check` is called for every replacement that a track asks for; what does not pass
+        is not given."""
         self._store = store
         self._rows = Rows(store, clock=clock)
         self._clock = clock
@@ -59,8 +62,7 @@ class Leases:
         self._claims = claims or ReservedClaims(store)
         self._metrics = metrics
         self._lease_max_sec = lease_max_sec
-        self.begin_check: Callable[[], CheckFree] | None = None
-        """Called for every replacement that a track asks for; what is not fit is not given."""
+        self._begin_check = begin_check
 
     async def extend(self, sandbox_id: str, asked: Extension) -> Lease:
         """Move the end of the track's own live lease, once for each key; the lease as it is then.
@@ -94,8 +96,8 @@ class Leases:
         NotSandboxOwnerError, SandboxNotFoundError, and ProbeDeadlineError if what is free does not
         pass; then nothing has changed.
         """
-        if check is None and self.begin_check is not None:
-            check = self.begin_check()
+        if check is None and self._begin_check is not None:
+            check = self._begin_check()
         try:
             lease, is_new = await self._replace(sandbox_id, asked, check)
         except SandyardError as error:

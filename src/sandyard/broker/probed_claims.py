@@ -50,6 +50,18 @@ class _Probing:
             raise ProbeDeadlineError from None
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimProbes:
+    """Probes that a call waits for, at most for its deadline."""
+
+    prober: Prober
+    deadline_sec: float
+
+    def begin(self) -> _Probing:
+        """For one call: whether a free sandbox passes its probe."""
+        return _Probing(self.prober, asyncio.get_running_loop().time() + self.deadline_sec)
+
+
 class ProbedClaims:
     """That a sandbox has passed is written with its row, and a lease is taken from a sandbox only
     as long as that is not there. So whichever of several calls with one key comes to an end first
@@ -60,18 +72,16 @@ class ProbedClaims:
         self,
         store: PoolStore,
         leases: Leases,
-        prober: Prober,
+        probes: ClaimProbes,
         *,
         clock: Clock,
-        deadline_sec: float,
         hold_sec: int = 24 * 3600,
     ) -> None:
         self._store = store
         self._leases = leases
         self._offers = Offers(store, clock=clock)
-        self._prober = prober
+        self._probes = probes
         self._clock = clock
-        self._deadline_sec = deadline_sec
         self._hold_sec = hold_sec
 
     async def check(self, claimed: Claimed, claim: Claim) -> Claimed:
@@ -83,7 +93,7 @@ class ProbedClaims:
         """
         if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self._clock.now()):
             return claimed
-        probing = self.begin_check()
+        probing = self._probes.begin()
         async for _ in Tries():
             row = await self._leased(claimed.lease.sandbox_id, claim)
             if row.probed_at is not None:
@@ -92,11 +102,6 @@ class ProbedClaims:
             if lease is not None:
                 return Claimed(lease, is_new=claimed.is_new)
         raise RowBusyError
-
-    def begin_check(self) -> _Probing:
-        """For one call: whether a free sandbox passes its probe."""
-        until = asyncio.get_running_loop().time() + self._deadline_sec
-        return _Probing(self._prober, until)
 
     async def _leased(self, sandbox_id: str, claim: Claim) -> Sandbox:
         """What the claim's key has now."""

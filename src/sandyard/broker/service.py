@@ -91,7 +91,10 @@ class Broker:
         lease_max_sec: int = 24 * 3600,
         hold_sec: int = 24 * 3600,
         queue: Queue | None = None,
+        check_claimed: CheckClaimed | None = None,
     ) -> None:
+        """`check_claimed` is asked about every lease before its track hears of it, and may give it
+        another sandbox."""
         self._store = store
         self._queue = queue or Queue(store, clock=clock, ticket_ttl_sec=60)
         self._rows = Rows(store, clock=clock)
@@ -100,8 +103,7 @@ class Broker:
         self._clock = clock
         self._metrics = metrics
         self._rate_limit = rate_limit or Unlimited()
-        self.check_claimed: CheckClaimed | None = None
-        """Asked about every lease before its track hears of it; may give it another sandbox."""
+        self._check_claimed = check_claimed
 
     async def allocate(
         self,
@@ -139,8 +141,8 @@ class Broker:
             self._metrics.allocated["disconnected" if is_gone else "exhausted"].inc()
             retry_after = _RETRY_AFTER_EXHAUSTED if wait_sec is None else _RETRY_AFTER_WAITING
             raise NoSandboxesAvailableError(retry_after=retry_after)
-        if self.check_claimed is not None:
-            claimed = await self._checked(self.check_claimed, claimed, claim)
+        if self._check_claimed is not None:
+            claimed = await self._checked(self._check_claimed, claimed, claim)
         self._count(claimed)
         return claimed
 
@@ -153,8 +155,8 @@ class Broker:
         await self._limit(claim.track_id)
         answer = await self._queue.ask(make_claim, urgency=urgency)
         if isinstance(answer, Claimed):
-            if self.check_claimed is not None:
-                answer = await self._checked(self.check_claimed, answer, claim)
+            if self._check_claimed is not None:
+                answer = await self._checked(self._check_claimed, answer, claim)
             self._count(answer)
             return answer
         return await self._queue.position_of(answer)

@@ -3,6 +3,7 @@ another call with its key replaces."""
 
 import asyncio
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,7 +15,7 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Claim, Lease, Sandbox, Status
 from sandyard.broker.ports import PoolStore, Probed
 from sandyard.broker.probe_model import UNPROBED_SEC
-from sandyard.broker.probed_claims import ProbedClaims
+from sandyard.broker.probed_claims import ClaimProbes, ProbedClaims
 from sandyard.broker.reservation_model import Booking
 from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
@@ -55,19 +56,18 @@ class Lab:
     def __init__(self, store: PoolStore, clock: ManualClock) -> None:
         self.store = store
         self.prober = Slow()
-        metrics = BrokerMetrics(CollectorRegistry())
         self.clock = clock
-        self.broker = Broker(store, clock=clock, metrics=metrics)
-        self.leases = Leases(store, clock=clock, metrics=metrics, lease_max_sec=LAB_SEC)
+        self.metrics = BrokerMetrics(CollectorRegistry())
         self.reservations = Reservations(store, clock=clock)
         self.now = int(clock.now())
         self.use_deadline(30)
 
     def use_deadline(self, seconds: float) -> None:
-        probed = ProbedClaims(
-            self.store, self.leases, self.prober, clock=self.clock, deadline_sec=seconds
-        )
-        self.broker.check_claimed, self.leases.begin_check = probed.check, probed.begin_check
+        probes = ClaimProbes(self.prober, seconds)
+        shared: Any = {"clock": self.clock, "metrics": self.metrics}
+        self.leases = Leases(self.store, **shared, lease_max_sec=LAB_SEC, begin_check=probes.begin)
+        probed = ProbedClaims(self.store, self.leases, probes, clock=self.clock)
+        self.broker = Broker(self.store, **shared, check_claimed=probed.check)
 
     async def allocate(self) -> Lease:
         return (await self.broker.allocate(track_id="track")).lease
