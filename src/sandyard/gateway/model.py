@@ -61,8 +61,10 @@ class SandboxDomain:
         return cls(scheme, (given.hostname or "").lower(), None if is_default else port)
 
     def has(self, host: bytes) -> bool:
-        """Whether a `Host` header names something below the domain."""
-        return host.lower().partition(b":")[0].endswith(b"." + self.name.encode())
+        """Whether a `Host` header names something below the domain, also with a dot at its end,
+        which a browser takes for another host."""
+        name = host.lower().partition(b":")[0].removesuffix(b".")
+        return name.endswith(b"." + self.name.encode())
 
     def find(self, host: bytes) -> TargetHost | None:
         """Which port of which sandbox the `Host` header names; None if it names none."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandyard.runtime.errors import PortClosedError
 from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.model import Running
 from tests.integration.runtime.local import LocalRuntime
@@ -43,6 +44,14 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
     runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(egress_networks=("127.0.0.2/32",)))
     yield runtime
     await end_all(runtime)
+
+
+async def test_the_way_out_is_no_way_in(runtime: LocalRuntime) -> None:
+    async with started(runtime, _OPEN, _LIMITS) as running:
+        session = await runtime.session(running.run_id)
+        assert 3128 not in await session.ports.listening()
+        with pytest.raises(PortClosedError):
+            await session.ports.connect(3128)
 
 
 @asynccontextmanager

@@ -34,6 +34,8 @@ def test_a_host_and_its_url_are_two_forms_of_one_thing() -> None:
     assert host == TargetHost(3000, BOX)
     assert LOCAL.url_of(BOX, 3000) == f"http://3000-{BOX}.localhost:8080/"
     assert SandboxDomain("https", "x.net").url_of(BOX, 80) == f"https://80-{BOX}.x.net/"
+    dotted = f"3000-{BOX}.localhost.:8080".encode()
+    assert (LOCAL.has(dotted), LOCAL.find(dotted)) == (True, None), "never the console's page"
 
 
 @pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "notlocalhost", "", "localhost"])

@@ -24,6 +24,7 @@ _REFUSALS: dict[str, type[SandyardError]] = {
         errors.InvalidArchiveError,
         errors.InvalidSignalError,
         errors.NotATerminalError,
+        errors.PortClosedError,
         errors.ProcessNotFoundError,
         errors.TooManyFilesError,
     )
