@@ -1,5 +1,6 @@
 """Sandboxes that are stopped when nobody uses them, and those that are not."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -69,6 +70,30 @@ async def test_a_request_a_command_or_a_look_at_files_is_a_use(api: PlatformApi)
     await unused_for(api, sandbox, 60)
     assert (await collect_ends(api)).idle_stopped == 0  # it still runs
     assert await last_use(api, sandbox) >= used
+
+
+async def test_a_shell_that_nobody_is_connected_to_is_no_use(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await started(api, caller, idle_stop_minutes=5)
+    body = {"command": ["sleep", "60"], "background": True, "terminal": {}}
+    await api.post(f"/sandboxes/{sandbox['sandbox_id']}/commands", caller, body)
+    await unused_for(api, sandbox, 60)
+    assert (await collect_ends(api)).idle_stopped == 1
+
+
+async def test_a_terminal_is_a_use_while_somebody_is_connected(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await started(api, caller, idle_stop_minutes=5)
+    await unused_for(api, sandbox, 60)
+    before, sessions = await last_use(api, sandbox), api.part.wired.sessions
+    using = asyncio.create_task(
+        sessions.keep_using(sandbox["sandbox_id"], account_id=caller.account_id)
+    )
+    async with asyncio.timeout(20):
+        while await last_use(api, sandbox) == before:
+            await asyncio.sleep(0.02)
+    using.cancel()
+    assert (await collect_ends(api)).idle_stopped == 0
 
 
 async def test_an_open_connection_is_a_use(api: PlatformApi) -> None:

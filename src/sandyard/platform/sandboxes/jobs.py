@@ -21,6 +21,7 @@ from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.model import Ended, Running, RunState
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.session_model import Process
 
 logger = logging.getLogger(__name__)
 
@@ -149,8 +150,7 @@ class Reconcile:
         with suppress(SandyardError):  # it is met again in the next run
             session = await self._runtime.session(run.run_id)
             commands = await session.processes.list()
-            # Its program was there before it was running; commands and terminals came later.
-            if any(each.is_running and each.started_at > run.started_at for each in commands):
+            if any(_is_use(each, run) for each in commands):
                 await self._store.note_used(sandbox.sandbox_id, at=now)
                 return
             await self._sandboxes.end(sandbox, actor=actor, reason=reason)
@@ -179,6 +179,13 @@ class Reconcile:
             extra={"action": "reconcile", "sandbox_id": run.run_id.id},
         )
         return ended
+
+
+def _is_use(command: Process, run: Running) -> bool:
+    """Its program was there before it was running, commands came later. A terminal is a use as
+    long as somebody is connected to it, which is noted elsewhere; its shell may go on for ever."""
+    is_later = command.started_at > run.started_at
+    return command.is_running and is_later and not command.is_terminal
 
 
 @dataclass(slots=True)

@@ -1,10 +1,13 @@
 """Sessions into the sandboxes of an account."""
 
-from typing import Protocol
+import asyncio
+from contextlib import suppress
+from typing import NoReturn, Protocol
 
+from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
-from sandyard.platform.sandboxes.activity import Activity
+from sandyard.platform.sandboxes.activity import NOTED_SEC, Activity
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.runs import run_id_of
@@ -51,6 +54,14 @@ class Sessions:
             return await self._runtime.session(run_id_of(sandbox))
         except RunNotFoundError as error:
             raise NotRunningError from error
+
+    async def keep_using(self, sandbox_id: str, *, account_id: str) -> NoReturn:
+        """Note that it is used, for as long as this goes on."""
+        while True:
+            with suppress(SandyardError):
+                sandbox = await self.find_sandbox(sandbox_id, account_id=account_id)
+                await self._activity.note(sandbox)
+            await asyncio.sleep(NOTED_SEC)
 
 
 def _not_running(sandbox: Sandbox) -> NotRunningError:

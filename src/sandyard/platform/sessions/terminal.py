@@ -1,8 +1,9 @@
 """A terminal in a running sandbox, over a connection that may be lost and made again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from sandyard.platform.sessions.commands import Commands
@@ -55,13 +56,21 @@ class Terminals:
         if not process.is_terminal:
             raise NotATerminalError
         session = await self._sessions.open(sandbox_id, account_id=account_id)
-        return Terminal(session.processes, process, offset)
+        using = partial(self._sessions.keep_using, sandbox_id, account_id=account_id)
+        return Terminal(session.processes, process, offset, using)
 
 
 class Terminal:
     """One process, seen from an offset on. It outlives the connection."""
 
-    def __init__(self, processes: Processes, process: Process, offset: int) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        process: Process,
+        offset: int,
+        keep_using: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._keep_using = keep_using
         self._processes = processes
         self._process = process
         self._offset = offset
@@ -69,7 +78,7 @@ class Terminal:
     async def serve(self, client: TerminalClient, until_revoked: Coroutine[Any, Any, None]) -> None:
         """Return when the process has ended and all was shown, or the client is gone; raises what
         `until_revoked` does."""
-        work = (self._show(client), self._type(client), until_revoked)
+        work = (self._show(client), self._type(client), self._keep_using(), until_revoked)
         tasks = [asyncio.create_task(each) for each in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
