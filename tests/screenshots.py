@@ -85,7 +85,7 @@ async def remember_a_day(server: ServerProcess) -> None:
             used = round(12 * math.exp(-(((minute - 380) / 90) ** 2)))
             used += round(10 * math.exp(-((minute / 90) ** 2)))
             counts = {Status.AVAILABLE: 25 - used, Status.ALLOCATED: used}
-            sample = PoolSample(now - minute * 60, counts, max(0, used - 11), used)
+            sample = PoolSample(now - minute * 60, counts, max(0, used - 11), used // 4)
             await history.record(sample, kept_from=0)
     finally:
         await database.close()

@@ -218,6 +218,17 @@ def test_logs_are_shown_and_followed(client: Client) -> None:
         assert sandbox.link().url is not None
 
 
+async def test_one_is_made_and_given_up_with_asyncio(connection: Connection, ann: Person) -> None:
+    name = f"async-{uuid4().hex[:8]}"
+    async with AsyncClient(connection) as client:
+        async with AsyncSandbox.create(template="python", name=name, client=client) as made:
+            assert (await made.run("echo $HOME")).exit_code == 0
+            assert name in repr(made)
+        with pytest.raises(NotFoundError, match="no-such-template"):
+            await AsyncSandbox.create(template="no-such-template", client=client)
+    assert ann.call("GET", f"/sandboxes/{made.sandbox_id}")["status"] == "recycled"
+
+
 async def test_the_same_holds_with_asyncio(
     connection: Connection, proxy: LossyProxy, box_id: str
 ) -> None:

@@ -55,6 +55,10 @@ class _Held:
     def expires_at(self) -> datetime:
         return datetime.fromtimestamp(self._state.lease.expires_at, UTC)
 
+    def __repr__(self) -> str:
+        ends = "released" if self.is_released else f"until {self.expires_at:%Y-%m-%d %H:%M:%SZ}"
+        return f"<Lease of {self.name!r} {self.sandbox_id} by {self.track!r} {ends}>"
+
     def as_json(self) -> dict[str, Any]:
         """As the server told it."""
         return asdict(self._state.lease)

@@ -1,20 +1,31 @@
 """A sandbox of an account: `Sandbox.create(template="python").run("pytest")`."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 from uuid import uuid4
 
 from sandyard_client import file_flows as files
 from sandyard_client import sandbox_flows as flows
+from sandyard_client.calls import Calls
 from sandyard_client.client import AsyncClient, Client
 from sandyard_client.errors import CommandFailedError
 from sandyard_client.log_flows import log_lines
 from sandyard_client.models import AccessTokenAnswer, FileAnswer, SandboxAnswer
 from sandyard_client.sandbox_flows import CommandOutput, CommandResult, CommandWish
+from sandyard_client.steps import Flow
 
 OnOutput = Callable[[CommandOutput], object]
+_Telling = Callable[[Calls], Flow[SandboxAnswer]]
 
 
 class SandboxOptions(TypedDict, total=False):
@@ -34,6 +45,10 @@ class SandboxOptions(TypedDict, total=False):
 
 def _body(options: SandboxOptions) -> dict[str, Any]:
     return {"name": f"sandbox-{uuid4().hex[:12]}", **options}
+
+
+def _shown(told: SandboxAnswer) -> str:
+    return f"<Sandbox {told.name!r} {told.sandbox_id} {told.status}>"
 
 
 def _checked(result: CommandResult, command: str | Sequence[str], *, check: bool) -> CommandResult:
@@ -99,21 +114,26 @@ class Sandbox:
     ) -> Self:
         """Of a template by its name or id, and started unless told otherwise. A name that is taken
         is a ConflictError; what does not start is given up again."""
-        used = client or Client()
         make = flows.create_started if start else flows.create
+        return cls._told(client, lambda calls: make(calls, template, _body(options)))
+
+    @classmethod
+    def get(cls, sandbox_id: str, *, client: Client | None = None) -> Self:
+        return cls._told(client, lambda calls: flows.get(calls, sandbox_id))
+
+    @classmethod
+    def _told(cls, client: Client | None, flow: _Telling) -> Self:
+        used = client or Client()
         try:
-            told = used.run(make(used.calls, template, _body(options)))
+            told = used.run(flow(used.calls))
         except BaseException:
             if client is None:
                 used.close()
             raise
         return cls(used, told, owns_client=client is None)
 
-    @classmethod
-    def get(cls, sandbox_id: str, *, client: Client | None = None) -> Self:
-        used = client or Client()
-        told = used.run(flows.get(used.calls, sandbox_id))
-        return cls(used, told, owns_client=client is None)
+    def __repr__(self) -> str:
+        return _shown(self.told)
 
     @property
     def sandbox_id(self) -> str:
@@ -219,7 +239,7 @@ class AsyncFiles:
 
 
 class AsyncSandbox:
-    """The same for asyncio; `async with await AsyncSandbox.create(…) as sandbox:`."""
+    """The same for asyncio: `async with AsyncSandbox.create(template="python") as sandbox:`."""
 
     def __init__(
         self, client: AsyncClient, told: SandboxAnswer, *, owns_client: bool = False
@@ -230,28 +250,33 @@ class AsyncSandbox:
         self.files = AsyncFiles(client, told.sandbox_id)
 
     @classmethod
-    async def create(
+    def create(
         cls,
         *,
         template: str,
         start: bool = True,
         client: AsyncClient | None = None,
         **options: Unpack[SandboxOptions],
-    ) -> Self:
-        used = client or AsyncClient()
+    ) -> "AsyncMaking[Self]":
+        """As `Sandbox.create`; nothing is asked for before it is entered or awaited."""
         make = flows.create_started if start else flows.create
+        return AsyncMaking(
+            lambda: cls._told(client, lambda calls: make(calls, template, _body(options)))
+        )
+
+    @classmethod
+    async def get(cls, sandbox_id: str, *, client: AsyncClient | None = None) -> Self:
+        return await cls._told(client, lambda calls: flows.get(calls, sandbox_id))
+
+    @classmethod
+    async def _told(cls, client: AsyncClient | None, flow: _Telling) -> Self:
+        used = client or AsyncClient()
         try:
-            told = await used.run(make(used.calls, template, _body(options)))
+            told = await used.run(flow(used.calls))
         except BaseException:
             if client is None:
                 await used.close()
             raise
-        return cls(used, told, owns_client=client is None)
-
-    @classmethod
-    async def get(cls, sandbox_id: str, *, client: AsyncClient | None = None) -> Self:
-        used = client or AsyncClient()
-        told = await used.run(flows.get(used.calls, sandbox_id))
         return cls(used, told, owns_client=client is None)
 
     @property
@@ -261,6 +286,9 @@ class AsyncSandbox:
     @property
     def name(self) -> str:
         return self.told.name
+
+    def __repr__(self) -> str:
+        return _shown(self.told)
 
     async def refresh(self) -> SandboxAnswer:
         self.told = await self._client.run(flows.get(self._client.calls, self.sandbox_id))
@@ -313,3 +341,30 @@ class AsyncSandbox:
         finally:
             if self._owns_client:
                 await self._client.close()
+
+
+_Made = TypeVar("_Made", bound=AsyncSandbox)
+
+
+class AsyncMaking(Generic[_Made]):
+    """A sandbox that is going to be there: awaited, or entered and then given up at the end."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, _Made]]) -> None:
+        self._make = make
+        self._made: _Made | None = None
+
+    def __await__(self) -> Generator[Any, None, _Made]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> _Made:
+        self._made = await self._make()
+        return self._made
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        assert self._made is not None  # noqa: S101 - it was entered
+        await self._made.__aexit__(kind, error, at)
