@@ -89,10 +89,10 @@ def test_an_open_circuit_is_told_and_closes_when_the_provider_is_back(
         lease(console, "refreshes-1")  # a live refresh leaves the alert where it is
     expect(operator.locator("#alerts")).to_contain_text("PROVIDER_CIRCUIT_OPEN")
     operator.reload()
-    expect(operator.locator("#provider .state.failed")).to_have_text("left alone")
-    expect(operator.locator("#provider")).to_contain_text("The circuit is open since")
+    expect(operator.locator("#provider .state.failed")).to_have_text("not called")
+    expect(operator.locator("#provider")).to_contain_text("The circuit breaker is open since")
     operator.goto(f"{console.url}/console/labs")
-    expect(operator.locator("#pool .state.failed")).to_have_text("left alone")
+    expect(operator.locator("#pool .state.failed")).to_have_text("not called")
     set_outage(away, "none")
     operator.goto(f"{console.url}/console/labs/jobs")
     expect(operator.locator("#provider .state.failed")).to_be_visible()

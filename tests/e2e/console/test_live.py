@@ -38,7 +38,7 @@ def test_events_are_filtered_and_followed(operator: Page, console: ServerProcess
     operator.get_by_label("Kind").fill("lease.created")
     operator.get_by_label("Actor").fill("track:followed-1")
     operator.get_by_role("button", name="Filter").click()
-    expect(operator.get_by_text("Nothing has happened yet.")).to_be_visible()
+    expect(operator.get_by_text("No events yet.")).to_be_visible()
     expect(operator.locator("#live.on")).to_be_visible()
     headers = console.track | {"X-Track-ID": "followed-1"}
     httpx.post(f"{console.url}/v1/allocate", headers=headers, timeout=60).raise_for_status()
@@ -78,7 +78,7 @@ def test_one_signs_up_reads_the_mail_and_logs_in(page: Page, console: ServerProc
     page.get_by_label("E-mail address or user name").fill("flo")
     page.get_by_label("Password").fill(password("flo"))
     page.get_by_role("button", name="Log in", exact=True).click()
-    expect(page.get_by_role("link", name="Make one from a template")).to_be_visible()
+    expect(page.get_by_role("link", name="Create one from a template")).to_be_visible()
 
 
 def test_a_page_that_is_open_elsewhere_ends_with_the_login(

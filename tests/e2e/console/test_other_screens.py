@@ -82,7 +82,7 @@ def test_an_account_is_exported_and_deleted(page: Page, console: ServerProcess) 
     log_in(page, console, "eve")
     page.get_by_role("link", name="Account").click()
     with page.expect_download() as download:
-        page.get_by_role("link", name="Export all of it").click()
+        page.get_by_role("link", name="Export your data").click()
     found = json.loads(Path(download.value.path()).read_text())
     assert [each["username"] for each in found["account"]] == ["eve"]
     assert found["project_files"] == []

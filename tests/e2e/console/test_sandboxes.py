@@ -31,7 +31,7 @@ def box(ann: Page, console: ServerProcess) -> str:
 def test_one_without_sandboxes_is_told_what_to_do_first(page: Page, console: ServerProcess) -> None:
     log_in(page, console, BOB)
     page.get_by_role("link", name="Sandboxes").first.click()
-    page.get_by_role("link", name="Make one from a template.").click()
+    page.get_by_role("link", name="Create one from a template.").click()
     expect(page.get_by_role("heading", name="New sandbox")).to_be_visible()
 
 
