@@ -36,8 +36,9 @@ RESERVATION = "/v1/admin/reservations/{reservation_id}"
 SWEEPING = "/(bulk-delete|bulk-hold|bulk-quarantine|auto-delete-stale)$"
 HARDWARE_ID, UNKNOWN_HARDWARE_ID = "AA:BB:CC:DD:EE:FF", "FF:FF:FF:FF:FF:FE"
 
-RULES = {"INVALID_CURSOR", "INVALID_RANGE", "TOO_MANY_BUCKETS", "INVALID_LAB_MINUTES"} | {
-    "INVALID_RESERVATION"
+RULES = {
+    *("INVALID_CURSOR", "INVALID_RANGE", "TOO_MANY_BUCKETS", "INVALID_LAB_MINUTES"),
+    *("INVALID_RESERVATION", "TOKEN_EXPIRY_PASSED"),
 }
 """Refusals of what no schema can rule out."""
 FILLED_IN = "INVALID_PRIORITY"

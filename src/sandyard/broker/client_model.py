@@ -15,6 +15,7 @@ from sandyard.broker.errors import (
     ClientExistsError,
     ClientNotFoundError,
     ClientTokenNotFoundError,
+    TokenExpiryPassedError,
     TooManyClientTokensError,
 )
 from sandyard.kit.transitions import SECRET, Cause, Transition, changed, created, removed
@@ -169,12 +170,19 @@ def decide_created(
     return created(client, "client.created", cause, first=cause.at_ms)
 
 
+def check_expiry(expires_at: int | None, now: int) -> None:
+    """TokenExpiryPassedError for a token that would never be in force."""
+    if expires_at is not None and expires_at <= now:
+        raise TokenExpiryPassedError
+
+
 def decide_token_added(
     client: Client | None, token: SentToken, expires_at: int | None, cause: Cause
 ) -> Transition[Client]:
     """One more token. Those whose time is over go."""
     before = _known(client)
     now = cause.at_ms // 1000
+    check_expiry(expires_at, now)
     kept = [each for each in before.tokens if _is_in_force(each, now)]
     if len(kept) >= MOST_TOKENS:
         raise TooManyClientTokensError

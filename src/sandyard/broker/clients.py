@@ -10,6 +10,7 @@ from sandyard.broker.client_model import (
     Client,
     Limits,
     SentToken,
+    check_expiry,
     decide_changed,
     decide_created,
     decide_deleted,
@@ -54,7 +55,9 @@ class Clients:
         self._turn = asyncio.Lock()
 
     async def create(self, name: str, limits: Limits, *, expires_at: int | None) -> SentToken:
-        """A client with its first token, which is shown this once; ClientExistsError."""
+        """A client with its first token, which is shown this once; ClientExistsError, and
+        TokenExpiryPassedError."""
+        check_expiry(expires_at, int(self._clock.now()))
         await self._settle(name, lambda client, cause: decide_created(client, name, limits, cause))
         return await self.add_token(name, expires_at=expires_at)
 

@@ -219,6 +219,12 @@ class TooManyClientTokensError(ConflictError):
     code = "TOO_MANY_CLIENT_TOKENS"
 
 
+class TokenExpiryPassedError(InvalidError):
+    """`expires_at` is in the past. Send a future time, or leave it out."""
+
+    code = "TOKEN_EXPIRY_PASSED"
+
+
 class ClientBusyError(UnavailableError):
     """Others are changing the client at the same time. Try again."""
 

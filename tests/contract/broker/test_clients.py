@@ -20,6 +20,7 @@ from sandyard.broker.errors import (
     InsufficientScopeError,
     InvalidLabMinutesError,
     NoSandboxesAvailableError,
+    TokenExpiryPassedError,
     TooManyClientTokensError,
     TrackNotAllowedError,
     TrackRateLimitedError,
@@ -136,6 +137,15 @@ async def test_several_tokens_each_with_its_end(bench: Bench) -> None:
         await bench.clients.add_token("acme", expires_at=None)
     with pytest.raises(TooManyClientTokensError):
         await bench.clients.add_token("acme", expires_at=None)
+
+
+async def test_a_token_that_would_never_be_in_force_is_refused(bench: Bench) -> None:
+    now = int(bench.clock.now())
+    with pytest.raises(TokenExpiryPassedError):
+        await bench.clients.create("acme", ACME, expires_at=now)
+    await bench.clients.create("acme", ACME, expires_at=now + 1)  # the name is still free
+    with pytest.raises(TokenExpiryPassedError):
+        await bench.clients.add_token("acme", expires_at=now - 1)
 
 
 async def test_last_use_is_shown_and_no_event_tells_of_it(bench: Bench) -> None:

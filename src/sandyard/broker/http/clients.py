@@ -98,7 +98,7 @@ class ClientBody(ClientLimitsBody):
 
 
 class ClientTokenBody(BaseModel):
-    model_config = strict_example(expires_at="2027-01-01T00:00:00Z")
+    model_config = strict_example(expires_at="2126-12-31T00:00:00Z")
 
     expires_at: _Expires = None
 
