@@ -19,15 +19,16 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from sqlalchemy import event
 
-from sandyard.bootstrap.platform import OUTBOX, PlatformPart, build_platform
+from sandyard.bootstrap.accounts import OUTBOX
+from sandyard.bootstrap.platform import PlatformPart, build_platform
 from sandyard.entrypoints.api import create_app
 from sandyard.entrypoints.middleware import InFlight
 from sandyard.kit.ids import account_id, resource_id
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.transitions import Cause
+from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.model import create_account
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.accounts.service import IdMakers
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.principal import Role
 from sandyard.platform.projects.model import create_default_project

@@ -4,31 +4,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fastapi import APIRouter
 
+from sandyard.bootstrap.accounts import AccountsWired, build_accounts
 from sandyard.bootstrap.addresses import sandbox_domain
 from sandyard.bootstrap.engines import (
     embedded_database,
     job_runner,
     open_part_database,
     prune_job,
-    secret,
 )
-from sandyard.bootstrap.identity import identity_provider
 from sandyard.bootstrap.local_runtime import NodeEnvironments
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.bootstrap.sessions import TerminalAccess
 from sandyard.bootstrap.specs import platform as specs
-from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.http.client_address import ClientAddress
-from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.metrics import Gauges
-from sandyard.kit.rates import Rate
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.sql.merged_events import MergedEvents
@@ -42,20 +39,11 @@ from sandyard.platform.account_data.jobs import EraseDeletedAccounts
 from sandyard.platform.account_data.sql import SqlAccountDataStore
 from sandyard.platform.accounts.admin import Administration
 from sandyard.platform.accounts.admin_http import create_invitations_router, create_users_router
-from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.http import create_auth_router, create_me_router
-from sandyard.platform.accounts.identity_logins import IdentityLogins
-from sandyard.platform.accounts.invitations import Invitations
-from sandyard.platform.accounts.jobs import PruneLoginAttempts, RemoveExpiredSignups
-from sandyard.platform.accounts.login_limiter import LoginLimiter
-from sandyard.platform.accounts.login_model import LoginLimits
+from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.oidc_http import create_oidc_router
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.accounts.rate_limiter import LimitsRateLimiter
-from sandyard.platform.accounts.service import Accounts, IdMakers
-from sandyard.platform.accounts.sql import SqlAccountStore
-from sandyard.platform.accounts.sql_logins import SqlLoginAttempts
-from sandyard.platform.accounts.sql_signups import SqlSignupStore
+from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.api_keys.http import create_keys_router
 from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.api_keys.sql import SqlKeyStore
@@ -69,7 +57,6 @@ from sandyard.platform.environment.service import Environments
 from sandyard.platform.environment.sql import SqlVariableStore
 from sandyard.platform.events_http import create_all_events_router, create_events_router
 from sandyard.platform.logins import Logins
-from sandyard.platform.mail import FileOutbox, Mailer, SmtpMailer
 from sandyard.platform.notifications.http import (
     create_broadcast_router,
     create_notifications_router,
@@ -87,12 +74,9 @@ from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.runtime.ports import Runtime
-from sandyard.settings import PlatformSettings, Settings
+from sandyard.settings import Settings
 
 PREFIX = "/api/v1"
-OUTBOX = "outbox"
-_SIGNUPS_INTERVAL_SEC = 3600
-_LOGINS_INTERVAL_SEC = 900
 _ERASURE_INTERVAL_SEC = 60
 
 
@@ -153,16 +137,6 @@ class _Shared:
     runner: JobRunner
 
 
-@dataclass(frozen=True, slots=True)
-class _AccountsWired:
-    accounts: Accounts
-    administration: Administration
-    passwords: Argon2Passwords
-    background: Background
-    jobs: Sequence[Job[Any]]
-    identity_logins: IdentityLogins
-
-
 def build_platform(
     settings: Settings,
     *,
@@ -176,8 +150,18 @@ def build_platform(
     """`runtime` runs the sandboxes instead of the one that the settings name; `database` is its
     own, if that is open already."""
     shared = _shared(settings, data_dir, clock or SystemClock(), database)
-    mailer = _mailer(settings, data_dir, shared.clock)
-    people = _accounts(shared, mailer, passwords or Argon2Passwords(), make)
+    passwords = passwords or Argon2Passwords()
+    people = build_accounts(
+        settings,
+        shared.database,
+        shared.transitions,
+        shared.logins,
+        data_dir=data_dir,
+        prefix=PREFIX,
+        clock=shared.clock,
+        passwords=passwords,
+        make=make,
+    )
     projects = Projects(
         SqlProjectStore(shared.database, shared.transitions),
         clock=shared.clock,
@@ -234,7 +218,7 @@ def build_platform(
         projects=projects,
         templates=templates,
         events=events,
-        passwords=people.passwords,
+        passwords=passwords,
         background=people.background,
         wired=wired,
         quotas=quotas,
@@ -265,80 +249,19 @@ def _shared(settings: Settings, data_dir: Path, clock: Clock, database: Database
     return _Shared(settings, database, transitions, clock, guard, logins, runner)
 
 
-def _accounts(
-    shared: _Shared, mailer: Mailer, passwords: Argon2Passwords, make: IdMakers | None
-) -> _AccountsWired:
-    database, clock = shared.database, shared.clock
-    store = SqlAccountStore(database, shared.transitions)
-    signups = SqlSignupStore(database, shared.transitions)
-    attempts = SqlLoginAttempts(database)
-    chosen = shared.settings.platform
-    public_url = (chosen.public_url or "").rstrip("/")
-    background = Background()
-    rate_limiter = _rate_limiter(shared.settings)
-    login_limiter = LoginLimiter(attempts, _login_limits(chosen), clock=clock)
-    invitations = Invitations(shared.settings.secret("jwt_secret"), chosen.signup)
-    accounts = Accounts(
-        store,
-        signups,
-        passwords=passwords,
-        logins=shared.logins,
-        rate_limiter=rate_limiter,
-        login_limiter=login_limiter,
-        mailer=mailer,
-        email_templates=EmailTemplates(public_url, PREFIX),
-        invitations=invitations,
-        background=background,
-        clock=clock,
-        make=make,
-    )
-    identity_logins = IdentityLogins(
-        identity_provider(shared.settings, clock),
-        store,
-        signups,
-        passwords=passwords,
-        logins=shared.logins,
-        rate_limiter=rate_limiter,
-        login_limiter=login_limiter,
-        invitations=invitations,
-        clock=clock,
-        make=make,
-    )
-    administration = Administration(store, passwords=passwords, clock=clock)
-    jobs = (
-        specs.SIGNUPS.job(_SIGNUPS_INTERVAL_SEC, RemoveExpiredSignups(signups, clock=clock).run),
-        specs.LOGINS.job(_LOGINS_INTERVAL_SEC, PruneLoginAttempts(attempts, clock=clock).run),
-    )
-    return _AccountsWired(accounts, administration, passwords, background, jobs, identity_logins)
-
-
-def _login_limits(chosen: PlatformSettings) -> LoginLimits:
-    return LoginLimits(
-        per_pair=Rate.parse(chosen.auth_rate_limit_per_account),
-        per_network=Rate.parse(chosen.auth_rate_limit_per_address),
-        per_login=Rate.parse(chosen.failed_logins_per_account),
-    )
-
-
-def _rate_limiter(settings: Settings) -> LimitsRateLimiter:
-    return LimitsRateLimiter(
-        per_account=settings.platform.auth_rate_limit_per_account,
-        per_address=settings.platform.auth_rate_limit_per_address,
-        storage_url=settings.broker.rate_limit_storage_url,
-    )
-
-
-def _account_routers(shared: _Shared, people: _AccountsWired) -> Sequence[APIRouter]:
+def _account_routers(shared: _Shared, people: AccountsWired) -> Sequence[APIRouter]:
     guard = shared.guard
     client_address = ClientAddress(shared.settings.server.proxy_networks)
     keys = AccountKeys(SqlKeyStore(shared.database, shared.transitions), clock=shared.clock)
     return (
         create_me_router(people.accounts, guard, prefix=PREFIX),
-        create_auth_router(people.accounts, guard, client_address.of, prefix=PREFIX),
+        create_auth_router(
+            people.accounts, people.signups, guard, client_address.of, prefix=PREFIX
+        ),
         create_oidc_router(people.identity_logins, client_address.of, prefix=PREFIX),
         create_keys_router(keys, guard, prefix=PREFIX),
         create_users_router(people.administration, guard, prefix=PREFIX),
-        create_invitations_router(people.accounts, guard, prefix=PREFIX),
+        create_invitations_router(people.signups, guard, prefix=PREFIX),
     )
 
 
@@ -383,11 +306,3 @@ def _sandboxes(
         ),
         given_runtime=runtime,
     )
-
-
-def _mailer(settings: Settings, data_dir: Path, clock: Clock) -> Mailer:
-    sender = settings.platform.mail_from
-    url = secret(settings.platform.smtp_url)
-    if url is not None:
-        return SmtpMailer(url, sender=sender, clock=clock)
-    return FileOutbox(data_dir / OUTBOX, sender=sender, clock=clock, make_id=ids.holder_id)

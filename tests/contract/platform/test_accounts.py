@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.platform.accounts.service import IdMakers
+from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.tables import pending_signups, projects, users
 from tests.clocks import ManualClock
 from tests.engines import SQL_ENGINES

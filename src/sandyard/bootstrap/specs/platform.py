@@ -79,7 +79,7 @@ def _missing(settings: "Settings") -> Sequence[str]:
 
 
 def _notes(context: WelcomeContext) -> Mapping[str, str]:
-    from sandyard.bootstrap.platform import OUTBOX
+    from sandyard.bootstrap.accounts import OUTBOX
 
     limits = _limits(context) if context.settings.sandboxes.sandbox_runtime == "local" else {}
     if context.settings.platform.smtp_url is not None:

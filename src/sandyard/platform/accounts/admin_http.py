@@ -16,7 +16,7 @@ from sandyard.platform.accounts.schemas import (
     RoleBody,
     UserPage,
 )
-from sandyard.platform.accounts.service import Accounts
+from sandyard.platform.accounts.signups import Signups
 from sandyard.platform.fields import Search
 from sandyard.platform.principal import Role
 from sandyard.platform.routes import Caller, admin_routes
@@ -74,14 +74,14 @@ def create_users_router(
     return routes.router
 
 
-def create_invitations_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> APIRouter:
+def create_invitations_router(signups: Signups, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = admin_routes(guard, prefix=f"{prefix}/admin/invitations", tag="admins")
 
     @routes.post("", "Invite a user", status_code=202)
     async def invite_user(body: Annotated[EmailBody, Body()], admin: Caller) -> AcceptedAnswer:
         """Sends an invitation to this address, valid for a week. It is needed with
         SIGNUP=invite."""
-        await accounts.invite(body.email, by=admin)
+        await signups.invite(body.email, by=admin)
         return AcceptedAnswer()
 
     return routes.router

@@ -25,6 +25,7 @@ from sandyard.platform.accounts.schemas import (
     VerifyBody,
 )
 from sandyard.platform.accounts.service import Accounts
+from sandyard.platform.accounts.signups import Signups
 from sandyard.platform.routes import Caller, account_routes
 
 _FROM_ANYONE = errors(429, 503)
@@ -32,6 +33,7 @@ _FROM_ANYONE = errors(429, 503)
 
 def create_auth_router(
     accounts: Accounts,
+    signups: Signups,
     guard: AccessGuard,
     address_of: Callable[[Request], str],
     *,
@@ -62,14 +64,18 @@ def create_auth_router(
         return PasswordChangedAnswer()
 
     return joined(
-        _create_open_router(accounts, address_of, prefix=prefix),
-        create_pages_router(accounts, address_of),
+        _create_open_router(accounts, signups, address_of, prefix=prefix),
+        create_pages_router(accounts, signups, address_of),
         routes.router,
     )
 
 
 def _create_open_router(
-    accounts: Accounts, address_of: Callable[[Request], str], *, prefix: str
+    accounts: Accounts,
+    signups: Signups,
+    address_of: Callable[[Request], str],
+    *,
+    prefix: str,
 ) -> APIRouter:
     router = APIRouter(prefix=f"{prefix}/auth", tags=["accounts"], route_class=OnDemandRoute)
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
@@ -78,7 +84,7 @@ def _create_open_router(
     async def sign_up(body: Annotated[SignupBody, Body()], address: Address) -> AcceptedAnswer:
         """Sends a mail with the next step. The response is the same if the address or name is
         taken. Some servers require an `invitation`, which an admin sends by mail."""
-        await accounts.sign_up(
+        await signups.sign_up(
             email=body.email,
             username=body.username,
             password=body.password,
@@ -98,7 +104,7 @@ def _create_open_router(
         body: Annotated[EmailBody, Body()], address: Address
     ) -> AcceptedAnswer:
         """Sends a new token; the previous one becomes invalid."""
-        await accounts.resend(email=body.email, address=address)
+        await signups.resend(email=body.email, address=address)
         return AcceptedAnswer()
 
     @router.post(
@@ -106,7 +112,7 @@ def _create_open_router(
     )
     async def verify_email(body: Annotated[VerifyBody, Body()], address: Address) -> AccountAnswer:
         """Creates the account, with a default project. A token is valid once, for 24 hours."""
-        return AccountAnswer.of(await accounts.verify(token=body.token, address=address))
+        return AccountAnswer.of(await signups.verify(token=body.token, address=address))
 
     @router.post("/login", summary="Log in", responses=errors(401, 429, 503))
     async def log_in(body: Annotated[LoginBody, Body()], address: Address) -> LoginAnswer:

@@ -17,6 +17,7 @@ from sandyard.platform.accounts.errors import (
     OidcNotConfiguredError,
 )
 from sandyard.platform.accounts.identity_model import Identity, LoginRequest, open_account
+from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.invitations import Invitations
 from sandyard.platform.accounts.login_limiter import LoginLimiter
 from sandyard.platform.accounts.model import Account, login_failed, login_succeeded
@@ -27,7 +28,6 @@ from sandyard.platform.accounts.ports import (
     RateLimiter,
     SignupStore,
 )
-from sandyard.platform.accounts.service import IdMakers
 from sandyard.platform.apply import BusyError
 from sandyard.platform.logins import Login, Logins
 from sandyard.platform.projects.model import create_default_project

@@ -13,10 +13,12 @@ from sandyard.platform.accounts.errors import EmailNotVerifiedError, InvalidOidc
 from sandyard.platform.accounts.model import (
     EMAIL,
     Account,
-    PendingSignup,
-    Taken,
     create_account,
     normalize_email,
+)
+from sandyard.platform.accounts.signup_model import (
+    PendingSignup,
+    Taken,
 )
 
 _LONGEST_EMAIL = 254

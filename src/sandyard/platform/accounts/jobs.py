@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.events import actor
 from sandyard.kit.transitions import ATTEMPTS, Cause
-from sandyard.platform.accounts.model import expire_signup
 from sandyard.platform.accounts.ports import LoginAttempts, SignupStore
+from sandyard.platform.accounts.signup_model import (
+    expire_signup,
+)
 from sandyard.platform.apply import BusyError
 
 _BATCH = 500

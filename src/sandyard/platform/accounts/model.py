@@ -1,7 +1,6 @@
-"""Accounts and sign-ups, and what may be decided about them without any I/O."""
+"""Accounts, and what may be decided about them without any I/O."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -17,12 +16,10 @@ from sandyard.kit.transitions import (
     Transition,
     changed,
     created,
-    removed,
     stateless_event,
 )
 from sandyard.platform.accounts.errors import (
     InvalidResetTokenError,
-    InvalidVerificationTokenError,
     LastAdminError,
     OwnAccountError,
 )
@@ -30,7 +27,6 @@ from sandyard.platform.notifications.model import Notice, NotificationType
 from sandyard.platform.principal import Role
 from sandyard.platform.updates import updated
 
-VERIFICATION_LIFETIME = timedelta(hours=24)
 RESET_LIFETIME = timedelta(hours=1)
 RESET_INTERVAL = timedelta(minutes=1)
 """Between two mails with a reset token to one account, however many servers are asked."""
@@ -93,42 +89,11 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingSignup:
-    """An account that waits for its mail to be read."""
-
-    SUBJECT: ClassVar[str] = "signup_id"
-    OWNER: ClassVar[str | None] = None
-
-    signup_id: str
-    email: str
-    username: str
-    full_name: str | None
-    verification_token: str = field(repr=False, metadata=SECRET)
-    """As `hash_token` makes it."""
-    password_hash: str = field(repr=False, metadata=SECRET)
-    created_at: datetime
-    expires_at: datetime
-    sequence: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class OtherAdmins:
     """A fact: whether there are active admins besides this account."""
 
     account_id: str
     exist: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What of a sign-up another account has already."""
-
-    email: bool
-    username: bool
-
-    @property
-    def is_any(self) -> bool:
-        return self.email or self.username
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,73 +117,6 @@ def normalize_email(email: str) -> str:
 def hash_token(token: str) -> str:
     """Tokens of mails are random enough that a plain hash hides them."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def create_signup(
-    *,
-    signup_id: str,
-    email: str,
-    username: str,
-    full_name: str | None,
-    token: str,
-    password_hash: str,
-    cause: Cause,
-) -> Transition[PendingSignup]:
-    signup = PendingSignup(
-        signup_id=signup_id,
-        email=normalize_email(email),
-        username=username,
-        full_name=full_name,
-        verification_token=hash_token(token),
-        password_hash=password_hash,
-        created_at=cause.at,
-        expires_at=cause.at + VERIFICATION_LIFETIME,
-    )
-    return created(signup, "signup.created", cause)
-
-
-def renew_signup(
-    signup: PendingSignup, taken: Taken, *, token: str, cause: Cause
-) -> Transition[PendingSignup] | None:
-    """Another token in place of the one that it has; None if it can't be verified any more."""
-    if signup.expires_at <= cause.at or taken.is_any:
-        return None
-    renewed = replace(
-        signup,
-        verification_token=hash_token(token),
-        expires_at=cause.at + VERIFICATION_LIFETIME,
-    )
-    return changed(signup, renewed, "signup.renewed", cause)
-
-
-def verify_signup(
-    signup: PendingSignup,
-    of_address: Sequence[PendingSignup],
-    taken: Taken,
-    *,
-    account_id: str,
-    cause: Cause,
-) -> tuple[Transition[Account], Sequence[Transition[PendingSignup]]]:
-    """The account, and the end of the sign-up and of the others of its address;
-    InvalidVerificationTokenError."""
-    if signup.expires_at <= cause.at or taken.is_any:
-        raise InvalidVerificationTokenError
-    account = create_account(
-        account_id=account_id,
-        email=signup.email,
-        username=signup.username,
-        full_name=signup.full_name,
-        password_hash=signup.password_hash,
-        cause=cause,
-    )
-    others = [each for each in of_address if each.signup_id != signup.signup_id]
-    used_up = cause.because("its address was verified by another sign-up")
-    ended = [removed(each, "signup.expired", used_up) for each in others]
-    return account, [removed(signup, "signup.verified", cause), *ended]
-
-
-def expire_signup(signup: PendingSignup, cause: Cause) -> Transition[PendingSignup] | None:
-    return removed(signup, "signup.expired", cause) if signup.expires_at <= cause.at else None
 
 
 def create_account(

@@ -21,6 +21,7 @@ from sandyard.platform.accounts.schemas import (
     PasswordResetBody,
 )
 from sandyard.platform.accounts.service import Accounts
+from sandyard.platform.accounts.signups import Signups
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -44,17 +45,19 @@ _MAILED = "If the address has an account, a mail with a link is on its way."
 _EMAIL_FIELD = '<p><label>E-mail address <input name="email" type="email" required></label></p>'
 
 
-def create_pages_router(accounts: Accounts, address_of: Callable[[Request], str]) -> APIRouter:
+def create_pages_router(
+    accounts: Accounts, signups: Signups, address_of: Callable[[Request], str]
+) -> APIRouter:
     """`address_of` is where a request comes from, for the rate limits."""
     router = APIRouter(include_in_schema=False, route_class=OnDemandRoute)
-    _add_verification(router, accounts, address_of)
+    _add_verification(router, signups, address_of)
     _add_reset(router, accounts, address_of)
     _add_forgotten(router, accounts, address_of)
     return router
 
 
 def _add_verification(
-    router: APIRouter, accounts: Accounts, address_of: Callable[[Request], str]
+    router: APIRouter, signups: Signups, address_of: Callable[[Request], str]
 ) -> None:
     @router.get(VERIFY_PAGE)
     async def show_verification(token: str = "") -> HTMLResponse:
@@ -66,7 +69,7 @@ def _add_verification(
     async def verify_by_page(request: Request) -> HTMLResponse:
         token = (await _fields(request)).get("token", "")
         try:
-            account = await accounts.verify(token=token, address=address_of(request))
+            account = await signups.verify(token=token, address=address_of(request))
         except InvalidVerificationTokenError:
             return _refusal("This link can't be used", _VERIFIED_BEFORE)
         return _page("Your account is open", f"<p>Log in as {escape(account.username)}.</p>")

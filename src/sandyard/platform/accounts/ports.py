@@ -16,6 +16,8 @@ from sandyard.platform.accounts.model import (
     AccountFilter,
     AccountSort,
     OtherAdmins,
+)
+from sandyard.platform.accounts.signup_model import (
     PendingSignup,
     Taken,
 )

@@ -5,36 +5,29 @@ a stranger's password costs as much as a known one's, and whatever depends on a 
 known happens after the answer.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
-from sandyard.kit.ids import IdMaker, account_id, mail_token, resource_id
-from sandyard.kit.transitions import Cause, Transition, Tries, stateless_event
+from sandyard.kit.ids import resource_id
+from sandyard.kit.transitions import Cause, Transition, Tries
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import (
-    AccountExistsError,
     AccountNotFoundError,
     InvalidCredentialsError,
     InvalidResetTokenError,
-    InvalidVerificationTokenError,
     LoginNeededError,
     WrongPasswordError,
 )
-from sandyard.platform.accounts.invitations import Invitations
+from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.login_limiter import LoginLimiter
 from sandyard.platform.accounts.model import (
     PASSWORD_CHANGED,
     Account,
-    PendingSignup,
     ProfileChanges,
-    Taken,
     change_password,
-    create_signup,
     delete_account,
     end_logins,
     hash_token,
@@ -42,40 +35,22 @@ from sandyard.platform.accounts.model import (
     login_succeeded,
     normalize_email,
     rehash_password,
-    renew_signup,
     request_reset,
     reset_password,
     update_profile,
-    verify_signup,
 )
-from sandyard.platform.accounts.ports import AccountStore, Passwords, RateLimiter, SignupStore
+from sandyard.platform.accounts.ports import AccountStore, Passwords, RateLimiter
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.logins import Login, Logins
-from sandyard.platform.mail import Mail, Mailer
+from sandyard.platform.mail import Mailer
 from sandyard.platform.notifications.model import Notification, create_notification
 from sandyard.platform.principal import Principal
-from sandyard.platform.projects.model import create_default_project
-
-_RESENT = 5
-"""So many sign-ups of one address are mailed again, the newest first."""
-
-_OF_ADDRESS = 100
-"""So many sign-ups of one address are looked at; more than these just expire."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdMakers:
-    """Where ids and tokens come from."""
-
-    account_id: IdMaker = account_id
-    token: IdMaker = mail_token
 
 
 class Accounts:
     def __init__(
         self,
         store: AccountStore,
-        signups: SignupStore,
         *,
         passwords: Passwords,
         logins: Logins,
@@ -83,96 +58,21 @@ class Accounts:
         login_limiter: LoginLimiter,
         mailer: Mailer,
         email_templates: EmailTemplates,
-        invitations: Invitations,
         background: Background,
         clock: Clock,
         make: IdMakers | None = None,
     ) -> None:
         self._store = store
-        self._signups = signups
         self._passwords = passwords
         self._logins = logins
         self._rate_limiter = rate_limiter
         self._login_limiter = login_limiter
         self._mailer = mailer
         self._email_templates = email_templates
-        self._invitations = invitations
         self._background = background
         self._clock = clock
         self._locks = KeyedLocks()
         self._make = make or IdMakers()
-
-    async def invite(self, email: str, *, by: Principal) -> None:
-        """Mail the address what it needs to sign up. SignupClosedError."""
-        cause = self._cause(by.actor)
-        token = self._invitations.issue(email, now=cause.at)
-        sent = stateless_event(
-            by.account_id,
-            "invitation.sent",
-            cause,
-            account_id=by.account_id,
-            data={"email": normalize_email(email)},
-        )
-        await self._store.apply(extra_events=[sent])
-        mail = self._email_templates.invitation(email=email, token=token)
-        self._background.start(self._mailer.send(mail), action="mail")
-
-    async def sign_up(
-        self,
-        *,
-        email: str,
-        username: str,
-        password: str,
-        full_name: str | None,
-        address: str,
-        invitation: str | None = None,
-    ) -> None:
-        """Keep the sign-up and mail the address what to do next, whatever that is.
-        SignupClosedError, InvitationRequiredError."""
-        email = normalize_email(email)
-        await self._rate_limiter.hit("mail", account=email, address=address)
-        self._invitations.require(email, invitation, now=utc_time(self._clock.now()))
-        password_hash = await self._passwords.hash(password)
-        token = self._make.token()
-        made = create_signup(
-            signup_id=resource_id("sgn"),
-            email=email,
-            username=username,
-            full_name=full_name,
-            token=token,
-            password_hash=password_hash,
-            cause=self._cause(actor("anonymous")),
-        )
-        # Kept also if something of it is taken, so that the time this takes tells nothing.
-        await self._signups.apply(made)
-        taken = await self._signups.find_taken(email=email, username=username)
-        mail = self._answer_to(made.result, token, taken)
-        self._background.start(self._mailer.send(mail), action="mail")
-
-    async def resend(self, *, email: str, address: str) -> None:
-        """Mail each sign-up that waits for one a new token; its old one ends.
-
-        All of them, because the newest may be a stranger's with another's address.
-        """
-        email = normalize_email(email)
-        await self._rate_limiter.hit("mail", account=email, address=address)
-        cause = self._cause(actor("anonymous"))
-        self._background.start(self._resend(email, cause), action="resend")
-
-    async def verify(self, *, token: str, address: str) -> Account:
-        """Make the account and its default project; InvalidVerificationTokenError if not."""
-        await self._rate_limiter.hit("verify", address=address)
-        at = self._cause(actor("anonymous"))
-        async for _ in Tries():
-            account, others = await self._verified(token, at)
-            try:
-                if await self._signups.apply(account, *others):
-                    made = account.result
-                    await self._login_limiter.remember(made.account_id, address=address)
-                    return made
-            except AccountExistsError:  # its id is taken, or its name was just now
-                continue
-        raise BusyError
 
     async def log_in(self, *, login: str, password: str, address: str) -> tuple[Account, Login]:
         """A login by e-mail address or user name; InvalidCredentialsError whatever is wrong,
@@ -282,27 +182,6 @@ class Accounts:
             lock=self._locks.of(principal.account_id),
         )
 
-    async def _verified(
-        self, token: str, at: Cause
-    ) -> tuple[Transition[Account], Sequence[Transition[Any]]]:
-        """The account, and what else a verification changes; InvalidVerificationTokenError."""
-        signup = await self._signups.find_by_token(hash_token(token))
-        if signup is None:
-            raise InvalidVerificationTokenError
-        account_id = self._make.account_id()
-        cause = replace(at, actor=actor("account", account_id))
-        account, ended = verify_signup(
-            signup,
-            await self._signups.find_of_address(signup.email, limit=_OF_ADDRESS),
-            await self._signups.find_taken(email=signup.email, username=signup.username),
-            account_id=account_id,
-            cause=cause,
-        )
-        project = create_default_project(
-            project_id=resource_id("prj"), account_id=account_id, cause=cause
-        )
-        return account, [project, *ended]
-
     async def _log_success(
         self, account: Account, password: str, cause: Cause, address: str
     ) -> None:
@@ -321,45 +200,6 @@ class Accounts:
         cause = self._cause(actor("anonymous")).because(reason)
         failed = login_failed(account, cause, address=address)
         self._background.start(self._store.apply(extra_events=[failed]), action="login_failed")
-
-    def _answer_to(self, signup: PendingSignup, token: str, taken: Taken) -> Mail:
-        if taken.email:
-            return self._email_templates.email_taken(email=signup.email)
-        if taken.username:
-            return self._email_templates.username_taken(
-                email=signup.email, username=signup.username
-            )
-        return self._email_templates.verification(
-            email=signup.email, username=signup.username, token=token
-        )
-
-    async def _resend(self, email: str, cause: Cause) -> None:
-        async for _ in Tries():
-            renewed = await self._renewed(email, cause)
-            if await self._signups.apply(*(transition for transition, _ in renewed)):
-                break
-        else:
-            raise BusyError
-        for transition, token in renewed:
-            username = transition.result.username
-            await self._mailer.send(
-                self._email_templates.verification(email=email, username=username, token=token)
-            )
-
-    async def _renewed(
-        self, email: str, cause: Cause
-    ) -> list[tuple[Transition[PendingSignup], str]]:
-        """The sign-ups that are mailed again, each with its new token."""
-        renewed: list[tuple[Transition[PendingSignup], str]] = []
-        for signup in await self._signups.find_of_address(email, limit=_OF_ADDRESS):
-            token = self._make.token()
-            taken = await self._signups.find_taken(email=email, username=signup.username)
-            transition = renew_signup(signup, taken, token=token, cause=cause)
-            if transition is not None:
-                renewed.append((transition, token))
-            if len(renewed) == _RESENT:
-                break
-        return renewed
 
     async def _send_reset(self, email: str, cause: Cause) -> None:
         account = await self._store.find_by_login(email)

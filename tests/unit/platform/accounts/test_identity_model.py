@@ -12,7 +12,10 @@ from sandyard.platform.accounts.identity_model import (
     identity_of,
     open_account,
 )
-from sandyard.platform.accounts.model import Taken, create_signup
+from sandyard.platform.accounts.signup_model import (
+    Taken,
+    create_signup,
+)
 
 CAUSE = Cause("account:000000000001", 1_800_000_000_000)
 CLAIMS = {
