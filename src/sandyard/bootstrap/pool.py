@@ -1,4 +1,4 @@
-"""The Broker's pool on its engine, and what is kept beside it."""
+"""Wires the Broker's pool to its engine."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The one list of parts, and what PARTS selects of it."""
+"""The list of parts, and which of them PARTS selects."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What the spans of the ports are called and tell; which ports are traced, at one glance."""
+"""Which ports are traced, and the names and attributes of their spans."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any

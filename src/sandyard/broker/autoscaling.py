@@ -1,4 +1,4 @@
-"""The job `pool`: tells when the pool runs low, and creates what is missing at the provider."""
+"""The job `pool`: reports a low pool, and creates missing sandboxes at the provider."""
 
 import logging
 import secrets

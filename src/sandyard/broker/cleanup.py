@@ -1,4 +1,4 @@
-"""The job `cleanup`: deletes at the provider what was given up."""
+"""The job `cleanup`: deletes released sandboxes at the provider."""
 
 import asyncio
 import logging

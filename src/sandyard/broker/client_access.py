@@ -1,4 +1,4 @@
-"""Who calls, by a client's token or an access token, and what that client may take.
+"""Authenticates callers by client token or access token, and enforces their limits.
 
 A client is read once and believed for a few seconds, so that a token which is revoked is refused
 everywhere well within half a minute.

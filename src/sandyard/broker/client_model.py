@@ -1,4 +1,4 @@
-"""Clients of the Broker: who may call what, with which tokens, and every decision about them.
+"""Clients of the Broker: scopes, tokens, limits, and every decision about them.
 
 No I/O. A token is `sbc-NAME.TOKEN_ID.SECRET`; only the hash of its secret is kept.
 """

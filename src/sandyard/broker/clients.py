@@ -1,4 +1,4 @@
-"""Clients made and changed by operators, and what their leases count."""
+"""Creating and changing clients, and counting their leases."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""Deletions at the provider: when they are due, and what their outcome changes. No I/O."""
+"""Deletions at the provider: when they are due, and the result of each outcome. No I/O."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""The job `expiry`: takes back what tracks forgot."""
+"""The job `expiry`: reclaims leases that were not released."""
 
 import logging
 from dataclasses import dataclass

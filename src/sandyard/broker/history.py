@@ -1,4 +1,4 @@
-"""Samples the pool once a minute, and tells of its last day."""
+"""Samples the pool once a minute, and returns the samples of the last day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

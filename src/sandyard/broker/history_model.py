@@ -1,4 +1,4 @@
-"""The pool over the last day: a sample of every minute, and what follows from them. No I/O."""
+"""The pool's history: one sample a minute, rates and time to exhaustion. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

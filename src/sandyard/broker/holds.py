@@ -1,4 +1,4 @@
-"""The job `holds`: tells of sandboxes that are held and that everybody seems to have forgotten."""
+"""The job `holds`: reports overdue holds."""
 
 import logging
 from dataclasses import dataclass

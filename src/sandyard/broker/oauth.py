@@ -1,4 +1,4 @@
-"""OAuth2 access tokens: who calls by a JWT of one issuer, and what he may."""
+"""OAuth2 access tokens: verifies JWTs of one issuer, and maps their scopes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

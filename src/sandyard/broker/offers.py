@@ -1,5 +1,4 @@
-"""Sandboxes that become free, offered to reservations and to those who wait before anybody else
-sees them."""
+"""Offers sandboxes that become free to reservations and tickets first."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The probe at the claim: a sandbox is probed before its track hears of it."""
+"""Probing at the claim: a sandbox is probed before its track gets it."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The Broker's use cases. Each reads the clock once and asks the model what may happen."""
+"""The Broker's use cases. Each reads the clock once and leaves decisions to the model."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""A check of a whole pool against what must always hold, while traffic flows."""
+"""Checks a whole pool against its invariants, also under traffic."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""Webhooks: who is told of events by HTTP, and every decision about them. No I/O."""
+"""Webhooks, and every decision about them. No I/O."""
 
 import base64
 import hashlib

@@ -1,5 +1,5 @@
-"""The console's own files: styles, scripts and what they stand on, by an address that changes with
-their content, so that browsers may keep them for good."""
+"""The console's static files, at addresses that change with their content, so that browsers can
+cache them forever."""
 
 import hashlib
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Tells open pages what has changed, as server-sent events: the part's name, and nothing of it.
+"""Notifies open pages by server-sent events which part has changed, without any data.
 
 A page that hears of a change asks for its own view again, by calls that check who it is. Events are
 read once for all pages of this process, and only while there are any. A page that begins to follow,

@@ -1,4 +1,4 @@
-"""Views that look the same to every operator, drawn once for all who ask for them together.
+"""Views that are the same for every operator, rendered once for concurrent requests.
 
 When the pool changes, every open console asks for its view again. Those who ask within a moment get
 one answer. Its drawing begins after all of them have asked, so that none is shown a state from

@@ -1,4 +1,4 @@
-"""Who looks at a page, and what of the API is theirs."""
+"""The viewer of a page, and which parts of the API they can use."""
 
 import hmac
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The Platform's sandboxes as E2B's API tells them, without any I/O."""
+"""The Platform's sandboxes in the terms of E2B's API, without any I/O."""
 
 import re
 import uuid

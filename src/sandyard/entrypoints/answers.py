@@ -1,4 +1,4 @@
-"""Limits on what a request sends, and an answer to whatever goes wrong."""
+"""Enforces limits on request bodies, and turns errors into responses."""
 
 import asyncio
 import logging

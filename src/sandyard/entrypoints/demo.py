@@ -1,4 +1,4 @@
-"""A class that leases sandboxes and a fleet that sends readings, for somebody who looks on."""
+"""The demo: simulated learners lease sandboxes and devices send readings."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""A path that is written out has its own methods alone, also where `{id}` would match it."""
+"""A literal path has only its own methods, even if a path with `{id}` matches it."""
 
 from collections.abc import Iterable, Sequence
 

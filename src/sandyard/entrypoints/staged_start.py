@@ -1,4 +1,4 @@
-"""A start in two stages: what a server is not ready without, and the rest once its port is open."""
+"""Starts a server in two stages: what it needs to be ready, and the rest after the port is open."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""After the load: what was answered is still so, all is given back, and nothing is left over."""
+"""Checks after the load: responses still hold, everything is released, and nothing is left over."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The engine of a game day: a database or tables of its own, behind a proxy that can break."""
+"""The engine of a game day: a separate database or tables, behind a proxy that injects faults."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Whether the promises held, from what the load was answered. Pure: no I/O, no clock."""
+"""Checks the guarantees from the load's responses. Pure: no I/O, no clock."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

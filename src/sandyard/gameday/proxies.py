@@ -1,4 +1,4 @@
-"""What stands between the servers and their engine, so that it can be away or throttle."""
+"""Proxies between the servers and their engine, which make it unavailable or throttle it."""
 
 import asyncio
 import contextlib

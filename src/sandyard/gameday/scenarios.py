@@ -1,4 +1,4 @@
-"""The game days that there are."""
+"""The game day scenarios."""
 
 from sandyard.gameday.model import Engine, Fault, Scenario
 

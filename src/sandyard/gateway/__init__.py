@@ -1,1 +1,1 @@
-"""The gateway: what listens inside sandboxes and previews, each at a host of its own."""
+"""The gateway: routes requests to ports of sandboxes and previews, one host name per port."""

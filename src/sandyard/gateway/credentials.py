@@ -1,4 +1,4 @@
-"""The gateway's own credentials in a request: found, and taken out before it goes on."""
+"""Finds the gateway's own credentials in a request, and removes them before it is forwarded."""
 
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes

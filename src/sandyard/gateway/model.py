@@ -1,4 +1,4 @@
-"""Hosts of sandboxes, access tokens, and who may pass: without any I/O."""
+"""Hosts of sandboxes, access tokens, and access decisions, without any I/O."""
 
 import re
 from collections.abc import Set as AbstractSet

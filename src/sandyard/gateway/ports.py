@@ -1,4 +1,4 @@
-"""What the gateway needs of those who have sandboxes, as promises."""
+"""The ports through which the gateway finds sandboxes and previews."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Access tokens for those whose sandboxes and projects they are for."""
+"""Access tokens for the owners of sandboxes and projects."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

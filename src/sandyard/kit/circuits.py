@@ -1,4 +1,4 @@
-"""Circuit breakers whose state is in the engine: it outlives a process, and replicas share it."""
+"""Circuit breakers whose state is in the engine: it survives restarts, and replicas share it."""
 
 import time
 from collections.abc import Awaitable

@@ -1,4 +1,4 @@
-"""Events: what happened to a subject, by whom and why, and how its state follows from them."""
+"""Events: what happened to a subject, by whom and why, and deriving its state from them."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The job that removes events whose time is over."""
+"""The job that removes events after their retention."""
 
 from dataclasses import dataclass
 from datetime import timedelta

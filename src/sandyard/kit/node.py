@@ -1,4 +1,4 @@
-"""The name of a node: one data dir, and what runs and is kept there.
+"""The name of a node: one data dir, with everything that runs and is stored there.
 
 What another node holds is not here, and never taken for gone.
 """

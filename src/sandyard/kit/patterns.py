@@ -1,4 +1,4 @@
-"""Patterns of fields, each with words for a person whose input does not match it."""
+"""Patterns of fields, each with a readable message for input that does not match."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which addresses may be connected to: those of the internet, and networks allowed by name."""
+"""Which addresses may be connected to: public ones, and explicitly allowed networks."""
 
 import ipaddress
 import socket

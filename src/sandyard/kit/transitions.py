@@ -1,4 +1,4 @@
-"""Transitions: a decided change of one entity, with the events that tell of it.
+"""Transitions: a decided change of one entity, with its events.
 
 A decision is a pure function of a model that returns one. A store applies it if the entity still
 has the sequence that it was decided from, and writes the events in the same transaction.

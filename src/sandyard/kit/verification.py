@@ -1,4 +1,4 @@
-"""A check that a part's events and its store tell the same, while traffic flows."""
+"""Checks that a part's events and its stored state agree, also under traffic."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -1,1 +1,1 @@
-"""The Platform: accounts and what belongs to them, sandboxes that really run, usage and bills."""
+"""The Platform: accounts and what belongs to them, sandboxes that run programs, usage and bills."""

@@ -1,4 +1,4 @@
-"""What a login or an API key stands for at this moment, and where that is looked up."""
+"""The account and permissions behind a login or an API key, looked up on each request."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Calls about what happened: an account's own events, and all of them for admins."""
+"""Calls for events: an account's own, and all of them for admins."""
 
 from typing import Annotated
 

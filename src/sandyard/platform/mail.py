@@ -1,4 +1,4 @@
-"""Mail: by SMTP, or as files in an outbox for whoever has no mail server."""
+"""Sends mail by SMTP, or writes it to files in an outbox if no mail server is set."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The endpoints of accounts: a login or an API key is required, and the handler knows whose."""
+"""Endpoints for accounts: a login or an API key is required, and the handler gets the account."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Changes of what knows when it was last updated."""
+"""Changes of entities that have `updated_at`."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A check that the Platform's events lead to what its tables hold, while it is in use."""
+"""Checks that the Platform's events match its tables, also while it is in use."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Attempts to make a sandbox, from their record to what became of them."""
+"""Attempts to create a sandbox, from their record to their outcome."""
 
 import asyncio
 from collections.abc import Callable

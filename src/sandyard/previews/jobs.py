@@ -1,4 +1,5 @@
-"""Jobs that end the previews of those who may have none, and remove what deleted projects left."""
+"""Jobs that end previews of deleted projects and deactivated accounts, and remove the data of
+deleted projects."""
 
 import logging
 from collections.abc import Coroutine, Sequence

@@ -1,4 +1,4 @@
-"""What is known of a project's sandbox, and what follows from it, without any I/O.
+"""The known state of a project's sandbox, and the decisions about it, without any I/O.
 
 A decision returns the transition of a preview, or None where nothing is to change.
 """

@@ -1,5 +1,5 @@
-"""What Previews need of an engine and of the projects. Every method raises UnavailableError when
-what it needs is away."""
+"""The ports of Previews to their engine and to projects. Every method raises UnavailableError if
+that is unavailable."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""What the provider says of a preview's sandbox: asked once for all who want to know, recorded."""
+"""Asks the provider for a sandbox's status once for all concurrent callers, and records it."""
 
 import asyncio
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a provider says of a project's sandbox, and what callers are told, without any I/O."""
+"""A preview's status from the provider's response, without any I/O."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""A check that the events of Previews lead to what the store holds."""
+"""Checks that the events of Previews match the store."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol

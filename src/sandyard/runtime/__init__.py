@@ -1,1 +1,1 @@
-"""Runs programs for sandboxes and previews, and tells the truth about how they ended."""
+"""Runs the programs of sandboxes and previews, and records how they ended."""

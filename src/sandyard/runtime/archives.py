@@ -1,4 +1,4 @@
-"""Archives on this node's disk, each one file: what sandboxes and builds begin with.
+"""Archives on this node's disk, one file each, from which sandboxes and builds start.
 
 One is a tar of the files of a workspace, or a snapshot of all that a machine changed.
 """

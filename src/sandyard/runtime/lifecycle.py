@@ -1,4 +1,4 @@
-"""The steps of a run that are the same wherever it runs: refuse, wait, tell."""
+"""The steps of a run that are the same on every runtime: checks, waiting, and errors."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence

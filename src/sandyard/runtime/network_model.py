@@ -1,4 +1,4 @@
-"""Which hosts a machine may reach, and what is told of those that it may not."""
+"""Which hosts a machine may reach, and the reasons for refusals."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Reads what a program says of how it is run."""
+"""Reads how a program is run from its Procfile."""
 
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.session_ports import Session

@@ -1,4 +1,4 @@
-"""`ports.Runtime` over any machines: fills one, runs its program there, and tells how that goes.
+"""`ports.Runtime` over any machines: prepares one, runs its program, and reports its state.
 
 A start is carried by the server that began it. If that one dies, whoever looks next finds the
 start given up: its machine is ended, and nothing of it is left.

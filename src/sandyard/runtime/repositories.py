@@ -1,4 +1,4 @@
-"""Which repositories may be cloned, and how git is told to do it: the same wherever it runs."""
+"""Which repositories may be cloned, and the git commands for it, on every runtime."""
 
 import re
 from collections.abc import Mapping

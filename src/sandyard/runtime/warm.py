@@ -1,4 +1,4 @@
-"""Runs that wait for whoever needs them next, of the same program and limits.
+"""Warm runs, ready for the next sandbox with the same program and limits.
 
 What is known of them is on disk: a server that comes after one that was killed finds them, and of
 several that want the same one gets it.

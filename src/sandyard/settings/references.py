@@ -1,4 +1,4 @@
-"""Settings whose value is kept elsewhere: `file:PATH` or `aws-secretsmanager:NAME[#key]`."""
+"""Settings whose value is a reference: `file:PATH` or `aws-secretsmanager:NAME[#key]`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The job that removes what has expired, for engines that do not do it themselves."""
+"""The job that removes expired readings, for engines without a TTL."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Devices, readings and keys, and what may be decided about them without any I/O.
+"""Devices, readings and keys, and the decisions about them, without any I/O.
 
 All times of Telemetry are integers, epoch milliseconds. Stores and schemas convert them.
 """

@@ -1,4 +1,4 @@
-"""What Telemetry needs of an engine. Every method raises UnavailableError when it is away."""
+"""The store of Telemetry. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol

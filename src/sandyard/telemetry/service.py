@@ -1,4 +1,4 @@
-"""Telemetry's use cases. Each reads the clock once; what has expired is never shown."""
+"""Telemetry's use cases. Each reads the clock once; expired data is never returned."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,4 +1,5 @@
-"""Runs each sink in one process at a time, under a job lease of its own; none waits for another."""
+"""Runs each sink in one process at a time, under its own job lease and independent of the
+others."""
 
 import asyncio
 import logging

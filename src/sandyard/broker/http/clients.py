@@ -1,4 +1,4 @@
-"""Calls of operators about clients: who may call the Broker, and how much."""
+"""Operators' calls for clients of the Broker."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Calls of operators about webhooks: who is told of events, and what became of it."""
+"""Operators' calls for webhooks and their deliveries."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Self

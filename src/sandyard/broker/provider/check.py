@@ -1,4 +1,4 @@
-"""Does a provider's API fit? Calls it as Sandyard does, and says of each answer what is wrong."""
+"""Checks a provider's API: calls it as Sandyard does, and reports each deviation."""
 
 import secrets
 import time

@@ -1,4 +1,4 @@
-"""A client for the provider's API that retries, gives up in time, and leaves a sick one alone."""
+"""A client for the provider's API, with retries, deadlines and a circuit breaker."""
 
 import asyncio
 import logging

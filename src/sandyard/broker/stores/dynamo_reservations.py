@@ -1,5 +1,5 @@
-"""Reservations on DynamoDB: an item each, one partition of those that are open, and one of all in
-the order of their ends."""
+"""Reservations on DynamoDB: one item each, one index partition of the open ones, and one of all,
+ordered by their ends."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,4 @@
-"""Batches of claims by one statement each: of rows that were read before, those are leased that
-nobody has changed since."""
+"""Batches of claims in one statement each, on prefetched rows that have not changed since."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""Rows of the pool in SQL: what they mean, and the writes that keep the status counts right."""
+"""Rows of the pool in SQL: reading them, and writing them together with the status counts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

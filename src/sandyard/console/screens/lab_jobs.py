@@ -1,4 +1,4 @@
-"""The Broker's jobs with their last and next runs, its provider, and who waits for a sandbox."""
+"""The Broker's jobs with their last and next runs, its provider, and the queue."""
 
 import asyncio
 

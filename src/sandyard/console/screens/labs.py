@@ -1,4 +1,4 @@
-"""Labs: the pool by state, now and over a day, and its sandboxes with what operators do to them."""
+"""Labs: the pool by state, now and over a day, and its sandboxes with operators' actions."""
 
 import asyncio
 import re

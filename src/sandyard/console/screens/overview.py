@@ -1,4 +1,4 @@
-"""The first page: what there is, by part, and what to do next."""
+"""The overview page: a summary of each part, and next steps."""
 
 import asyncio
 from typing import Any

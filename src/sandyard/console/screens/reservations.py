@@ -1,4 +1,4 @@
-"""Reservations: who has sandboxes kept for when, as a calendar; making and cancelling them."""
+"""Reservations: as a calendar, with creating and cancelling."""
 
 import time
 from typing import Any

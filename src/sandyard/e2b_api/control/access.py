@@ -1,4 +1,4 @@
-"""What whoever made or found a sandbox is given to get in."""
+"""The tokens and addresses that give a caller access to a sandbox."""
 
 from collections.abc import Mapping
 from datetime import datetime

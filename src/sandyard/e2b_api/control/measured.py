@@ -1,4 +1,4 @@
-"""What sandboxes take, as E2B's API tells it."""
+"""Metrics of sandboxes in the format of E2B's API."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta

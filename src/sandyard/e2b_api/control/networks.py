@@ -1,4 +1,4 @@
-"""What E2B's API says of a sandbox's network, read, checked and told."""
+"""A sandbox's network in E2B's API: parsing, validating and describing it."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""Pages of what matches, where a next page is promised only if it has something."""
+"""Pages of matching items; a next page is only announced if it is not empty."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar

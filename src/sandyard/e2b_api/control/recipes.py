@@ -1,4 +1,4 @@
-"""Recipes of templates as E2B's SDKs send them, and what can be built here of one."""
+"""Template recipes as E2B's SDKs send them, and which of them can be built here."""
 
 import posixpath
 import re

@@ -1,4 +1,4 @@
-"""A call of the control API: which requests it takes, who may make them, and what answers."""
+"""Routes of the control API: path, authentication and handler."""
 
 import re
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Files as E2B's API tells them."""
+"""Files in the format of E2B's API."""
 
 import posixpath
 import stat

@@ -1,4 +1,4 @@
-"""The files of a sandbox as E2B's agent handles them: by root, and what it makes is the user's."""
+"""A sandbox's files as E2B's agent handles them: accessed as root, created for the user."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Watches of folders that are asked for what happened, instead of telling it as it happens."""
+"""Folder watches that are polled for their events, instead of streamed."""
 
 import asyncio
 import secrets

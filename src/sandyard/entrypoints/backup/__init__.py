@@ -1,1 +1,1 @@
-"""A data dir in one file, and back: what it holds, written while it is in use."""
+"""Backs up a data dir to one file while it is in use, and restores it."""

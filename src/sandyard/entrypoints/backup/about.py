@@ -1,4 +1,4 @@
-"""What a backup says of itself, checked before any of it is believed."""
+"""A backup's manifest, validated before it is used."""
 
 from collections.abc import Mapping
 from datetime import datetime

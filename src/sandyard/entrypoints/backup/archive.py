@@ -1,4 +1,4 @@
-"""One file of many, with a manifest at its end that tells each one's size and SHA-256."""
+"""One archive of many files, with a manifest of sizes and SHA-256 sums at its end."""
 
 import gzip
 import hashlib

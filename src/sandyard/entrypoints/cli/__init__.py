@@ -1,4 +1,4 @@
-"""The `sandyard` command. Commands import what they need when they run, so `--help` is quick."""
+"""The `sandyard` command. Commands import lazily, so that `--help` is fast."""
 
 import logging
 import os

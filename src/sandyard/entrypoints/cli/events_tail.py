@@ -1,4 +1,4 @@
-"""`sandyard events tail`: what happens, as it happens."""
+"""`sandyard events tail`: shows events as they arrive."""
 
 import json
 import queue

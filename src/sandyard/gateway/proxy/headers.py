@@ -1,4 +1,4 @@
-"""Headers on their way through: those of one connection stay behind."""
+"""Forwarding headers: hop-by-hop headers are removed."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request to a program, on a connection of its own, and the answer as it comes."""
+"""One HTTP/1.1 request to a program on its own connection, with a streamed response."""
 
 import asyncio
 from collections.abc import Sequence

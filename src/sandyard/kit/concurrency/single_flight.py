@@ -1,4 +1,4 @@
-"""Work of which one run at a time is enough, shared by all who ask for it."""
+"""Single-flight: concurrent callers share one run of the same work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Calls to DynamoDB: signed, retried with jitter under one deadline, and told apart by outcome."""
+"""Calls to DynamoDB: signed, retried with jitter under one deadline, with typed outcomes."""
 
 import asyncio
 import logging

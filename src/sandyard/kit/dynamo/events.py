@@ -1,4 +1,4 @@
-"""A part's event log in a DynamoDB table of its own: one more item in each transaction.
+"""A part's event log in a separate DynamoDB table: one more item in each transaction.
 
 The key is (subject, sequence), so a subject's history is one query, as last written. `TimeIndex`
 has the events by time; a partition of it holds one day's events of one shard, so that neither

@@ -1,4 +1,4 @@
-"""Tables of DynamoDB: their definitions, making them, and whether those that are there fit."""
+"""DynamoDB tables: their definitions, creating them, and checking existing ones."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

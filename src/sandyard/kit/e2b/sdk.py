@@ -1,4 +1,4 @@
-"""E2B's own SDK as the parts use it: opened, its errors told apart, files sent in portions.
+"""E2B's SDK as the parts use it: connecting, mapping its errors, sending files in batches.
 
 The SDK is the extra `e2b`. It is imported when it is used: that takes its time.
 """

@@ -1,4 +1,4 @@
-"""What migrations need for an event log: its table, and a baseline of what was there before it.
+"""Helpers for migrations that add an event log: its table, and baselines of existing rows.
 
 Released migrations call these, so they never change; a new form is a new function.
 """

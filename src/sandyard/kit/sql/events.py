@@ -1,4 +1,4 @@
-"""A part's event log in a SQL table, written inside the transactions of what it tells of.
+"""A part's event log in a SQL table, written in the transactions of the changes.
 
 `position` counts the events as they are inserted. The subject's row is locked while its event is
 inserted, so the positions of one subject's events are in the order of its changes. On PostgreSQL

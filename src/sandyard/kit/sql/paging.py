@@ -1,4 +1,4 @@
-"""Pages of a SQL listing that go on from a row, however the rows before it have changed."""
+"""Keyset pagination of a SQL listing, stable while rows change."""
 
 from collections.abc import Sequence
 from datetime import date, datetime

@@ -1,4 +1,4 @@
-"""Locks that a migration takes while servers go on. Released migrations call this."""
+"""Locks that a migration takes while servers keep running. Released migrations call this."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""The job that removes what deleted accounts have left."""
+"""The job that removes the data of deleted accounts."""
 
 import logging
 from dataclasses import dataclass

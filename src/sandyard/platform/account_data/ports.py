@@ -1,5 +1,5 @@
-"""What exports and removals need of others. Every method of a store raises UnavailableError when
-its engine is away."""
+"""The ports of exports and removals. Every method of a store raises UnavailableError if its
+engine is unavailable."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol

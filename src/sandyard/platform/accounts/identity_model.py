@@ -1,4 +1,4 @@
-"""Who an identity provider says that somebody is, and what that opens here, without any I/O."""
+"""Decisions about logins through an identity provider, without any I/O."""
 
 import base64
 import hashlib

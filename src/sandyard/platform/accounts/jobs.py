@@ -1,4 +1,4 @@
-"""Jobs that remove sign-ups which nobody verified, and counts of logins whose time is over."""
+"""Jobs that remove unverified sign-ups and expired counts of logins."""
 
 from dataclasses import dataclass
 

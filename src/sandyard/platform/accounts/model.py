@@ -1,4 +1,4 @@
-"""Accounts, and what may be decided about them without any I/O."""
+"""Accounts, and the decisions about them, without any I/O."""
 
 import hashlib
 from dataclasses import dataclass, field, replace

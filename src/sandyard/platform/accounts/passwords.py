@@ -1,4 +1,4 @@
-"""Passwords by Argon2id, in threads of their own, so that the event loop never waits for one."""
+"""Argon2id password hashing in separate threads, so that it never blocks the event loop."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

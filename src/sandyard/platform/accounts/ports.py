@@ -1,5 +1,5 @@
-"""What the accounts need of others. Every method of a store raises UnavailableError when its
-engine is away."""
+"""The ports of accounts. Every method of a store raises UnavailableError if its engine is
+unavailable."""
 
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""API keys, of which only a hash is kept, and what may change of one, without any I/O."""
+"""API keys, of which only a hash is stored, and the decisions about them, without any I/O."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime

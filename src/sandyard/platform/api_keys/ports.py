@@ -1,4 +1,4 @@
-"""What the API keys need of an engine. Every method raises UnavailableError when it is away."""
+"""The store of API keys. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

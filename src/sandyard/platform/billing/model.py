@@ -1,4 +1,4 @@
-"""Bills, and when an account is warned of what it spends."""
+"""Bills, and when an account is notified of its spending."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

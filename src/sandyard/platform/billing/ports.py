@@ -1,4 +1,4 @@
-"""What billing needs of an engine. Every method raises UnavailableError when it is away."""
+"""The store of bills. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass

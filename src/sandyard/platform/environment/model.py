@@ -1,4 +1,4 @@
-"""A variable of a project or a sandbox, and what may change of it, without any I/O."""
+"""A variable of a project or a sandbox, and the decisions about it, without any I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What variables need of an engine. Every method raises UnavailableError when it is away."""
+"""The store of variables. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

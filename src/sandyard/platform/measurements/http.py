@@ -1,4 +1,4 @@
-"""Calls of accounts about what their sandboxes take."""
+"""Accounts' calls for the metrics of their sandboxes."""
 
 import re
 from datetime import UTC, timedelta

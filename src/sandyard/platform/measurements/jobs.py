@@ -1,4 +1,4 @@
-"""The job that measures what runs on this machine."""
+"""The job that samples the sandboxes of this machine."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Samples of a running sandbox, as shares of what it may take."""
+"""Samples of a running sandbox, relative to its limits."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,1 +1,1 @@
-"""Notifications, made by what happens to an account and its things."""
+"""Notifications for an account about its objects."""

@@ -1,4 +1,4 @@
-"""What the notifications need of an engine, all of which raises UnavailableError if it is away."""
+"""The store of notifications. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Projects, and what may be done with one, decided without any I/O."""
+"""Projects, and the decisions about them, without any I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What the projects need of an engine. Every method raises UnavailableError when it is away."""
+"""The store of projects. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,1 +1,1 @@
-"""Quotas: what an account may have at once, and what it has."""
+"""Quotas: an account's limits, and what it uses."""

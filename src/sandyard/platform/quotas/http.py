@@ -1,4 +1,4 @@
-"""The call of accounts about what they may have at once."""
+"""Accounts' call for their quotas."""
 
 from fastapi import APIRouter
 

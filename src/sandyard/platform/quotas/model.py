@@ -1,4 +1,4 @@
-"""What an account may have of a resource, and what it has."""
+"""An account's limit of a resource, and its use."""
 
 from dataclasses import dataclass
 

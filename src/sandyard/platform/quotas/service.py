@@ -1,4 +1,4 @@
-"""The quotas of an account, whoever keeps them."""
+"""Collects the quotas of an account from all nouns."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""When sandboxes were last used, for those that are stopped when they are idle."""
+"""Records when sandboxes were last used, for idle stop."""
 
 import asyncio
 from collections.abc import Sequence

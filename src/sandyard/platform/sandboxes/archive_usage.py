@@ -1,4 +1,4 @@
-"""Counts what keeping the archives of templates costs their owners."""
+"""Records the storage of templates' archives as usage of their owners."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""How an attempt ended, from what the runtime says of it, without any I/O."""
+"""How an attempt ended, from the runtime's report, without any I/O."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Sandboxes as the gateway sees them: found by their id alone, woken for a request."""
+"""Sandboxes as targets of the gateway: looked up by id, and woken for a request."""
 
 from dataclasses import dataclass
 from typing import Protocol

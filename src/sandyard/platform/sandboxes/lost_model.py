@@ -1,4 +1,4 @@
-"""What becomes of a run that its node does not tell of any more, without any I/O.
+"""Decisions about runs whose node is silent, without any I/O.
 
 Silence alone ends nothing before the deadline: the program may run on without a server. What ends
 here ended when it was last seen, or at its deadline if that was before. Its node may come back

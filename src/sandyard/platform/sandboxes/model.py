@@ -1,4 +1,4 @@
-"""A sandbox's life: what may follow what, without any I/O.
+"""The lifecycle of a sandbox: its states and transitions, without any I/O.
 
 `created → starting → running → stopped | timeout → starting …`; `starting → stopped` when it
 fails; anything → `recycled`, which is the end. A sandbox has an open usage exactly while it is

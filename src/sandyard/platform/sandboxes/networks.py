@@ -1,4 +1,4 @@
-"""What running sandboxes may reach, and what they tried."""
+"""Changes the network of running sandboxes, and reads their egress reports."""
 
 from contextlib import suppress
 from dataclasses import replace

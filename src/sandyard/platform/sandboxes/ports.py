@@ -1,4 +1,4 @@
-"""What sandboxes need of an engine. Every method raises UnavailableError when it is away."""
+"""The store of sandboxes. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

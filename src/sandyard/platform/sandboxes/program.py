@@ -1,4 +1,4 @@
-"""What a sandbox runs, as the runtime is told."""
+"""Builds the runtime's description of a sandbox's program."""
 
 from collections.abc import Mapping
 

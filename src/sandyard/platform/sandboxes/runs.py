@@ -1,4 +1,4 @@
-"""Records what the runtime says of runs: the sandbox's state follows, and its usage with it."""
+"""Records the runtime's reports of runs in the sandbox and its usage."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an account does with its sandboxes. The runtime is asked for what really runs."""
+"""Use cases of an account's sandboxes. The runtime has the actual state."""
 
 import asyncio
 import logging

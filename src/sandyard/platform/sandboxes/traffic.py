@@ -1,4 +1,4 @@
-"""Rules for what goes out of a sandbox and comes in, beside the network that it has."""
+"""Egress and ingress rules of a sandbox, in addition to its network."""
 
 import ssl
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The call about what listens in a sandbox."""
+"""The call for the ports that programs in a sandbox listen on."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Server-sent events: what a command writes, live."""
+"""Streams a command's output as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

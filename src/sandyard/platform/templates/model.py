@@ -1,4 +1,4 @@
-"""Templates: who may see and change each, and where they may come from, without any I/O."""
+"""Templates: visibility, permissions and allowed repositories, without any I/O."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the templates need of an engine. Every method raises UnavailableError when it is away."""
+"""The store of templates. Every method raises UnavailableError if it is unavailable."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet

@@ -1,1 +1,1 @@
-"""Usage: what ran, for how long, and what it cost."""
+"""Usage: which sandboxes ran, for how long, and at what cost."""

@@ -1,4 +1,4 @@
-"""Calls of accounts about what ran, and for how long."""
+"""Accounts' calls for their usage."""
 
 from datetime import UTC, datetime
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""Where previews run: the port, and what stands behind it."""
+"""The providers of previews."""

@@ -1,4 +1,4 @@
-"""When sandboxes end, for many who ask at once."""
+"""Looks up when sandboxes end, in one listing for many concurrent callers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime

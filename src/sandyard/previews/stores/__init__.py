@@ -1,1 +1,1 @@
-"""The engine that keeps files and what is known of sandboxes."""
+"""The store of files and previews."""

@@ -1,4 +1,4 @@
-"""Requests to what acts inside one machine, through E2B's files and commands.
+"""Requests to our agent inside a machine, through E2B's files and commands.
 
 What comes back was written by whoever is in there: it is read as data, and trusted by nobody.
 """

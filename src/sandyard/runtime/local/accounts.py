@@ -1,4 +1,4 @@
-"""Users and groups of a machine with a root of its own: those of its packages, and its user."""
+"""Users and groups of a machine with its own root."""
 
 import grp
 import os

@@ -1,4 +1,4 @@
-"""Unpacks a snapshot whose paths are longer than Linux takes in one call: folder by folder."""
+"""Unpacks a snapshot folder by folder, for paths that are too long for one system call."""
 
 import os
 import shutil

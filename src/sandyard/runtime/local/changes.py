@@ -1,5 +1,5 @@
-"""Waiting until a machine's records change: until who writes them has ended, and looking now and
-then, ever less often."""
+"""Waits for changes of a machine's records: until their writer ends, with polling at growing
+intervals."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""An egress proxy in a process and under a user of its own, as its supervisor sees it.
+"""The supervisor's handle of an egress proxy, which is a separate process and user.
 
 Programs of the machine send it what they like. Whoever takes it over has a process without rights,
 files or children, that can connect where any user of this machine can.

@@ -1,4 +1,4 @@
-"""The process of an egress proxy: what runs in it once it has given up every right that it can."""
+"""The process of an egress proxy, after it has dropped all privileges."""
 
 import asyncio
 import socket

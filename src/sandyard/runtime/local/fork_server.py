@@ -1,4 +1,4 @@
-"""The process that supervisors are forked from: what they all need is loaded once, and shared.
+"""The process from which supervisors are forked, with their modules already loaded.
 
 `python -m sandyard.runtime.local.fork_server <room for a name>`, with a packet socket as
 descriptor 3. It is as bare of the server's secrets as a supervisor, holds nothing about machines,

@@ -1,5 +1,5 @@
-"""Reads what an environment is imported from: an OCI layout, as a folder or a tar, or a tar of a
-root file system."""
+"""Reads the source of an environment: an OCI layout, as a folder or a tar, or a tar of a root
+file system."""
 
 import gzip
 import hashlib

@@ -1,5 +1,5 @@
-"""A loop device over a file. Linux frees it by itself when the last mount of it is gone, whoever
-was killed meanwhile."""
+"""A loop device over a file. Linux frees it when its last mount is gone, whichever process was
+killed."""
 
 import errno
 import fcntl

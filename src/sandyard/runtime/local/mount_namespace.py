@@ -1,4 +1,4 @@
-"""A mount namespace in which a sandbox's uid reaches what lies in folders of root alone."""
+"""A mount namespace in which a sandbox's uid can reach folders that only root can enter."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Ends what a killed supervisor left running.
+"""Ends processes that a killed supervisor left running.
 
 In a jail the kernel has done that; without one the relay has, unless it was killed too. What was
 just being started may be left in either: bubblewrap, killed with its parent, leaves a child that

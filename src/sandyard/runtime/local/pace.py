@@ -1,4 +1,4 @@
-"""Keeps small what a supervisor itself takes of a processor for the output of its machine.
+"""Limits the CPU that a supervisor spends on its machine's output.
 
 A supervisor is not counted as its machine's. Whoever floods its output has his pipes read more
 slowly, and waits.

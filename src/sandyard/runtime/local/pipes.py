@@ -1,5 +1,5 @@
-"""Reading and writing through pipes. Whoever is at the other end may never go on, so no thread
-waits for him: the server's threads are shared by all machines."""
+"""Reads and writes pipes without blocking a thread, because the other end may never continue and
+all machines share the server's threads."""
 
 import asyncio
 import os

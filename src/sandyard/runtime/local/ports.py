@@ -1,4 +1,4 @@
-"""Which ports the programs of a machine listen on, as its network namespace tells."""
+"""Finds the ports that a machine's programs listen on, from its network namespace."""
 
 from contextlib import suppress
 from pathlib import Path

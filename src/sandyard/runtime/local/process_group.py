@@ -1,4 +1,4 @@
-"""A process that an agent told of, held so that a signal reaches it and its group or nobody.
+"""A handle of an agent's process, so that a signal reaches exactly it and its group.
 
 The agent's word is a number: it may be a lie, or another process's by the time it is used.
 """

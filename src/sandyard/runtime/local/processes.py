@@ -1,4 +1,4 @@
-"""Processes of this machine: which is which, whose children they are, and what they use.
+"""Processes of this machine: their identity, their parents and their resource use.
 
 Linux tells it in /proc, which costs little enough to look ten times a second. Elsewhere, where
 nothing is isolated anyway, psutil does.

@@ -1,4 +1,4 @@
-"""Processes as psutil tells of them, for machines without /proc."""
+"""Processes by psutil, for systems without /proc."""
 
 from collections.abc import Iterable
 

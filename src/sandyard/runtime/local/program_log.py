@@ -1,4 +1,4 @@
-"""The machine's program: the one command with whose end the machine ends, and its log."""
+"""The machine's program, with which the machine ends, and its log."""
 
 import asyncio
 import signal

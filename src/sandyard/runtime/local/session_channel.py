@@ -1,4 +1,4 @@
-"""Requests to the supervisor of a machine, and what its refusals mean."""
+"""Requests to a machine's supervisor, and the errors for its refusals."""
 
 import errno
 import os

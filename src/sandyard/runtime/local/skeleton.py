@@ -1,4 +1,4 @@
-"""What machines with a root of their own find outside /usr: the same for all, made once."""
+"""Files outside /usr for machines with their own root, created once for all."""
 
 import json
 import os

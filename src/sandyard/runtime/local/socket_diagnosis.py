@@ -1,5 +1,5 @@
-"""What the kernel tells of the sockets in a network, by its `sock_diag`: at once, where /proc goes
-through all connections of the host."""
+"""The sockets of a network namespace, from the kernel's `sock_diag`, which is faster than
+reading /proc."""
 
 import errno
 import os

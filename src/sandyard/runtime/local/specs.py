@@ -1,4 +1,4 @@
-"""What a supervisor is told about the machine that it makes, by the policy and what is here."""
+"""Builds a supervisor's description of its machine, from the policy and this host."""
 
 from pathlib import Path
 

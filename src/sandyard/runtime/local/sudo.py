@@ -1,5 +1,5 @@
-"""`sudo` in a sandbox that has a root of its own: a program that becomes root, and a script that
-reads its options."""
+"""`sudo` in a sandbox with its own root: a program that becomes root, and a script that parses
+its options."""
 
 import ctypes
 import os

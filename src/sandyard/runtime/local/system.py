@@ -1,5 +1,4 @@
-"""The system of a machine with a root of its own: what is outside its workspace, as it found it and
-with what it changed.
+"""The system of a machine with its own root: everything outside its workspace, with its changes.
 
 Each folder is an overlay: below, read-only, what all machines share; above, in the machine's own
 file system and so within its limit, what it wrote. Ids are shifted on the way, so that what is

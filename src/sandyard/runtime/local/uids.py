@@ -1,4 +1,4 @@
-"""A uid for each sandbox alone, so that limits and rights of one never touch another."""
+"""A separate uid for each sandbox, so that its limits and permissions never affect another."""
 
 import fcntl
 import os

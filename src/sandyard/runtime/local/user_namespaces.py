@@ -1,4 +1,4 @@
-"""User namespaces in which a sandbox has a root and other users of its own, who are nobody outside.
+"""User namespaces that give a sandbox its own root and users, without privileges outside.
 
 bubblewrap by itself maps one id alone. It is given two namespaces instead: one that owns the mounts
 and the network, and one below it, where the sandbox's processes are. Root there may do nothing

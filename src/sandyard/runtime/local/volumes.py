@@ -1,4 +1,4 @@
-"""Where a workspace's files lie: in a file system of their own, or in a folder of the data dir.
+"""Storage of a workspace: a separate file system, or a folder in the data dir.
 
 What is mounted is mounted in the supervisor's own mount namespace. It goes with the last process
 there, so nothing is left over when one is killed.

@@ -1,1 +1,1 @@
-"""A simulated fleet that behaves as badly as real boards, and the check of what came of it."""
+"""A simulated fleet of unreliable devices, and the check of what the server stored."""

@@ -1,4 +1,4 @@
-"""A board that sends again what was acknowledged, sends late, and mistrusts a missing answer.
+"""A simulated board that resends acknowledged readings, sends late, and loses responses.
 
 It does no I/O: it says what it sends next and is told what came of it.
 """

@@ -1,4 +1,4 @@
-"""The check: the server holds what was measured, all of it, once, and as it was."""
+"""Checks that the server stored every measured reading, exactly once and unchanged."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

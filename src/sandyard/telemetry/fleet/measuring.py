@@ -1,4 +1,4 @@
-"""What a simulated board is, and what it has measured before it sends anything."""
+"""A simulated board, and the readings that it has measured before sending."""
 
 import secrets
 import uuid

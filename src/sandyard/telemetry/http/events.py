@@ -1,4 +1,4 @@
-"""Calls of operators for what happened to devices and keys."""
+"""Operators' calls for the events of devices and keys."""
 
 from typing import Annotated
 

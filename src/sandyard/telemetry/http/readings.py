@@ -1,4 +1,4 @@
-"""Calls of operators for what the devices have sent."""
+"""Operators' calls for readings."""
 
 import re
 from typing import Annotated, Any, Literal

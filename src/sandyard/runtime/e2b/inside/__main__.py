@@ -1,4 +1,4 @@
-"""Answers one request, by a line of JSON; where much is told, by a line for each part of it."""
+"""Handles one request, with one line of JSON as the response, or several for large ones."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The machine as a whole: what it has at the beginning, what runs in it, and its end."""
+"""The machine as a whole: its initial files, its processes, and its end."""
 
 import os
 import shutil

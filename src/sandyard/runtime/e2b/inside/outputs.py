@@ -1,4 +1,4 @@
-"""What a process writes, kept in files of limited size and told from any offset.
+"""A process's output, stored in files of limited size and read from any offset.
 
 A file has a frame for each stretch of output, and is named by the offset where it begins. Where one
 begins behind the end of the one before it, what is in between was not kept.

@@ -1,4 +1,4 @@
-"""Starts a process and stays with it: keeps what it writes, and notes how it ended."""
+"""Starts a process and stays with it: stores its output, and records how it ended."""
 
 import fcntl
 import json
