@@ -140,7 +140,7 @@ def test_a_course_has_sandboxes_reserved_and_gives_them_back(
     operator: Page, console: ServerProcess
 ) -> None:
     operator.goto(f"{console.url}/console/labs/reservations")
-    expect(operator.get_by_text("Nothing is reserved.")).to_be_visible()
+    expect(operator.get_by_text("No reservations.")).to_be_visible()
     operator.get_by_label("How many").fill("3")
     operator.get_by_label("Tracks begin with").fill("course-")
     operator.get_by_label("To", exact=True).fill("2099-01-01T09:00")

@@ -69,7 +69,7 @@ def test_one_signs_up_reads_the_mail_and_logs_in(page: Page, console: ServerProc
     page.get_by_label("User name").fill("flo")
     page.get_by_label("Password").fill(password("flo"))
     page.get_by_role("button", name="Sign up").click()
-    expect(page.get_by_text("A mail with a link is on its way.")).to_be_visible()
+    expect(page.get_by_text("You will get a mail with a link.")).to_be_visible()
     token = mailed(console.data_dir, "flo@example.com")
     httpx.post(
         f"{console.url}/api/v1/auth/verify", json={"token": token}, timeout=60
