@@ -71,29 +71,39 @@ def _call(
     return answer.json()
 
 
-def test_what_0_1_0_kept_in_its_data_dir_is_served(tmp_path: Path) -> None:
-    data_dir = tmp_path / "data"
-    with sandyard_serve(data_dir, environment=release_0_1_0(tmp_path / "0.1.0")) as old:
+def test_what_0_1_0_kept_in_its_data_dir_is_served_and_by_0_1_0_again(tmp_path: Path) -> None:
+    data_dir, backup = tmp_path / "data", tmp_path / "before.tar"
+    release = release_0_1_0(tmp_path / "0.1.0")
+    with sandyard_serve(data_dir, environment=release) as old:
         assert _version(old) == "0.1.0"
         data = Data(old)
         wait_for_pool(old)
         before = data.read(old)
-    plan = sandyard(
-        tmp_path, "db", "upgrade", "--dry-run", "--data-dir", str(data_dir), environment={}
-    )
+        _on(data_dir, "backup", str(backup))
+    plan = _on(data_dir, "db", "upgrade", "--dry-run")
     assert f"broker: version 0001 to {MIGRATIONS.head}\n" in plan
     assert "  Stop the servers of the release before first.\n" in plan
     with sandyard_serve(data_dir) as new:
         assert data.read(new) == before
         code, said = verify(data_dir)
     assert code == 0, said
+    _on(tmp_path / "back", "restore", str(backup))
+    with sandyard_serve(tmp_path / "back", environment=release) as old:
+        assert data.read(old) == before
+
+
+def _on(data_dir: Path, *arguments: str) -> str:
+    """What a command of this release prints."""
+    return sandyard(data_dir.parent, *arguments, "--data-dir", str(data_dir), environment={})
 
 
 def _version(server: ServerProcess) -> str:
     return str(httpx.get(server.url + "/openapi.json", timeout=60).json()["info"]["version"])
 
 
-async def test_what_0_1_0_leased_on_postgresql_is_served(tmp_path: Path, postgres_url: str) -> None:
+async def test_what_0_1_0_leased_on_postgresql_is_served_and_by_0_1_0_again(
+    tmp_path: Path, postgres_url: str
+) -> None:
     shared = {"DATABASE_URL": await create_database(postgres_url), "PARTS": "broker"}
     old_release = release_0_1_0(tmp_path / "0.1.0")
     with csp_simulator(tmp_path, "--count", "20") as provider:
@@ -107,8 +117,12 @@ async def test_what_0_1_0_leased_on_postgresql_is_served(tmp_path: Path, postgre
         sandyard(tmp_path, "pool", "set-provider", "--yes", environment=shared)
         with sandyard_serve(tmp_path / "new", environment=shared) as new:
             assert [lease(new, f"track-{number}") for number in range(3)] == before
+            made = lease(new, "track-new")
             code, said = verify(tmp_path / "new", shared)
-    assert code == 0, said
+        assert code == 0, said
+        with sandyard_serve(tmp_path / "old", environment=shared | old_release) as old:
+            assert [lease(old, f"track-{number}") for number in range(3)] == before
+            assert lease(old, "track-new") == made
 
 
 class Load:
