@@ -28,31 +28,23 @@ FIRMWARE_VERSION = pattern(
     r"^[!-~]([ -~]{0,62}[!-~])?$", "must be 1 to 64 ASCII characters, with no space at its ends"
 )
 STATUSES = ("ok", "error")
+_STATUSES = frozenset(STATUSES)
 MAX_SENSORS = 100
 
 _SMALLEST, _LARGEST = 1e-130, 9.9e125
 """The magnitudes that every engine can keep."""
 _EXACT = 2**53
-_LONGEST = 64
-"""Of the forms that are remembered."""
 
 
 def _matcher(form: str) -> Any:
     return re.compile(form.replace("$", r"\Z")).match
 
 
-def _remembering(form: str) -> Any:
-    """For texts that come again and again: to look one up costs a third of matching it. What is
-    too long is not remembered, so that nobody fills the memory with it."""
-    matches = lru_cache(maxsize=16_384)(_matcher(form))
-    return lambda text: len(text) <= _LONGEST and matches(text)
-
-
-is_hardware_id = _remembering(HARDWARE_ID)
-is_uuid4 = _remembering(UUID4)
+is_hardware_id = _matcher(HARDWARE_ID)
+is_uuid4 = _matcher(UUID4)
 _is_batch_id = _matcher(BATCH_ID)
 _is_name = _matcher(NAME)
-_is_firmware_version = _remembering(FIRMWARE_VERSION)
+_is_firmware_version = _matcher(FIRMWARE_VERSION)
 
 
 def validate_all(
@@ -85,14 +77,9 @@ def validate(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
     boot_id, firmware_version = field("boot_id"), field("firmware_version")
     if not (isinstance(batch_id, str) and _is_batch_id(batch_id)):
         return RejectionCode.INVALID_BATCH_ID
-    if not (isinstance(hardware_id, str) and is_hardware_id(hardware_id)):
-        return RejectionCode.INVALID_HARDWARE_ID
-    if type(timestamp_ms) is not int or not EARLIEST_MS <= timestamp_ms < LATEST_MS:
-        return RejectionCode.INVALID_TIMESTAMP
-    if not (isinstance(boot_id, str) and is_uuid4(boot_id)):
-        return RejectionCode.INVALID_BOOT_ID
-    if not (isinstance(firmware_version, str) and _is_firmware_version(firmware_version)):
-        return RejectionCode.INVALID_FIRMWARE_VERSION
+    is_time = type(timestamp_ms) is int and EARLIEST_MS <= timestamp_ms < LATEST_MS
+    if not (is_time and _is_sender(hardware_id, boot_id, firmware_version)):
+        return _first_mistake(hardware_id, boot_id, is_time=is_time)
     sensors = _numbers(field("sensors"))
     if sensors is None:
         return RejectionCode.INVALID_SENSORS
@@ -104,6 +91,34 @@ def validate(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
     return Reading(
         hardware_id, timestamp_ms, batch_id, boot_id, firmware_version, sensors, sensor_status
     )
+
+
+def _is_sender(hardware_id: Any, boot_id: Any, firmware_version: Any) -> bool:
+    try:
+        _require_sender(hardware_id, boot_id, firmware_version)
+    except (TypeError, ValueError):  # a list, say, is neither a text nor can it be remembered
+        return False
+    return True
+
+
+@lru_cache(maxsize=16_384)
+def _require_sender(hardware_id: str, boot_id: str, firmware_version: str) -> None:
+    """A device says the same of itself in each reading. Raises for what is not in form, which is
+    not remembered."""
+    if not (
+        is_hardware_id(hardware_id) and is_uuid4(boot_id) and _is_firmware_version(firmware_version)
+    ):
+        raise ValueError
+
+
+def _first_mistake(hardware_id: object, boot_id: object, *, is_time: bool) -> RejectionCode:
+    if not (isinstance(hardware_id, str) and is_hardware_id(hardware_id)):
+        return RejectionCode.INVALID_HARDWARE_ID
+    if not is_time:
+        return RejectionCode.INVALID_TIMESTAMP
+    if not (isinstance(boot_id, str) and is_uuid4(boot_id)):
+        return RejectionCode.INVALID_BOOT_ID
+    return RejectionCode.INVALID_FIRMWARE_VERSION
 
 
 def _numbers(raw: object) -> Mapping[str, Number] | None:
@@ -146,10 +161,10 @@ def canonical_number(value: object) -> Number | None:
 def _statuses(raw: object) -> Mapping[str, str] | None:
     if not _has_names(raw):
         return None
-    for status in raw.values():
-        if status not in STATUSES:
-            return None
-    return raw
+    try:
+        return raw if _STATUSES.issuperset(raw.values()) else None
+    except TypeError:  # a list, say
+        return None
 
 
 def _has_names(raw: object) -> TypeGuard[dict[str, Any]]:
