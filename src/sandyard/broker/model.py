@@ -16,6 +16,7 @@ from sandyard.broker.errors import (
     TransitionNotAllowedError,
 )
 from sandyard.kit.events import actor
+from sandyard.kit.frozen import maker_of
 from sandyard.kit.transitions import DATA, Cause, Transition, changed, changed_in
 
 TOMBSTONE_SECONDS = 7 * 24 * 3600
@@ -84,6 +85,9 @@ class Lease:
     def collected_at(self) -> int:
         """When nobody can ask for it any more."""
         return self.expires_at + LEASE_GARBAGE_SECONDS
+
+
+make_lease = maker_of(Lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,8 @@ class Sandbox:
     @property
     def lease(self) -> Lease:
         """What its track was told; only an allocated sandbox has one."""
-        return Lease(self.sandbox_id, self.name, self.external_id, self.allocated_at, self._end)
+        whose = (self.sandbox_id, self.name, self.external_id)
+        return make_lease(*whose, self.allocated_at, self._end)
 
     @property
     def _end(self) -> int:

@@ -25,7 +25,9 @@ class ReservedClaims:
 
     async def claim(self, claim: Claim) -> Claimed | None:
         """As the store's, with what is kept for the track's reservations first."""
-        own = await self.of(claim)
+        if self._known is None:
+            await self._read()
+        own = self._own(claim)
         claimed = await self._store.claim(_of_reservations(claim, own) if own else claim)
         if claimed is not None:
             return claimed
@@ -39,9 +41,12 @@ class ReservedClaims:
         """The reservations that the claim may lease from, in the order of their beginnings."""
         if self._known is None:
             await self._read()
-        elif self._reading is None and self._loop_time() >= self._read_at + _FRESH_SEC:
+        return self._own(claim)
+
+    def _own(self, claim: Claim) -> tuple[str, ...]:
+        if self._reading is None and self._loop_time() >= self._read_at + _FRESH_SEC:
             self._reading = asyncio.create_task(self._refresh())
-        return _belonging(claim, self._known or ()) if self._known else ()
+        return _belonging(claim, self._known) if self._known else ()
 
     async def _refresh(self) -> None:
         try:

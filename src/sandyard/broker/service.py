@@ -35,11 +35,13 @@ from sandyard.broker.ticket_watch import Waiter
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import ForbiddenError, NotFoundError, UnavailableError
 from sandyard.kit.events import EventQuery, LoggedEvent, actor
+from sandyard.kit.frozen import maker_of
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 
+_make_claim = maker_of(Claim)
 _RETRY_AFTER_EXHAUSTED = 30
 _RETRY_AFTER_WAITING = 1
 
@@ -75,11 +77,6 @@ class CheckClaimed(Protocol):
     async def __call__(self, claimed: Claimed, claim: Claim) -> Claimed: ...
 
 
-class Unlimited:
-    async def wait_for(self, track_id: str) -> int | None:  # noqa: ARG002 - nobody waits
-        return None
-
-
 class Broker:
     def __init__(
         self,
@@ -102,7 +99,7 @@ class Broker:
         self._hold_sec = hold_sec
         self._clock = clock
         self._metrics = metrics
-        self._rate_limit = rate_limit or Unlimited()
+        self._rate_limit = rate_limit
         self._check_claimed = check_claimed
 
     async def allocate(
@@ -122,7 +119,8 @@ class Broker:
         """
         started = time.perf_counter()
         claim = self._claim(**asked)
-        await self._limit(claim.track_id)
+        if self._rate_limit is not None:
+            await self._limit(self._rate_limit, claim.track_id)
         try:
             if wait_sec is None:
                 claimed = await self._queue.claim(claim)
@@ -152,7 +150,8 @@ class Broker:
         """The same without waiting: the lease, or where the track's ticket stands."""
         make_claim = partial(self._claim, **asked)
         claim = make_claim()
-        await self._limit(claim.track_id)
+        if self._rate_limit is not None:
+            await self._limit(self._rate_limit, claim.track_id)
         answer = await self._queue.ask(make_claim, urgency=urgency)
         if isinstance(answer, Claimed):
             if self._check_claimed is not None:
@@ -177,19 +176,12 @@ class Broker:
         client: str | None = None,
     ) -> Claim:
         at_ms = self._now_ms()
-        return Claim(
-            track_id=track_id,
-            key=idempotency_key or track_id,
-            now=at_ms // 1000,
-            name_prefix=name_prefix,
-            track_name=track_name,
-            client=client,
-            at_ms=at_ms,
-            lease_sec=lab_minutes and lease_seconds(lab_minutes, longest_sec=self._lease_max_sec),
-        )
+        length = lab_minutes and lease_seconds(lab_minutes, longest_sec=self._lease_max_sec)
+        whose = (track_id, idempotency_key or track_id, at_ms // 1000)
+        return _make_claim(*whose, name_prefix, track_name, at_ms, length, client, ())
 
-    async def _limit(self, track_id: str) -> None:
-        wait = await self._rate_limit.wait_for(track_id)
+    async def _limit(self, limit: RateLimit, track_id: str) -> None:
+        wait = await limit.wait_for(track_id)
         if wait is not None:
             self._metrics.allocated["rate_limited"].inc()
             raise TrackRateLimitedError(retry_after=wait)

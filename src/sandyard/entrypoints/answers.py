@@ -46,7 +46,10 @@ class AnswerErrors:
             await self._app(scope, receive, send)
             return
         try:
-            await self._app(scope, await self._limited(scope, receive), send)
+            receive = self._limited(scope, receive)
+            if _is_undeclared(scope) and not self._is_streamed(scope):
+                receive = _replay(await _read(receive, self._limits.max_bytes), receive)
+            await self._app(scope, receive, send)
         except SandyardError as error:
             await _answer(error, scope, receive, send)
         except ClientDisconnect:
@@ -63,22 +66,27 @@ class AnswerErrors:
                 raise  # the answer has begun; the connection is all that can still be broken off
             await _answer(SandyardError(), scope, receive, send)
 
-    async def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """A declared length is checked at once. A body without one is read ahead as far as it may
-        go, because a call that needs no body would never look at it."""
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """A declared length is checked at once."""
         limits = self._limits
-        if self._streamed and self._is_streamed(scope):
+        if self._is_streamed(scope):
             _require_length(scope, limits.max_streamed_bytes)
             return _streamed(receive, limits.max_streamed_bytes, limits.streamed_timeout_sec)
         _require_length(scope, limits.max_bytes)
-        timed = _timed(receive, limits.timeout_sec)
-        for name, _ in scope["headers"]:
-            if name == b"transfer-encoding":
-                return _replay(await _read(timed, limits.max_bytes), timed)
-        return timed
+        return _timed(receive, limits.timeout_sec)
 
     def _is_streamed(self, scope: Scope) -> bool:
-        return any(route.matches(scope)[0] is Match.FULL for route in self._streamed)
+        streamed = self._streamed
+        return bool(streamed) and any(route.matches(scope)[0] is Match.FULL for route in streamed)
+
+
+def _is_undeclared(scope: Scope) -> bool:
+    """Whether a body of no declared length comes. It is read ahead as far as it may go, because a
+    call that needs no body would never look at it."""
+    for name, _ in scope["headers"]:  # noqa: SIM110 - a generator costs more than the search
+        if name == b"transfer-encoding":
+            return True
+    return False
 
 
 def _tell_broken_off(error: SandyardError, request_id: str) -> None:

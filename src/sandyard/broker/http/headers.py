@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandyard.broker.errors import (
     InvalidIdempotencyKeyError,
@@ -43,8 +43,7 @@ _seconds = re.compile(rb"[0-9]{1,6}\Z")
 _urgency = re.compile(rb"u=([0-7])(?:, ?i)?\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class TrackHeaders:
+class TrackHeaders(NamedTuple):
     track_id: str
     idempotency_key: str | None
     name_prefix: str

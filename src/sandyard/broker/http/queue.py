@@ -1,6 +1,5 @@
 """Calls of tracks about the queue."""
 
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
@@ -54,7 +53,7 @@ def create_queue_router(
         headers = read_track_headers(request.scope["headers"])
         request.state.log = {"track_id": headers.track_id, "action": "queue"}
         caller = request.state.client
-        ask = partial(broker.queue, **asdict(headers), client=caller.client)
+        ask = partial(broker.queue, **headers._asdict(), client=caller.client)
         answer = await guard.access.limited(caller, headers.lease_key, ask)
         if isinstance(answer, Claimed):
             return JsonResponse(orjson.dumps(answer.lease), 201 if answer.is_new else 200)

@@ -20,7 +20,7 @@ from sandyard.broker.http.headers import (
     read_wait,
 )
 from sandyard.broker.http.schemas import LeaseAnswer, LeasedSandboxAnswer, MarkAnswer
-from sandyard.broker.model import Claimed
+from sandyard.broker.model import Claimed, Lease
 from sandyard.broker.service import Broker
 from sandyard.broker.ticket_watch import Waiter
 from sandyard.kit.errors import NotFoundError
@@ -78,7 +78,7 @@ def create_track_router(
         else:
             claimed = await guard.access.limited(caller, headers.lease_key, claim)
         about["sandbox_id"] = claimed.lease.sandbox_id
-        return JsonResponse(orjson.dumps(claimed.lease), 201 if claimed.is_new else 200)
+        return JsonResponse(_encoded(claimed.lease), 201 if claimed.is_new else 200)
 
     router.add_api_route(
         "/allocate",
@@ -149,6 +149,19 @@ def create_track_router(
         return LeasedSandboxAnswer.of(found)
 
     return router
+
+
+def _encoded(lease: Lease) -> bytes:
+    """By hand: orjson takes three times as long for a dataclass."""
+    return orjson.dumps(
+        {
+            "sandbox_id": lease.sandbox_id,
+            "name": lease.name,
+            "external_id": lease.external_id,
+            "allocated_at": lease.allocated_at,
+            "expires_at": lease.expires_at,
+        }
+    )
 
 
 async def _wait(request: Request, claim: Claiming, wait_sec: float) -> Claimed:

@@ -107,7 +107,10 @@ class Batcher(Generic[Item, Result]):
         most = self._max_size
         if self._is_spread:
             most = min(most, ceil(len(self._waiting) / (self._parallel - self._under_way)))
-        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        if len(self._waiting) <= most and not self._keys_under_way:
+            batch, self._waiting = self._waiting, []
+            return batch
+        batch = []
         left: list[tuple[Item, asyncio.Future[Result]]] = []
         for entry in self._waiting:
             fits = len(batch) < most and self._key(entry[0]) not in self._keys_under_way

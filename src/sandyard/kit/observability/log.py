@@ -148,7 +148,13 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _rfc3339(at: float) -> str:
-    return f"{_second(int(at))}.{int(at * 1000) % 1000:03d}Z"
+    return _millisecond(int(at * 1000))
+
+
+@lru_cache(maxsize=8)
+def _millisecond(at_ms: int) -> str:
+    """Of many lines that are written together."""
+    return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 
 @lru_cache(maxsize=8)
