@@ -45,14 +45,15 @@ def create_track_router(
     broker: Broker, guard: TrackGuard, *, prefix: str, longest_wait_sec: float
 ) -> APIRouter:
     router = APIRouter(prefix=prefix, tags=["tracks"], route_class=OnDemandRoute)
+    _add_allocate(router, broker, guard, longest_wait_sec)
+    _add_release(router, broker, guard)
+    _add_look(router, broker, guard)
+    return router
 
-    async def track(request: Request) -> str:
-        track_id = await guard.track(request)
-        request.state.log = {"track_id": track_id}
-        return track_id
 
-    Track = Annotated[str, Depends(track)]  # noqa: N806 - a type
-
+def _add_allocate(
+    router: APIRouter, broker: Broker, guard: TrackGuard, longest_wait_sec: float
+) -> None:
     async def allocate_sandbox(request: Request) -> Response:
         caller = await guard.caller(request)
         headers = read_track_headers(request.scope["headers"])
@@ -101,8 +102,10 @@ def create_track_router(
         route_class_override=DirectRoute,
     )
 
+
+def _add_release(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
     async def mark_sandbox_for_deletion(request: Request) -> Response:
-        track_id = await track(request)
+        track_id = await _track(guard, request)
         sandbox_id = request.path_params["sandbox_id"]
         request.state.log |= {"sandbox_id": sandbox_id, "action": "mark_for_deletion"}
         marked = await broker.mark_for_deletion(track_id=track_id, sandbox_id=sandbox_id)
@@ -134,6 +137,10 @@ def create_track_router(
         route_class_override=DirectRoute,
     )
 
+
+def _add_look(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
+    Track = Annotated[str, Depends(partial(_track, guard))]  # noqa: N806 - a type
+
     @router.get(
         "/sandboxes/{sandbox_id}",
         summary="Get your sandbox",
@@ -148,7 +155,11 @@ def create_track_router(
         found = await broker.get_sandbox(track_id=track_id, sandbox_id=sandbox_id)
         return LeasedSandboxAnswer.of(found)
 
-    return router
+
+async def _track(guard: TrackGuard, request: Request) -> str:
+    track_id = await guard.track(request)
+    request.state.log = {"track_id": track_id}
+    return track_id
 
 
 def _encoded(lease: Lease) -> bytes:

@@ -69,7 +69,6 @@ def create_previews_router(
     prefix: str,
 ) -> APIRouter:
     """`security` is the security requirement for an account's credential."""
-    listings = KeyedLocks()
 
     def routes_for(check: Check) -> GuardedRoutes:
         return GuardedRoutes(
@@ -82,8 +81,16 @@ def create_previews_router(
 
     routes = routes_for(checks.account)
     watching, syncing = routes_for(checks.status), routes_for(checks.sync)
+    _add_status(watching, previews, clock)
+    _add_sync(syncing, previews)
+    _add_stop(routes, previews, clock)
+    _add_history(routes, previews, log)
+    _add_files(routes, previews)
+    return joined(watching.router, syncing.router, routes.router)
 
-    @watching.get(
+
+def _add_status(routes: GuardedRoutes, previews: Previews, clock: Clock) -> None:
+    @routes.get(
         "/sandbox/status",
         "Get a preview's status",
         is_direct=True,
@@ -98,7 +105,9 @@ def create_previews_router(
         answer = PreviewStatusAnswer.of(report, utc_time(clock.now()))
         return JsonResponse(answer.model_dump_json().encode())
 
-    @syncing.post("/sync", "Sync a preview", 409)
+
+def _add_sync(routes: GuardedRoutes, previews: Previews) -> None:
+    @routes.post("/sync", "Sync a preview", 409)
     async def sync_preview(
         request: Request, caller: Caller, project_id: ProjectId
     ) -> PreviewSyncAnswer:
@@ -108,6 +117,8 @@ def create_previews_router(
         synced = await previews.sync(project_id, account_id=caller.account_id, actor=caller.actor)
         return PreviewSyncAnswer.of(synced)
 
+
+def _add_stop(routes: GuardedRoutes, previews: Previews, clock: Clock) -> None:
     @routes.delete("/sandbox", "Stop a preview")
     async def stop_preview(
         request: Request, caller: Caller, project_id: ProjectId
@@ -118,6 +129,8 @@ def create_previews_router(
         report = await previews.stop(project_id, account_id=caller.account_id, actor=caller.actor)
         return PreviewStatusAnswer.of(report, utc_time(clock.now()))
 
+
+def _add_history(routes: GuardedRoutes, previews: Previews, log: EventLog) -> None:
     @routes.get("/sandbox/history", "Get a preview's history")
     async def get_preview_history(
         caller: Caller,
@@ -132,6 +145,10 @@ def create_previews_router(
         if not page.events:
             await previews.require_project(project_id, account_id=owner)
         return page
+
+
+def _add_files(routes: GuardedRoutes, previews: Previews) -> None:
+    listings = KeyedLocks()
 
     @routes.get(
         "/files",
@@ -161,5 +178,3 @@ def create_previews_router(
             actor=caller.actor,
         )
         return ProjectVersionAnswer(projectId=project_id, version=version)
-
-    return joined(watching.router, syncing.router, routes.router)
