@@ -64,7 +64,8 @@ class PoolAutoscaler:
     async def run(self) -> PoolReport:
         """Tell of the level, look for what lost answers have made, and ask for what is missing."""
         report = PoolReport()
-        counts = (await self._store.counts()).by_status
+        counted = await self._store.counts()
+        counts = counted.by_status
         report.available = counts[Status.AVAILABLE]
         await self._tell_level(report.available)
         await self._adopt_lost(report)
@@ -79,7 +80,8 @@ class PoolAutoscaler:
             autoscaler, self._policy, available=available, total=total, lacking=needed, now=now
         )
         if wanted and self._provider.can_create:
-            await self._create(wanted, report)
+            if autoscaler.is_counted(counted.counted_at):  # else the next run decides
+                await self._create(wanted, report)
         else:
             await self._tell_stuck(report.missing)
         return report

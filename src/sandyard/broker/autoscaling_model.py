@@ -15,6 +15,8 @@ SETTLE_SEC = 120
 FAILING_SYNCS = 3
 """So many in a row are told of."""
 MOST_AT_ONCE = 20
+COUNTED_AFTER_SEC = 5
+"""So long after a creation the pool's counts know of it, on an engine that counts by an index."""
 
 
 class Level(StrEnum):
@@ -49,6 +51,7 @@ class Autoscaler:
     """The names, with spaces in between, of sandboxes that the provider was asked to create and
     of which it is not known whether they are there."""
     asked_at: int = 0
+    """When the provider was last asked."""
     window_at: int = 0
     created: int = 0
     """How many were asked for since `window_at`."""
@@ -63,6 +66,10 @@ class Autoscaler:
     @property
     def names(self) -> list[str]:
         return self.asked.split()
+
+    def is_counted(self, counted_at: int | None) -> bool:
+        """Whether counts of that time, or of now, know of all that was created."""
+        return counted_at is None or counted_at >= self.asked_at + COUNTED_AFTER_SEC
 
 
 def level_of(available: int, policy: AutoscalingPolicy) -> Level:
@@ -148,16 +155,18 @@ def decide_answered(
     """The provider was asked, and made them all or failed at one. After a failure the next attempt
     waits twice as long as the last."""
     left = _without(autoscaler, known)
+    now = seconds_of(cause)
     if failure is not None:
         wait = min(policy.backoff_base_sec * 2**autoscaler.failures, policy.backoff_max_sec)
         after = replace(
             autoscaler,
             asked=left,
+            asked_at=now,
             failures=autoscaler.failures + 1,
-            next_attempt_at=seconds_of(cause) + round(wait),
+            next_attempt_at=now + round(wait),
         )
         return changed(autoscaler, after, "pool.creation_failed", cause.because(failure))
-    after = replace(autoscaler, asked=left, failures=0, next_attempt_at=0)
+    after = replace(autoscaler, asked=left, asked_at=now, failures=0, next_attempt_at=0)
     return changed(autoscaler, after, "pool.created", cause)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,7 +12,7 @@ from sandyard.broker.autoscaling_model import SETTLE_SEC, AutoscalingPolicy
 from sandyard.broker.errors import ProviderUnavailableError
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Claim, Status
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.ports import PoolCounts, PoolStore
 from sandyard.broker.reservation_model import Booking
 from sandyard.broker.reservations import Reservations
 from sandyard.broker.sync import Sync
@@ -20,6 +21,28 @@ from sandyard.kit.events import EventQuery
 from tests.clocks import ManualClock
 from tests.fakes.provider import FakeProvider
 from tests.pools import check_invariants, everything, fill
+
+
+class OldCounts:
+    """The store, with counts that are taken only so often."""
+
+    def __init__(self, store: PoolStore, clock: ManualClock, *, age_sec: float | None) -> None:
+        self._store = store
+        self._clock = clock
+        self._age_sec = age_sec
+        """None: they are taken each time."""
+        self._taken: PoolCounts | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def counts(self) -> PoolCounts:
+        if self._age_sec is None:
+            return replace(await self._store.counts(), counted_at=None)
+        now = int(self._clock.now())
+        if self._taken is None or now >= (self._taken.counted_at or 0) + self._age_sec:
+            self._taken = replace(await self._store.counts(), counted_at=now)
+        return self._taken
 
 
 class Kept:
@@ -66,7 +89,24 @@ class Kept:
 
 @pytest.fixture
 def kept(store: PoolStore, clock: ManualClock) -> Kept:
-    return Kept(store, clock)
+    exact: Any = OldCounts(store, clock, age_sec=None)
+    return Kept(exact, clock)
+
+
+async def test_it_creates_nothing_twice_because_the_counts_are_old(
+    store: PoolStore, clock: ManualClock
+) -> None:
+    old: Any = OldCounts(store, clock, age_sec=15)
+    kept = Kept(old, clock)
+    created = []
+    for _ in range(12):
+        created.append((await kept.autoscaler.run()).created)
+        clock.advance(2)
+    assert created == [3, *[0] * 11]
+    assert len(kept.provider.sandboxes) == 3
+    await kept.lease(2)
+    clock.advance(15)
+    assert (await kept.autoscaler.run()).created == 2
 
 
 async def test_it_creates_what_is_missing_and_no_more(kept: Kept) -> None:
