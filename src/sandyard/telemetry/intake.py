@@ -1,7 +1,7 @@
 """Readings as devices send them, validated one by one: one bad reading never blocks the others."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeGuard
 
@@ -68,7 +68,7 @@ def validate(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
     """The reading, or why it is refused for good. Fields that it does not know are left out."""
     if not isinstance(raw, dict):
         return RejectionCode.INVALID_READING
-    field = raw.get
+    field: Callable[[str], Any] = raw.get
     batch_id, hardware_id, timestamp_ms = (
         field("batch_id"),
         field("hardware_id"),
