@@ -175,7 +175,8 @@ class LimitsMissingError(UnavailableError):
 
 
 class RuntimeUnavailableError(UnavailableError):
-    """The runtime's folder can't be read or written. Nothing was decided; try again shortly."""
+    """The runtime can't be reached, or its folder can't be read or written. Nothing was decided;
+    try again shortly."""
 
     code = "RUNTIME_UNAVAILABLE"
 

@@ -15,6 +15,7 @@ from sandyard.runtime.local.policy import LocalPolicy
 from sandyard.runtime.local.processes import descendants
 from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import image_bytes
+from sandyard.runtime.model import Program
 from sandyard.runtime.session_model import Command, Output, Process
 from sandyard.runtime.session_ports import Session
 from tests.integration.runtime.local import LocalRuntime
@@ -61,6 +62,19 @@ def root_of(session: Session) -> Session:
     return as_root
 
 
+async def test_who_kills_everybody_leaves_the_machine(runtime: LocalRuntime) -> None:
+    """Both users; and those whose parents are gone are no zombies."""
+    async with started(runtime, Program(None)) as running:
+        user = await runtime.session(running.run_id)
+        for session in (user, root_of(user)):
+            for signal_name in ("KILL", "TERM"):
+                await said(session, f"kill -{signal_name} -1; kill -{signal_name} 1")
+        assert await said(user, "id -un") == (0, "user")
+        orphans = "for n in 1 2 3; do (setsid sleep 0.01 &); done; sleep 0.5"
+        counted = "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
+        assert await said(user, f"{orphans}; {counted}") == (0, "0")
+
+
 async def test_root_changes_the_system_and_its_user_does_not(runtime: LocalRuntime) -> None:
     async with started(runtime) as running:
         user = await runtime.session(running.run_id)
@@ -72,9 +86,11 @@ async def test_root_changes_the_system_and_its_user_does_not(runtime: LocalRunti
         )
         assert await said(user, f"{script}; greet") == (0, "hello")
         assert not Path("/usr/local/bin/greet").exists()
-        as_root = await user.processes.start(Command(("id", "-un"), user="root"))
+        script = "echo $(id -un) $HOME"
+        as_root = await user.processes.start(Command(("sh", "-c", script), user="root"))
         assert (await user.processes.wait(as_root.id)).exit_code == 0
-        assert [each.data async for each in user.processes.output(as_root.id)] == [b"root\n"]
+        told = [each.data async for each in user.processes.output(as_root.id)]
+        assert told == [b"root /root\n"]
         with pytest.raises(CommandRefusedError, match="`user` or `root`"):
             await user.processes.start(Command(("id",), user="daemon"))
         root = root_of(user)

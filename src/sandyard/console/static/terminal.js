@@ -16,7 +16,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function tell(kind, message) {
     if (kind === "attached") { command = message.command_id; status.textContent = "Connected."; }
-    if (kind === "skipped") terminal.write("\r\n[some output is not kept any more]\r\n");
+    if (kind === "skipped") { offset += message.bytes; terminal.write("\r\n[some output is not kept any more]\r\n"); }
     if (kind === "exit") { hasEnded = true; status.textContent = `The shell has ended (${message.exit_code}).`; }
     if (kind === "error") { hasEnded = true; status.textContent = `${message.message || ""} (${message.code})`; }
   }

@@ -27,6 +27,7 @@ Examples:
   sandyard sandbox shell my-box --command 'python3 -i'
 """
 _KEYS = 4096
+_MOST_CELLS = 1000
 
 
 @click.command("shell", epilog=_EPILOG)
@@ -38,11 +39,8 @@ def shell(target: Target, sandbox: str, line: str | None, folder: str | None) ->
     """Open a terminal in a running sandbox, and exit with its exit code."""
     with connected(target) as client:
         sandbox_id = id_of(client, sandbox)
-        size = get_terminal_size()
         wished = {"command": line, "folder": folder}
-        query = {"columns": size.columns, "rows": size.lines} | {
-            name: value for name, value in wished.items() if value is not None
-        }
+        query = _size() | {name: value for name, value in wished.items() if value is not None}
         path = f"/api/v1/sandboxes/{sandbox_id}/terminal?{urlencode(query)}"
         code = _attached(client.connection, path)
     sys.exit(code)
@@ -103,10 +101,15 @@ class _Terminal:
     def _send_size(self) -> None:
         from websockets.exceptions import ConnectionClosed
 
-        size = get_terminal_size()
-        message = {"type": "resize", "columns": size.columns, "rows": size.lines}
+        message = {"type": "resize", **_size()}
         with suppress(ConnectionClosed):
             self._socket.send(json.dumps(message))
+
+
+def _size() -> dict[str, Any]:
+    """Of this terminal, as far as the server takes it."""
+    size = get_terminal_size()
+    return {"columns": min(size.columns, _MOST_CELLS), "rows": min(size.lines, _MOST_CELLS)}
 
 
 def _exit_code_of(message: dict[str, Any]) -> int | None:

@@ -122,7 +122,8 @@ class Jail:
         if self.system is not None:
             contents = contents.over(self.system.mounted())
         contents = replace(contents, files={**contents.files, _BOOT_ID: _new_id()})
-        return self._wrap(command, ["--info-fd", str(info)], {}, contents, ())
+        first = ["--as-pid-1"] if pause.may_be_first() else []
+        return self._wrap(command, [*first, "--info-fd", str(info)], {}, contents, ())
 
     def wrap(
         self,

@@ -131,7 +131,7 @@ async def _start_jail(
     try:
         async with asyncio.timeout(_START_SEC):
             first = await _first_pid(reader)
-            while (pid := _child_of(first)) is None and process.returncode is None:  # noqa: ASYNC110
+            while (pid := _waiting(first)) is None and process.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SEC)
             members = (process.pid, *processes.descendants(process.pid))
             if cgroup is None:
@@ -178,13 +178,19 @@ async def _first_pid(reader: int) -> int:
     return int(json.loads(content)["child-pid"])
 
 
-def _child_of(pid: int) -> int | None:
-    """The waiting program, once it is there: bubblewrap's own name is another."""
+def _waiting(first: int) -> int | None:
+    """The waiting program, once it is there: the machine's first process or, where bubblewrap is
+    that, its child."""
     with suppress(OSError, ValueError):
-        [child, *_] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        name = Path(f"/proc/{child}/comm").read_text().strip()
-        return None if name == "bwrap" else int(child)
+        if not _is_bubblewrap(first):
+            return first
+        [child, *_] = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        return None if _is_bubblewrap(int(child)) else int(child)
     return None
+
+
+def _is_bubblewrap(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_text().strip() == "bwrap"
 
 
 def _setup(isolation: Isolation, spec: Spec) -> dict[str, Any]:

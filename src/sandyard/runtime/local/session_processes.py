@@ -16,6 +16,7 @@ from sandyard.runtime.session_model import (
 
 _INPUT_BYTES = 64 * 1024
 _USER, _ROOT = "user", "root"
+_HOME_OF_ROOT = "/root"
 
 
 class LocalProcesses:
@@ -94,10 +95,11 @@ class LocalProcesses:
 
 def _start_arguments(command: Command) -> dict[str, Any]:
     check_command(command)
+    home = {"HOME": _HOME_OF_ROOT} if command.user == _ROOT else {}
     size = command.terminal
     return {
         "arguments": list(command.arguments),
-        "environment": dict(command.environment),
+        "environment": {**home, **command.environment},
         "folder": absolute_path(command.folder),
         "terminal": [size.columns, size.rows] if size else None,
         "has_input": command.has_input,
