@@ -85,7 +85,7 @@ async def remember_a_day(server: ServerProcess) -> None:
             used = round(12 * math.exp(-(((minute - 380) / 90) ** 2)))
             used += round(10 * math.exp(-((minute / 90) ** 2)))
             counts = {Status.AVAILABLE: 25 - used, Status.ALLOCATED: used}
-            sample = PoolSample(now - minute * 60, counts, max(0, used - 11), used // 4)
+            sample = PoolSample(now - minute * 60, counts, max(0, used - 11), used // 2)
             await history.record(sample, kept_from=0)
     finally:
         await database.close()
@@ -154,8 +154,8 @@ def take(browser: Browser, server: ServerProcess, folder: Path) -> None:
             type_something(page)
         if name == "project":
             page.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
-        shoot(page, folder, name)
         shoot_for_docs(page, folder, name)
+        shoot(page, folder, name)
     context.close()
     take_first(browser, server, folder)
 
@@ -186,7 +186,7 @@ def shoot_for_docs(page: Page, folder: Path, name: str) -> None:
     if name not in IN_DOCS:
         return
     page.set_viewport_size({"width": 1280, "height": IN_DOCS[name]})
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(1000)
     (folder / "docs").mkdir(exist_ok=True)
     page.screenshot(path=folder / "docs" / f"{name}.png")
 

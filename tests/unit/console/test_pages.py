@@ -4,7 +4,9 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
 from markupsafe import Markup
+from starlette.requests import Request
 
 from sandyard.console.assets import Assets
 from sandyard.console.pages import Pages, ago, money, size, when
@@ -54,6 +56,23 @@ def test_what_an_event_is_about_leads_to_its_page() -> None:
     }
     for (part, kind, subject), path in leads.items():
         assert pages.subject_url({"part": part, "kind": kind, "subject": subject}) == path
+
+
+@pytest.mark.parametrize(
+    ("parts", "asked_for"),
+    [
+        (("broker", "telemetry", "platform"), ["broker_admin_token"]),
+        (("telemetry",), ["telemetry_admin_token"]),
+        (("platform", "previews"), []),
+    ],
+)
+def test_the_login_asks_for_the_token_that_there_is(
+    parts: tuple[str, ...], asked_for: list[str]
+) -> None:
+    pages = Pages(Assets(), base_path="", frames="", parts=dict.fromkeys(parts, "sqlite"))
+    request = Request({"type": "http", "path": "/", "headers": [], "query_string": b""})
+    drawn = pages.page(request, "login.html", None, error=None, next="/console")
+    assert re.findall(r"secrets/(\w+)", bytes(drawn.body).decode()) == asked_for
 
 
 def test_no_form_puts_what_was_typed_into_an_address() -> None:
