@@ -43,7 +43,8 @@ def test_its_page_opens_and_its_log_is_shown_live(ann: Page, box: str) -> None:
     expect(ann.locator("[data-log]")).to_contain_text("GET /")
     expect(ann.locator(".u-legend")).to_contain_text("memory")  # drawn once there is a sample
     for cost in ("cost up to now", "cost this month"):
-        expect(ann.locator(f"dt:text-is('{cost}') + dd")).to_have_text(re.compile(r"^0\.\d{4}$"))
+        shown = ann.locator(f"dt:text-is('{cost}') + dd")
+        expect(shown).to_have_text(re.compile(r"^0\.\d{4} USD$"))
 
 
 def test_what_listens_in_it_is_told_and_opened(ann: Page, box: str) -> None:
