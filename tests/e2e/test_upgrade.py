@@ -14,7 +14,8 @@ from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.database import PostgresDatabase
 from tests.e2e.telemetry.api import Api
-from tests.engines import create_database
+from tests.e2e.test_beside_0_1_0 import expand, shared_engine
+from tests.engines import SHARED_ENGINES, create_database
 from tests.people import Person, signed_up
 from tests.releases import (
     after,
@@ -101,20 +102,20 @@ def _version(server: ServerProcess) -> str:
     return str(httpx.get(server.url + "/openapi.json", timeout=60).json()["info"]["version"])
 
 
-async def test_what_0_1_0_leased_on_postgresql_is_served_and_by_0_1_0_again(
-    tmp_path: Path, postgres_url: str
+@pytest.mark.parametrize("engine", SHARED_ENGINES)
+async def test_what_0_1_0_leased_on_a_shared_engine_is_served_and_by_0_1_0_again(
+    tmp_path: Path, postgres_url: str, dynamo_url: str, engine: str
 ) -> None:
-    shared = {"DATABASE_URL": await create_database(postgres_url), "PARTS": "broker"}
+    shared = {"PARTS": "broker"} | await shared_engine(engine, postgres_url, dynamo_url)
     old_release = release_0_1_0(tmp_path / "0.1.0")
+    first = ("db", "upgrade") if engine == "postgresql" else ("tables", "create")
     with csp_simulator(tmp_path, "--count", "20") as provider:
         shared |= {"CSP_BASE_URL": provider, "CSP_API_TOKEN": "any"}
-        sandyard(tmp_path, "db", "upgrade", environment=shared | old_release)
+        sandyard(tmp_path, *first, environment=shared | old_release)
         with sandyard_serve(tmp_path / "old", environment=shared | old_release) as old:
             wait_for_pool(old)
             before = [lease(old, f"track-{number}") for number in range(3)]
-        sandyard(tmp_path, "db", "upgrade", environment=shared)
-        # 0.1.0 did not note the provider, and these ids are those of the built-in one.
-        sandyard(tmp_path, "pool", "set-provider", "--yes", environment=shared)
+        expand(tmp_path, engine, shared)
         with sandyard_serve(tmp_path / "new", environment=shared) as new:
             assert [lease(new, f"track-{number}") for number in range(3)] == before
             made = lease(new, "track-new")

@@ -140,6 +140,9 @@ class TestAdoption:
             await foreign.check()
         await adopt(foreign, clock=SystemClock())
         await foreign.check()
+        layout = await foreign.table.get({"PK": "LAYOUT", "SK": "META"})
+        assert layout is not None
+        assert layout["version"] == 1, "a server of 0.1.0 does not start on another"
 
     async def test_claims_may_run_meanwhile(self, foreign: PoolTable) -> None:
         await foreign.create_events()

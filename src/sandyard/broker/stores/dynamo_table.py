@@ -24,7 +24,9 @@ from sandyard.kit.dynamo.values import Item
 from sandyard.kit.transitions import Transition
 
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}
-LAYOUT_VERSION = 2
+LAYOUT_REVISION = 2
+OLDEST_LAYOUT = 1
+"""Servers whose code has this layout may go on: 0.1.0 looks at `version` alone."""
 TTL_ATTRIBUTE = "ttl"
 
 
@@ -91,26 +93,26 @@ class PoolTable:
     async def check(self) -> None:
         """Raise unless keys and indexes are as defined and every row has its lease and events."""
         await check_table(self.table.engine, definition(self.names))
-        layout = await self.table.get(LAYOUT_KEY)
-        version = None if layout is None else layout.get("version")
-        if version != LAYOUT_VERSION:
-            await self._require_empty(version)
+        layout = await self.table.get(LAYOUT_KEY) or {}
+        revision = layout.get("revision", layout.get("version"))
+        if revision != LAYOUT_REVISION:
+            await self._require_empty(revision)
         await check_table(self.table.engine, event_table_definition(self.names.events))
-        if version != LAYOUT_VERSION:
+        if revision != LAYOUT_REVISION:
             await self.mark_layout()
 
-    async def _require_empty(self, version: int | None) -> None:
+    async def _require_empty(self, revision: int | None) -> None:
         if not await self._has_rows():
             return
         name = self.names.table
-        if version is None:
+        if revision is None:
             raise TableUnfitError(
                 f"The table {name} was filled by another program and has no leases "
                 "for its allocations. Run `sandyard tables adopt`."
             )
         raise TableUnfitError(
-            f"The table {name} has layout {version}, and this version needs layout "
-            f"{LAYOUT_VERSION}. Run `sandyard tables adopt`."
+            f"The table {name} has layout {revision}, and this version needs layout "
+            f"{LAYOUT_REVISION}. Run `sandyard tables adopt`."
         )
 
     def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
@@ -131,7 +133,8 @@ class PoolTable:
         await self.table.engine.close()
 
     async def mark_layout(self) -> None:
-        await self.table.put({**LAYOUT_KEY, "version": LAYOUT_VERSION})
+        marks = {"version": OLDEST_LAYOUT, "revision": LAYOUT_REVISION}
+        await self.table.put({**LAYOUT_KEY, **marks})
 
     async def _has_rows(self) -> bool:
         for status in Status:
