@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandyard.bootstrap.engines import (
-    secret,
-)
+from sandyard.bootstrap.engines import secret
 from sandyard.bootstrap.identity import identity_provider
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids

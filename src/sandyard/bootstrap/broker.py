@@ -14,15 +14,10 @@ from sandyard.bootstrap import tracing
 from sandyard.bootstrap.broker_jobs import JobContext, broker_jobs, pool_provider
 from sandyard.bootstrap.clients import admin_guard, client_access, track_guard
 from sandyard.bootstrap.delivery import Delivery, build_delivery
-from sandyard.bootstrap.engines import (
-    job_runner,
-)
+from sandyard.bootstrap.engines import job_runner
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.pool import Pool, open_pool
-from sandyard.bootstrap.provider import (
-    ProviderAddress,
-    provider_policy,
-)
+from sandyard.bootstrap.provider import ProviderAddress, provider_policy
 from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs.broker import BROKER
 from sandyard.broker.bulk import BulkChanges

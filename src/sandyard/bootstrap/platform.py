@@ -10,12 +10,7 @@ from fastapi import APIRouter
 
 from sandyard.bootstrap.accounts import AccountsWired, build_accounts
 from sandyard.bootstrap.addresses import sandbox_domain
-from sandyard.bootstrap.engines import (
-    embedded_database,
-    job_runner,
-    open_part_database,
-    prune_job,
-)
+from sandyard.bootstrap.engines import embedded_database, job_runner, open_part_database, prune_job
 from sandyard.bootstrap.local_runtime import NodeEnvironments
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes

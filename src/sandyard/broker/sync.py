@@ -13,14 +13,7 @@ from sandyard.broker.listing_model import (
     loses_too_many,
 )
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import (
-    FREE,
-    Listed,
-    Sandbox,
-    Status,
-    decide_unreserved,
-    tombstone_end,
-)
+from sandyard.broker.model import FREE, Listed, Sandbox, Status, decide_unreserved, tombstone_end
 from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore, Provider
 from sandyard.kit import ids

@@ -7,15 +7,8 @@ from dataclasses import dataclass
 from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.builtin import builtin_files, is_bare
 from sandyard.runtime.clones import clone
-from sandyard.runtime.errors import (
-    OverLimitError,
-    exited_at_once,
-    not_listening,
-)
-from sandyard.runtime.lifecycle import (
-    TAIL_LINES,
-    web_command,
-)
+from sandyard.runtime.errors import OverLimitError, exited_at_once, not_listening
+from sandyard.runtime.lifecycle import TAIL_LINES, web_command
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
     FileChanges,

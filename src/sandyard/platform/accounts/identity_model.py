@@ -10,16 +10,8 @@ from typing import Any
 
 from sandyard.kit.transitions import Cause, Transition, removed
 from sandyard.platform.accounts.errors import EmailNotVerifiedError, InvalidOidcLoginError
-from sandyard.platform.accounts.model import (
-    EMAIL,
-    Account,
-    create_account,
-    normalize_email,
-)
-from sandyard.platform.accounts.signup_model import (
-    PendingSignup,
-    Taken,
-)
+from sandyard.platform.accounts.model import EMAIL, Account, create_account, normalize_email
+from sandyard.platform.accounts.signup_model import PendingSignup, Taken
 
 _LONGEST_EMAIL = 254
 _LONGEST_NAME = 255

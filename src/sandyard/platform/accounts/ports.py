@@ -11,16 +11,8 @@ from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Transition
 from sandyard.platform.accounts.identity_model import Identity, LoginRequest
 from sandyard.platform.accounts.login_model import Counts, LoginAttempt
-from sandyard.platform.accounts.model import (
-    Account,
-    AccountFilter,
-    AccountSort,
-    OtherAdmins,
-)
-from sandyard.platform.accounts.signup_model import (
-    PendingSignup,
-    Taken,
-)
+from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins
+from sandyard.platform.accounts.signup_model import PendingSignup, Taken
 
 
 class SignupStore(Protocol):

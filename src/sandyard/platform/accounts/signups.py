@@ -13,18 +13,11 @@ from sandyard.kit.events import actor
 from sandyard.kit.ids import resource_id
 from sandyard.kit.transitions import Cause, Transition, Tries, stateless_event
 from sandyard.platform.accounts.email_templates import EmailTemplates
-from sandyard.platform.accounts.errors import (
-    AccountExistsError,
-    InvalidVerificationTokenError,
-)
+from sandyard.platform.accounts.errors import AccountExistsError, InvalidVerificationTokenError
 from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.invitations import Invitations
 from sandyard.platform.accounts.login_limiter import LoginLimiter
-from sandyard.platform.accounts.model import (
-    Account,
-    hash_token,
-    normalize_email,
-)
+from sandyard.platform.accounts.model import Account, hash_token, normalize_email
 from sandyard.platform.accounts.ports import Passwords, RateLimiter, SignupStore
 from sandyard.platform.accounts.signup_model import (
     PendingSignup,

@@ -7,10 +7,7 @@ import sqlalchemy as sa
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
-from sandyard.platform.notifications.model import (
-    Notification,
-    NotificationType,
-)
+from sandyard.platform.notifications.model import Notification, NotificationType
 from sandyard.platform.tables import notifications, users
 
 NOTIFICATIONS = EntityTable(Notification, notifications)

@@ -1,23 +1,21 @@
 """Use cases of an account's sandboxes. The runtime has the actual state."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Tries
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
-from sandyard.platform.sandboxes.end_model import SYSTEM
 from sandyard.platform.sandboxes.errors import (
     NeverStartedError,
     SandboxChangedError,
@@ -45,18 +43,15 @@ from sandyard.platform.sandboxes.ports import (
     SandboxVariables,
     TemplateFinder,
 )
-from sandyard.platform.sandboxes.program import limits_of, program_of
 from sandyard.platform.sandboxes.run_model import recycle_sandbox
 from sandyard.platform.sandboxes.runs import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.starts import SandboxStarts
 from sandyard.platform.sandboxes.warm import WarmSandboxes
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.errors import RunNotFoundError
-from sandyard.runtime.model import Ended, RunId
 from sandyard.runtime.network_model import EgressReport
 from sandyard.runtime.ports import Runtime
-
-logger = logging.getLogger(__name__)
 
 _POLL_SEC = 0.1
 
@@ -91,19 +86,22 @@ class Sandboxes:
         policy: SandboxPolicy,
         warm: WarmSandboxes | None = None,
     ) -> None:
-        self._warm = warm
         self._store = store
         self._templates = templates
         self._runtime = runtime
         self._recorder = recorder
-        self._variables = variables
         self._files = NodeFiles(runtime, recorder, node=policy.node)
         self._networks = SandboxNetworks(store, runtime, node=policy.node)
         self._clock = clock
         self._locks = recorder.locks
         self._ids = ids
         self._policy = policy
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._starts = SandboxStarts(
+            *(store, runtime, recorder, variables, self._networks),
+            processes=policy.processes,
+            storage_bytes=policy.storage_bytes,
+            warm=warm,
+        )
 
     async def create(self, new: NewSandbox, *, by: Principal) -> PricedSandbox:
         """A sandbox of a template that the account may use, in a project of its own. Raises
@@ -235,7 +233,7 @@ class Sandboxes:
         try:
             ended = await self._runtime.stop(run_id_of(sandbox))
         except RunNotFoundError:
-            if task := self._under_way.get(sandbox.sandbox_id):  # it is about to be there
+            if task := self._starts.find(sandbox.sandbox_id):  # it is about to be there
                 await asyncio.sleep(_POLL_SEC)
                 if not task.done():
                     return await self.end(sandbox, actor=actor, reason=reason)
@@ -245,11 +243,7 @@ class Sandboxes:
 
     async def close(self) -> None:
         """Let go of starts that are under way; the next server takes them up."""
-        for task in list(self._under_way.values()):
-            task.cancel()
-        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
-        if self._warm is not None:
-            await self._warm.close()
+        await self._starts.close()
 
     async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
         async for _ in Tries():
@@ -273,66 +267,12 @@ class Sandboxes:
             # Decided anew: a start that seems to be from before a slow check is taken for lost.
             transition = decide(cause=self._cause(by.actor))
             if transition is not None and await self._store.apply(transition):
-                self._run_in_background(sandbox, transition.result.attempt, template, by.actor)
+                self._starts.begin(sandbox, transition.result.attempt, template, actor=by.actor)
                 return sandbox
         raise SandboxChangedError
 
-    def _run_in_background(
-        self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
-    ) -> None:
-        task = asyncio.create_task(self._run(sandbox, attempt, template, actor))
-        self._under_way[sandbox.sandbox_id] = task
-        task.add_done_callback(partial(self._finish, sandbox.sandbox_id))
-
-    def _finish(self, sandbox_id: str, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(sandbox_id, None)
-        if not task.cancelled():
-            task.exception()  # it is recorded, also if nobody waits for it any more
-
-    async def _run(
-        self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
-    ) -> None:
-        """Start the program and record how that went, whoever still waits for it."""
-        run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
-        try:
-            program = program_of(sandbox, template, await self._variables.of_sandbox(sandbox))
-            limits = limits_of(sandbox, self._policy.processes, self._policy.storage_bytes)
-            taken = self._warm and await self._warm.take(sandbox, template, program, to=run_id)
-            running = taken or await self._runtime.start(run_id, program, limits)
-        except UnavailableError:
-            raise  # whether it runs is not known: the reconciler finds out
-        except SandyardError as error:
-            await self._record_failed_start(sandbox, run_id, error)
-            raise
-        await self._networks.catch_up(sandbox, run_id)
-        recorded = await self._recorder.record_started(
-            sandbox.sandbox_id, attempt, running, actor=actor
-        )
-        if not recorded and not await self._is_running(sandbox.sandbox_id, attempt):
-            await self._runtime.stop(run_id)  # it was stopped meanwhile
-        if sandbox.attempt:
-            with suppress(SandyardError):
-                await self._runtime.forget(run_id_of(sandbox))
-
-    async def _record_failed_start(
-        self, sandbox: Sandbox, run_id: RunId, error: SandyardError
-    ) -> None:
-        """With the time that its program ran, if it came to that."""
-        ended = await self._runtime.find(run_id)
-        attempt = int(run_id.attempt)
-        if isinstance(ended, Ended):
-            tried = replace(sandbox, attempt=attempt)
-            await self._recorder.record_ended(tried, ended, actor=SYSTEM)
-        else:
-            await self._recorder.record_failed_start(sandbox.sandbox_id, attempt, error)
-
-    async def _is_running(self, sandbox_id: str, attempt: int) -> bool:
-        """Whether the reconciler was faster."""
-        found = await self._store.find(sandbox_id)
-        return found is not None and (found.attempt, found.status) == (attempt, Status.RUNNING)
-
     async def _until_started(self, sandbox: Sandbox) -> PricedSandbox:
-        task = self._under_way.get(sandbox.sandbox_id)
+        task = self._starts.find(sandbox.sandbox_id)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._policy.start_wait_sec):
                 if task is not None:
