@@ -54,7 +54,7 @@ def _wired(
     accounts = SqlCredentialLookup(platform.database)
     router = create_tokens_router(
         TokenIssue(targets, accounts, issued, domain, clock=clock),
-        platform.guard.account,
+        platform.guard.runner,
         security=ACCOUNT_SECURITY,
         prefix=PREFIX,
         with_projects="prj" in targets,

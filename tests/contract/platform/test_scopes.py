@@ -50,6 +50,14 @@ async def test_a_key_may_what_its_scope_includes(api: PlatformApi, scope: str) -
             assert code_of(answer) == (403, "SCOPE_MISSING"), call
 
 
+async def test_who_may_run_a_sandbox_may_open_it(api: PlatformApi) -> None:
+    ann = await api.account()
+    path = f"/sandboxes/{(await add_sandbox(api, ann))['sandbox_id']}/tokens"
+    reader, runner = [await key_of(api, ann, name=each, scope=each) for each in ("read", "run")]
+    assert (await api.call("POST", path, runner, json={})).status_code == 201
+    assert code_of(await api.call("POST", path, reader, json={})) == (403, "SCOPE_MISSING")
+
+
 async def test_a_key_without_a_scope_keeps_all_and_lists_show_which_it_is(
     api: PlatformApi,
 ) -> None:

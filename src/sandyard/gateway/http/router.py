@@ -33,7 +33,7 @@ def create_tokens_router(
         tag="access tokens",
         check=account,
         security=security,
-        statuses=(401, 404, 429, 503),
+        statuses=(401, 403, 404, 429, 503),
     )
 
     @routes.post("/sandboxes/{sandbox_id}/tokens", "Create a link to a sandbox", status_code=201)
