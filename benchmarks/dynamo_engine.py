@@ -20,8 +20,7 @@ from sandyard.broker.listing_model import decide_discovery
 from sandyard.broker.model import Listed, Sandbox
 from sandyard.broker.stores.dynamo_items import sandbox_item
 from sandyard.broker.stores.dynamo_table import (
-    LAYOUT_KEY,
-    LAYOUT_REVISION,
+    LAYOUT,
     PoolTable,
     TableNames,
     definition,
@@ -97,7 +96,7 @@ class Export:
         schema = folder / "schema.json"
         schema.write_bytes(orjson.dumps({"Table": definition(NAMES)}))
         with gzip.open(data / "rows.json.gz", "wb", compresslevel=1) as file:
-            file.write(_line({**LAYOUT_KEY, "revision": LAYOUT_REVISION}))
+            file.write(_line(LAYOUT))
             file.writelines(_line(sandbox_item(row)) for row in free_rows(rows))
         return cls(folder, schema)
 

@@ -1,6 +1,5 @@
 """The console's application: which page a request is for, and whether its sender may see it."""
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,6 @@ from sandyard.kit.errors import (
     UnauthorizedError,
 )
 from sandyard.kit.http.error_statuses import status_of
-
-logger = logging.getLogger("sandyard.console")
 
 LIVE = "/console/live"
 LOGIN = "/console/login"

@@ -27,6 +27,7 @@ LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}
 LAYOUT_REVISION = 2
 OLDEST_LAYOUT = 1
 """Servers whose code has this layout may go on: 0.1.0 looks at `version` alone."""
+LAYOUT: Item = {**LAYOUT_KEY, "version": OLDEST_LAYOUT, "revision": LAYOUT_REVISION}
 TTL_ATTRIBUTE = "ttl"
 
 
@@ -133,8 +134,7 @@ class PoolTable:
         await self.table.engine.close()
 
     async def mark_layout(self) -> None:
-        marks = {"version": OLDEST_LAYOUT, "revision": LAYOUT_REVISION}
-        await self.table.put({**LAYOUT_KEY, **marks})
+        await self.table.put(LAYOUT)
 
     async def _has_rows(self) -> bool:
         for status in Status:

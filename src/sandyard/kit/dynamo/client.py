@@ -21,8 +21,6 @@ from yarl import URL
 from sandyard.kit.dynamo.values import Item, plain_or_none
 from sandyard.kit.errors import UnavailableError
 
-logger = logging.getLogger(__name__)
-
 
 class _QuietCredentialProviders(logging.Filter):
     """A credential provider that has none is no error: the next is asked, and our own error says
