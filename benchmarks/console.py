@@ -22,7 +22,7 @@ from tests.servers import ServerProcess, sandyard_serve
 _CROWD = Crowd(pool=100_000, sandboxes=1_000, devices=10_000)
 _LIMIT_SEC = 0.5
 _LIMIT_KB = 200
-_ROUNDS = 10
+_ROUNDS = 5
 _OPEN = 200
 _SECONDS = 10
 _OPEN_SECONDS = 60
