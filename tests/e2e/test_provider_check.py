@@ -37,8 +37,8 @@ def test_the_simulator_fits_and_nothing_is_changed_there(tmp_path: Path, dialect
         assert code == 0, output
         assert "3 sandboxes" in output
         assert "wrong token: refused with 401" in output
-        assert "answers 404 for one that is not there" in output
-        looked = "answers 200 for one that is there" in output
+        assert "returned 404 for a missing sandbox" in output
+        looked = "returned 200 for an existing sandbox" in output
         assert looked == (dialect == "generic"), output
         assert httpx.get(f"{url}/_sim", timeout=60).json()["sandboxes"] == 3
 
@@ -51,8 +51,8 @@ def test_one_is_deleted_if_it_is_named_and_there(tmp_path: Path) -> None:
         chosen = listing.json()["sandboxes"][1]["id"]
         code, output = check(url, "--delete", chosen)
         assert code == 0, output
-        assert "deleted: answers 204" in output
-        assert "deleted again: answers 404" in output
+        assert "deleted: returned 204" in output
+        assert "deleted again: returned 404" in output
         assert httpx.get(f"{url}/_sim", timeout=60).json()["sandboxes"] == 2
         code, output = check(url, "--delete", chosen)
         assert code == 1
@@ -63,9 +63,9 @@ def test_one_is_made_and_deleted_if_that_is_allowed(tmp_path: Path) -> None:
     with csp_simulator(tmp_path, "--count", "3", "--token", "sesame") as url:
         code, output = check(url, "--create")
         assert code == 0, output
-        [made] = re.findall(r"ok +POST /api/sandbox: made (\S+)", output)
-        assert f"DELETE /api/sandbox/{made}: deleted: answers 204" in output
-        assert f"DELETE /api/sandbox/{made}: deleted again: answers 404" in output
+        [made] = re.findall(r"ok +POST /api/sandbox: created (\S+)", output)
+        assert f"DELETE /api/sandbox/{made}: deleted: returned 204" in output
+        assert f"DELETE /api/sandbox/{made}: deleted again: returned 404" in output
         assert "not show it" not in output
         assert httpx.get(f"{url}/_sim", timeout=60).json()["sandboxes"] == 3
         code, output = check(url, "--create", dialect="infoblox")
@@ -140,10 +140,10 @@ def creating(status: int, *, answered: bool = True, renamed: bool = False) -> It
     ("answers", "code", "said"),
     [
         ({"status": 405, "answered": False}, 0, "note  POST /api/sandbox: can't create"),
-        ({"status": 403, "answered": False}, 1, "answers 403, and 201 is wanted"),
-        ({"status": 201, "answered": False}, 1, "answers 201, and a text `id` is wanted"),
-        ({"status": 201, "renamed": True}, 1, "the list calls it 'anything'"),
-        ({"status": 201}, 0, "made new"),
+        ({"status": 403, "answered": False}, 1, "returned 403, expected 201"),
+        ({"status": 201, "answered": False}, 1, "returned 201, expected a string `id`"),
+        ({"status": 201, "renamed": True}, 1, "the list names it 'anything'"),
+        ({"status": 201}, 0, "created new"),
     ],
 )
 def test_what_does_not_fit_of_a_creation_is_said_and_nothing_is_left(
@@ -158,14 +158,14 @@ def test_what_does_not_fit_of_a_creation_is_said_and_nothing_is_left(
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (200, b"<html>", "the answer is not JSON"),
+        (200, b"<html>", "the response is not JSON"),
         (200, {"results": []}, "must be an object with a list `sandboxes`"),
-        (200, {"sandboxes": [{"id": 5}]}, "`sandboxes[0].id` must be text"),
-        (200, {"sandboxes": [], "next_cursor": {"page": 2}}, "`next_cursor` must be text"),
-        (200, {"sandboxes": [{"id": "a"}]}, "anybody may list the sandboxes"),
-        (302, {}, "answers 302, and 200 is wanted"),
-        (400, {}, "answers 400, and 404 is wanted"),
-        (200, {"sandboxes": [{"id": "a"}]}, "200 for one that is not there: do not set `PROBE="),
+        (200, {"sandboxes": [{"id": 5}]}, "`sandboxes[0].id` must be a non-empty string"),
+        (200, {"sandboxes": [], "next_cursor": {"page": 2}}, "`next_cursor` must be a string"),
+        (200, {"sandboxes": [{"id": "a"}]}, "anybody can list the sandboxes"),
+        (302, {}, "returned 302, expected 200"),
+        (400, {}, "returned 400, expected 404"),
+        (200, {"sandboxes": [{"id": "a"}]}, "200 for a missing sandbox: do not set `PROBE="),
     ],
 )
 def test_what_does_not_fit_is_said(status: int, body: Any, said: str) -> None:
@@ -191,4 +191,4 @@ def test_without_a_provider_there_is_nothing_to_check() -> None:
 def test_a_provider_that_is_away_is_told_as_such() -> None:
     code, output = check("http://127.0.0.1:9")
     assert code == 1
-    assert "no answer" in output
+    assert "no response" in output

@@ -19,14 +19,14 @@ _DELETE = {"generic": "/api/sandbox/{}", "infoblox": "/sandbox/accounts/{}"}
 _CREATE = {"generic": "/api/sandbox"}
 _SLOW_SEC = 2.0
 _NO_SUCH_CALL = (404, 405)
-_BY_NAME = "after a lost answer it is found by its name, and would be made again"
+_BY_NAME = "after a lost response it is found by its name, and would be created again"
 
-Verdict = Literal["fits", "does not fit", "note"]
+Verdict = Literal["passed", "failed", "note"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one call showed."""
+    """The result of one call."""
 
     call: str
     verdict: Verdict
@@ -89,9 +89,9 @@ class ProviderCheck:
         ids = await self._ids()
         took = time.perf_counter() - started
         if ids is None:
-            yield Finding(call, "does not fit", await self._why_not(path))
+            yield Finding(call, "failed", await self._why_not(path))
             return
-        yield Finding(call, "fits", f"{len(ids)} sandboxes")
+        yield Finding(call, "passed", f"{len(ids)} sandboxes")
         if took > _SLOW_SEC:
             yield Finding(call, "note", f"the whole list took {took:.1f} s")
         if not ids:
@@ -120,12 +120,12 @@ class ProviderCheck:
         if isinstance(answer, str):
             return answer
         if answer.status_code != httpx.codes.OK:
-            return f"answers {answer.status_code}, and 200 is wanted: {_shown(answer)}"
+            return f"returned {answer.status_code}, expected 200: {_shown(answer)}"
         try:
             body = answer.json()
         except ValueError:
-            return f"the answer is not JSON: {_shown(answer)}"
-        return _wrong_list(self._target.dialect, body) or "a later page of the list does not fit"
+            return f"the response is not JSON: {_shown(answer)}"
+        return _wrong_list(self._target.dialect, body) or "a later page of the list is invalid"
 
     async def _wrong_token(self) -> Finding:
         path = _LIST[self._target.dialect]
@@ -133,11 +133,11 @@ class ProviderCheck:
         answer = await self._send("GET", path, headers={"Authorization": f"{scheme} wrong"})
         call = f"GET {path}, wrong token"
         if isinstance(answer, str):
-            return Finding(call, "does not fit", answer)
+            return Finding(call, "failed", answer)
         if answer.status_code in (401, 403):
-            return Finding(call, "fits", f"refused with {answer.status_code}")
+            return Finding(call, "passed", f"refused with {answer.status_code}")
         return Finding(
-            call, "note", f"answers {answer.status_code}: anybody may list the sandboxes"
+            call, "note", f"returned {answer.status_code}: anybody can list the sandboxes"
         )
 
     async def _get(self, external_id: str, *, is_there: bool) -> Finding:
@@ -146,11 +146,12 @@ class ProviderCheck:
         answer = await self._send("GET", path)
         call = f"GET {path}"
         if isinstance(answer, str):
-            return Finding(call, "does not fit", answer)
-        text = f"answers {answer.status_code} for one that is {'' if is_there else 'not '}there"
+            return Finding(call, "failed", answer)
+        asked = "an existing" if is_there else "a missing"
+        text = f"returned {answer.status_code} for {asked} sandbox"
         is_known = answer.is_success or answer.status_code == httpx.codes.NOT_FOUND
         if is_known and answer.is_success is is_there:
-            return Finding(call, "fits", text)
+            return Finding(call, "passed", text)
         return Finding(call, "note", f"{text}: do not set `PROBE=provider`")
 
     async def _delete_unknown(self) -> Finding:
@@ -158,11 +159,11 @@ class ProviderCheck:
         answer = await self._send("DELETE", path)
         call = f"DELETE {path}"
         if isinstance(answer, str):
-            return Finding(call, "does not fit", answer)
+            return Finding(call, "failed", answer)
         if answer.status_code == httpx.codes.NOT_FOUND or answer.is_success:
-            return Finding(call, "fits", f"answers {answer.status_code} for one that is not there")
-        why = "404 is wanted for one that is not there: a repeated deletion would count as failed"
-        return Finding(call, "does not fit", f"answers {answer.status_code}, and {why}")
+            return Finding(call, "passed", f"returned {answer.status_code} for a missing sandbox")
+        why = "404 for a missing sandbox: a repeated deletion would count as failed"
+        return Finding(call, "failed", f"returned {answer.status_code}, expected {why}")
 
     async def _create_and_delete(self) -> AsyncIterator[Finding]:
         path = _CREATE.get(self._target.dialect)
@@ -179,7 +180,7 @@ class ProviderCheck:
         listed = await self._names()
         found = next((each for each, known_as in listed.items() if known_as == name), None)
         if made in listed and found is None:
-            yield Finding(call, "does not fit", f"the list calls it {listed[made]!r}; {_BY_NAME}")
+            yield Finding(call, "failed", f"the list names it {listed[made]!r}; {_BY_NAME}")
         elif made is not None and found is None:
             yield Finding(call, "note", "the list does not show it yet")
         if (there := made or found) is not None:
@@ -190,19 +191,19 @@ class ProviderCheck:
         path = self._delete_path(external_id)
         call = f"DELETE {path}"
         if listed is not None and external_id not in listed:
-            yield Finding(call, "does not fit", "the list has no such id; nothing was deleted")
+            yield Finding(call, "failed", "the list has no such id; nothing was deleted")
             return
         for wanted in ("deleted", "deleted again"):
             answer = await self._send("DELETE", path)
             if isinstance(answer, str):
-                yield Finding(call, "does not fit", answer)
+                yield Finding(call, "failed", answer)
                 return
             is_fine = answer.is_success or answer.status_code == httpx.codes.NOT_FOUND
-            verdict: Verdict = "fits" if is_fine else "does not fit"
-            yield Finding(call, verdict, f"{wanted}: answers {answer.status_code}")
+            verdict: Verdict = "passed" if is_fine else "failed"
+            yield Finding(call, verdict, f"{wanted}: returned {answer.status_code}")
         left = await self._ids()
         if left is not None and external_id in left:
-            yield Finding(call, "note", "still listed; Sandyard does not take it back")
+            yield Finding(call, "note", "still listed; Sandyard ignores it")
 
     def _delete_path(self, external_id: str) -> str:
         identity = external_id
@@ -215,9 +216,9 @@ class ProviderCheck:
         try:
             return await self._http.request(method, path, **options)
         except httpx.TimeoutException:
-            return f"no answer within {self._target.policy.read_timeout_sec:g} s"
+            return f"no response within {self._target.policy.read_timeout_sec:g} s"
         except httpx.RequestError as error:
-            return f"no answer: {error or type(error).__name__}"
+            return f"no response: {error or type(error).__name__}"
 
 
 def _wrong_list(dialect: str, body: Any) -> str | None:
@@ -231,30 +232,30 @@ def _wrong_list(dialect: str, body: Any) -> str | None:
         )
     )
     if not isinstance(body, dict) or not isinstance(body.get(name), list):
-        return f"the answer must be an object with a list `{name}`"
+        return f"the response must be an object with a list `{name}`"
     for number, entry in enumerate(body[name]):
         for each in wanted:
             value = entry.get(each) if isinstance(entry, dict) else None
             if not isinstance(value, str) or not value:
-                return f"`{name}[{number}].{each}` must be text that is not empty"
+                return f"`{name}[{number}].{each}` must be a non-empty string"
     cursor = body.get("next_cursor")
     if dialect == "generic" and cursor is not None and not isinstance(cursor, str | int):
-        return "`next_cursor` must be text, a number or null"
+        return "`next_cursor` must be a string, a number or null"
     return None
 
 
 def _judged(answer: httpx.Response | str, made: str | None) -> tuple[Verdict, str]:
     """What the answer to a creation tells."""
     if isinstance(answer, str):
-        return "does not fit", answer
+        return "failed", answer
     if made is not None:
-        return "fits", f"made {made}"
+        return "passed", f"created {made}"
     if answer.status_code in _NO_SUCH_CALL:
-        return "note", f"can't create: answers {answer.status_code}"
+        return "note", f"can't create: returned {answer.status_code}"
     if answer.is_success:
-        wanted = "a text `id` is wanted"
-        return "does not fit", f"answers {answer.status_code}, and {wanted}: {_shown(answer)}"
-    return "does not fit", f"answers {answer.status_code}, and 201 is wanted: {_shown(answer)}"
+        wanted = "a string `id`"
+        return "failed", f"returned {answer.status_code}, expected {wanted}: {_shown(answer)}"
+    return "failed", f"returned {answer.status_code}, expected 201: {_shown(answer)}"
 
 
 def _made_id(answer: httpx.Response) -> str | None:

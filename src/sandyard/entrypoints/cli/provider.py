@@ -48,14 +48,14 @@ async def _check(settings: "Settings", *, create: bool, delete_id: str | None) -
     from sandyard.bootstrap.provider import provider_target
     from sandyard.broker.provider.check import ProviderCheck
 
-    is_fit = True
+    passed = True
     run = ProviderCheck(provider_target(settings.provider), create=create, delete_id=delete_id)
     async for finding in run.run():
         click.echo(_line(finding))
-        is_fit = is_fit and finding.verdict != "does not fit"
-    return is_fit
+        passed = passed and finding.verdict != "failed"
+    return passed
 
 
 def _line(finding: "Finding") -> str:
-    mark = {"fits": "ok  ", "does not fit": "FAIL", "note": "note"}[finding.verdict]
+    mark = {"passed": "ok  ", "failed": "FAIL", "note": "note"}[finding.verdict]
     return f"{mark}  {finding.call}: {finding.text}"
