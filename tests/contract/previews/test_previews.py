@@ -192,7 +192,7 @@ async def test_a_refusal_that_is_certain_holds_nobody_up(
     double.inject("rate_limited", "create", times=1, retry_after=1)
     refused = await api.call("POST", f"/projects/{project}/sync", caller)
     assert code_of(refused) == (503, "PREVIEW_PROVIDER_RATE_LIMITED")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await api.sync(caller, project)
 
 

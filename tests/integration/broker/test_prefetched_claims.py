@@ -102,7 +102,7 @@ async def test_nobody_waits_for_a_row_that_another_holds(
     await fill(store, 4)
     await claims(store, "a")  # reads the others ahead
     by_name = sa.select(sandboxes).where(sandboxes.c.status == "available").order_by("name")
-    async with asyncio.timeout(5), database._engine.begin() as other:
+    async with asyncio.timeout(30), database._engine.begin() as other:
         held = (await other.execute(by_name.limit(1).with_for_update())).one().sandbox_id
         assert held not in ids_of(await claims(store, "b", "c"))
     assert ids_of(await claims(store, "d")) == [held]

@@ -7,7 +7,7 @@ behind.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -21,17 +21,12 @@ from sandyard.kit.dynamo.event_items import (
     day_of,
     event_of,
 )
+from sandyard.kit.dynamo.event_pruning import Alive, EventPruning
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.ids import first_event_id
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 
-_KEPT = "kept-"
-_KEPT_FOR = timedelta(days=30)
-"""Old events that a live subject still needs move to the bucket `kept-DAY`, with a day so much
-later, and are looked at again when pruning comes to that day."""
-_MARK: Item = {"subject": "#pruned", "sequence": 0}
-"""Where pruning goes on; no subject's id begins with `#`."""
 _LEAST_READ = 100
 _PAGE = 200
 _MOST_READ = 5_000
@@ -40,9 +35,6 @@ _MOST_DAYS = 10
 _PARALLEL = 32
 _LAST = "g"
 """After every event id, which is hexadecimal."""
-
-Alive = Callable[[Sequence[str]], Awaitable[set[str]]]
-"""Those of the subjects that there are."""
 
 
 class DynamoEventLog:
@@ -58,6 +50,7 @@ class DynamoEventLog:
         self.part = part
         self._table = items.table
         self._alive = alive
+        self._pruning = EventPruning(items.table, alive, self.state_events)
         self._clock = clock
         self._retention = retention
 
@@ -217,50 +210,7 @@ class DynamoEventLog:
         return first_event_id(at_ms - SETTLED_MS)
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
-        """One day at a time, beginning where the last run ended."""
-        day = await self._first_day() if after is None else date.fromisoformat(after)
-        if day >= day_of(before_ms):
-            return Pruned(0, None)
-        removed = await self._prune_bucket(day.isoformat(), day)
-        removed += await self._prune_bucket(f"{_KEPT}{day.isoformat()}", day)
-        following = (day + timedelta(days=1)).isoformat()
-        await self._table.put({**_MARK, "day": following})
-        return Pruned(removed, following)
-
-    async def _first_day(self) -> date:
-        mark = await self._table.get(_MARK)
-        if mark is not None:
-            return date.fromisoformat(mark["day"])
-        answer = await self._table.engine.call("DescribeTable", {"TableName": self._table.name})
-        return datetime.fromtimestamp(answer["Table"]["CreationDateTime"], UTC).date()
-
-    async def _prune_bucket(self, name: str, day: date) -> int:
-        removed = 0
-        kept = f"{_KEPT}{(day + _KEPT_FOR).isoformat()}"
-        for shard in range(SHARDS):
-            async for items in self._table.pages(
-                index=TIME_INDEX,
-                condition="#bucket = :bucket",
-                values={"bucket": f"{name}#{shard}"},
-            ):
-                removed += await self._prune_items(items, f"{kept}#{shard}")
-        return removed
-
-    async def _prune_items(self, items: Sequence[Item], kept_bucket: str) -> int:
-        subjects = sorted({item["subject"] for item in items})
-        alive = sorted(await self._alive(subjects)) if subjects else []
-        states = await self.state_events(alive)
-        first_needed = {each: events[0].sequence for each, events in states.items() if events}
-        removed = 0
-        for item in items:
-            key = {"subject": item["subject"], "sequence": item["sequence"]}
-            needed_from = first_needed.get(item["subject"])
-            if needed_from is not None and item["sequence"] >= needed_from:
-                await self._table.update(key, "SET #bucket = :kept", {"kept": kept_bucket})
-            else:
-                await self._table.delete(key)
-                removed += 1
-        return removed
+        return await self._pruning.prune(before_ms=before_ms, after=after)
 
     async def _of_day(
         self,
