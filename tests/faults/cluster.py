@@ -18,6 +18,7 @@ from tests.servers import run_sandyard, wait_until_ready
 
 LAB_SEC = 9
 LEASE_MAX_SEC = 90
+TICKET_TTL_SEC = 5
 TRACK_TOKEN = "track-token"
 ADMIN_TOKEN = "admin-token"
 
@@ -32,7 +33,7 @@ _SETTINGS = {
     "CLEANUP_INTERVAL_SEC": "4",
     "AUTO_EXPIRY_INTERVAL_SEC": "4",
     "QUEUE_INTERVAL_SEC": "1",
-    "QUEUE_TICKET_TTL_SEC": "5",
+    "QUEUE_TICKET_TTL_SEC": str(TICKET_TTL_SEC),
     "PROBE_INTERVAL_SEC": "2",
     "PROBE_THRESHOLD": "1",
     "RESERVATIONS_INTERVAL_SEC": "1",

@@ -14,6 +14,8 @@ from sandyard.kit.events import Effect, Event, LoggedEvent
 from tests.faults.sightings import Sightings
 
 State = dict[str, Any]
+_SECOND_MS = 1000
+"""Tickets tell in whole seconds when they were asked for."""
 _TIME_DIGITS = 12
 """Of an event's id, which sorts by the time of writing."""
 
@@ -22,6 +24,8 @@ _TIME_DIGITS = 12
 class Limits:
     longest_sec: float = inf
     """How long a lease may last that is asked for or extended."""
+    ticket_ttl_sec: float = inf
+    """How long a ticket counts whose holder does not ask for it."""
 
 
 def broken_rules(
@@ -35,7 +39,7 @@ def broken_rules(
         *_wrong_replacements(life),
         *_wrong_probes(life),
         *_wrong_tickets(life),
-        *_overtaken(life, sightings),
+        *_overtaken(life, sightings, limits),
     ]
 
 
@@ -190,6 +194,18 @@ class _Waiting:
     made: _Step
     seen_ms: float
     """Who began to look later than this has seen it wait."""
+    sightings: Sightings
+    ttl_sec: float
+
+    def was_seen_by(self, decision: _Step) -> bool:
+        """Whether it waited, and was asked for, when this was decided and written."""
+        at_ms = decision.event.at_ms
+        return self.seen_ms < at_ms and self.sightings.was_asked_for(
+            self.made.event.subject,
+            before_ms=at_ms,
+            within_ms=decision.written_ms + _SECOND_MS,
+            ttl_sec=self.ttl_sec,
+        )
 
     def wants(self, row: State) -> bool:
         return str(row.get("name", "")).startswith(self.made.after["name_prefix"])
@@ -199,7 +215,7 @@ _BEGIN = ("ticket.created", "ticket.waiting")
 _END = ("ticket.ready", "ticket.served", "ticket.dropped")
 
 
-def _overtaken(life: _Life, sightings: Sightings) -> Iterator[str]:
+def _overtaken(life: _Life, sightings: Sightings, limits: Limits) -> Iterator[str]:
     """Of the same urgency, who came first gets a sandbox first; and all before newcomers.
 
     A decision tells when it was begun (`at_ms`), before the queue was looked at, and its write when
@@ -218,7 +234,8 @@ def _overtaken(life: _Life, sightings: Sightings) -> Iterator[str]:
             if step.event.kind in _BEGIN:
                 subject = step.event.subject
                 seen_ms = sightings.committed_ms(subject, step.written_ms)
-                waiting[subject] = _Waiting(life.steps[subject][0], seen_ms)
+                made = life.steps[subject][0]
+                waiting[subject] = _Waiting(made, seen_ms, sightings, limits.ticket_ttl_sec)
 
 
 def _passed(life: _Life, step: _Step, waiting: Collection[_Waiting]) -> Iterator[str]:
@@ -236,7 +253,7 @@ def _passed_by(life: _Life, ready: _Step, waiting: Collection[_Waiting]) -> Iter
         ticket = each.made.after
         may_have = reservation is None or reservation.admits(ticket["track_id"], ticket["client"])
         came_first = each.made.event.subject < mine.event.subject
-        was_seen = each.seen_ms < ready.event.at_ms
+        was_seen = each.was_seen_by(ready)
         alike = ticket["urgency"] == mine.after["urgency"] and each.wants(kept)
         if alike and may_have and came_first and was_seen:
             yield f"overtaken: {each.made.event.subject} by {ready.event.subject}"
@@ -255,16 +272,17 @@ def _passed_by_newcomer(life: _Life, leased: _Step, waiting: Collection[_Waiting
     moment may go to a newcomer before the job `queue` has run."""
     if leased.event.reason is not None:
         return  # a replacement, which is no new lease
-    freed_at = _freed_at(life, leased)
+    freed = _freed(life, leased)
     for each in waiting:
-        if each.wants(leased.before) and each.seen_ms < freed_at:
+        if each.wants(leased.before) and each.was_seen_by(freed):
             yield f"overtaken: {each.made.event.subject} by a newcomer, {leased.event.subject}"
 
 
-def _freed_at(life: _Life, leased: _Step) -> int:
-    """When it was decided that the sandbox becomes available, last before it was leased."""
-    return max(
-        step.event.at_ms
+def _freed(life: _Life, leased: _Step) -> _Step:
+    """How the sandbox became available, last before it was leased."""
+    steps = [
+        step
         for step in life.steps[leased.event.subject]
         if step.after.get("status") == Status.AVAILABLE != step.before.get("status")
-    )
+    ]
+    return max(steps, key=lambda step: step.event.at_ms)

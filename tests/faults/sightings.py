@@ -17,12 +17,24 @@ _PAUSE_SEC = 0.1
 
 @dataclass(slots=True)
 class Sightings:
-    """Looks at the queue that found a ticket waiting: when each began and had ended."""
+    """Looks at the queue that found a ticket waiting: when each began and had ended, and when the
+    ticket's holder had last asked for it."""
 
     looks: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    asked: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, ticket_id: str, began_ms: int, ended_ms: int) -> None:
+    def add(self, ticket_id: str, began_ms: int, ended_ms: int, *, asked_at: float = inf) -> None:
         self.looks[ticket_id].append((began_ms, ended_ms))
+        self.asked[ticket_id].append((ended_ms, asked_at))
+
+    def was_asked_for(
+        self, ticket_id: str, *, before_ms: int, within_ms: int, ttl_sec: float
+    ) -> bool:
+        """Whether whoever looked at `before_ms` saw a ticket whose holder had asked for it less
+        than its time before `within_ms`; others may be passed over."""
+        seen = self.asked.get(ticket_id, [])
+        last = bisect_left(seen, (before_ms, 0.0)) - 1
+        return ttl_sec == inf or (last >= 0 and (seen[last][1] + ttl_sec) * 1000 > within_ms)
 
     def committed_ms(self, ticket_id: str, written_ms: int) -> float:
         """When the write by which the ticket waits was committed, at the latest: whoever began to
@@ -52,7 +64,8 @@ class Sightings:
             page, ended_ms = answer.json(), int(time.time() * 1000) + 1
             for each in page["tickets"]:
                 if each["sandbox_id"] is None:
-                    self.add(each["ticket_id"], began_ms, ended_ms)
+                    asked_at = each["asked_at"]
+                    self.add(each["ticket_id"], began_ms, ended_ms, asked_at=asked_at)
             if page["next_cursor"] is None:
                 return
             parameters["cursor"] = page["next_cursor"]

@@ -134,7 +134,12 @@ def build_broker(
     )
     clients = Clients(store, pool.clients, clock=clock)
     access = client_access(settings, store, pool.clients, clock)
-    reservations = Reservations(store, clock=clock, pool_max_total=settings.broker.pool_max_total)
+    reservations = Reservations(
+        store,
+        clock=clock,
+        pool_max_total=settings.broker.pool_max_total,
+        offers=queue.offers,
+    )
     prober = _prober(settings.broker, provider)
     context = JobContext(settings, store, runner, clock, metrics)
     history = History(store, pool.history, clock=clock)

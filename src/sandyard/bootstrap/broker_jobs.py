@@ -18,6 +18,7 @@ from sandyard.broker.history import History
 from sandyard.broker.holds import Holds
 from sandyard.broker.jobs import BrokerJobs
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.offers import Offers
 from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.ports import PoolStore, Prober
 from sandyard.broker.probing import Probes
@@ -61,7 +62,14 @@ def broker_jobs(
     settings, store = context.settings, context.store
     clock, metrics, broker = context.clock, context.metrics, settings.broker
     hours, grace_sec = broker.lab_duration_hours, round(broker.grace_period_minutes * 60)
-    sync = Sync(store, provider, clock=clock, metrics=metrics, lab_duration_hours=hours)
+    sync = Sync(
+        store,
+        provider,
+        clock=clock,
+        metrics=metrics,
+        lab_duration_hours=hours,
+        offers=queue.offers,
+    )
     cleanup = Cleanup(
         store,
         provider,
@@ -79,9 +87,10 @@ def broker_jobs(
         clock=clock,
         threshold=broker.probe_threshold,
         parallel=broker.probe_parallel,
+        offers=queue.offers,
     )
     own = pool_provider(settings, store, clock)
-    autoscaler = _autoscaler(settings, store, provider, clock)
+    autoscaler = _autoscaler(context, provider, queue.offers)
     run = autoscaler.around_sync(own.before(sync.run))
     forced = autoscaler.around_sync(own.before(partial(sync.run, force=True)))
     return BrokerJobs(
@@ -110,10 +119,8 @@ def pool_provider(settings: Settings, store: PoolStore, clock: Clock) -> PoolPro
     )
 
 
-def _autoscaler(
-    settings: Settings, store: PoolStore, provider: HttpProvider, clock: Clock
-) -> PoolAutoscaler:
-    broker = settings.broker
+def _autoscaler(context: JobContext, provider: HttpProvider, offers: Offers) -> PoolAutoscaler:
+    broker = context.settings.broker
     policy = AutoscalingPolicy(
         min_available=broker.pool_min_available,
         max_total=broker.pool_max_total,
@@ -122,12 +129,13 @@ def _autoscaler(
         lookahead_sec=round(broker.pool_lookahead_minutes * 60),
     )
     return PoolAutoscaler(
-        store,
+        context.store,
         provider,
-        clock=clock,
+        clock=context.clock,
         policy=policy,
         lab_duration_hours=broker.lab_duration_hours,
         name_prefix=broker.pool_name_prefix,
+        offers=offers,
     )
 
 

@@ -52,10 +52,11 @@ class PoolAutoscaler:
         policy: AutoscalingPolicy,
         lab_duration_hours: float,
         name_prefix: str = "sandyard-",
+        offers: Offers | None = None,
     ) -> None:
         self._store = store
         self._provider = provider
-        self._offers = Offers(store, clock=clock)
+        self._offers = offers or Offers(store, clock=clock)
         self._clock = clock
         self._policy = policy
         self._lab_duration_hours = lab_duration_hours

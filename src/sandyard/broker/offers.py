@@ -1,5 +1,6 @@
 """Offers sandboxes that become free to reservations and tickets first."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,9 +73,13 @@ class _Demand:
 
 
 class Offers:
-    def __init__(self, store: PoolStore, *, clock: Clock) -> None:
+    """Tickets whose holders stopped asking for `ticket_ttl_sec` are passed over: the job `queue`
+    drops them, and nothing is kept for them until it does."""
+
+    def __init__(self, store: PoolStore, *, clock: Clock, ticket_ttl_sec: float = math.inf) -> None:
         self._store = store
         self._clock = clock
+        self._ticket_ttl_sec = ticket_ttl_sec
 
     async def apply(self, transitions: Sequence[Transition[Sandbox]]) -> Sequence[bool]:
         """As the store's `apply`; but a sandbox that would become available is kept in the same
@@ -336,6 +341,10 @@ class Offers:
             demand.waiting, demand.reservations = fresh.waiting, fresh.reservations
             demand.cause = fresh.cause
 
+    def _waits(self, ticket: Ticket) -> bool:
+        is_abandoned = ticket.is_abandoned(ttl_sec=self._ticket_ttl_sec, now=self._now())
+        return ticket.sandbox_id is None and not is_abandoned
+
     def _now(self) -> int:
         return int(self._clock.now())
 
@@ -347,7 +356,7 @@ class Offers:
         last: QueueOrder | None = None
         while tickets := await self._store.tickets(limit=_PAGE, after=last):
             last = tickets[-1].queue_order
-            found += [each for each in tickets if each.sandbox_id is None]
+            found += [each for each in tickets if self._waits(each)]
             if len(tickets) < _PAGE:
                 break
         return found

@@ -39,11 +39,12 @@ class Probes:
         clock: Clock,
         threshold: int,
         parallel: int,
+        offers: Offers | None = None,
     ) -> None:
         """Without a prober nothing is probed."""
         self._store = store
         self._prober = prober
-        self._offers = Offers(store, clock=clock)
+        self._offers = offers or Offers(store, clock=clock)
         self._clock = clock
         self._threshold = threshold
         self._parallel = parallel

@@ -73,7 +73,8 @@ class Queue:
         self.claims = claims or ReservedClaims(store)
         self._clock = clock
         self._ttl_sec = ticket_ttl_sec
-        self._offers = Offers(store, clock=clock)
+        self.offers = Offers(store, clock=clock, ticket_ttl_sec=ticket_ttl_sec)
+        """For all who free sandboxes."""
         self._watch = TicketWatch(store, clock=clock, renew_sec=ticket_ttl_sec / 3)
         self._make_id = EventIds()
         self._interval_sec: float | None = None
@@ -147,7 +148,7 @@ class Queue:
         page = await self._store.page(
             status=Status.AVAILABLE, name_prefix=ticket.name_prefix, limit=1, cursor=None
         )
-        await self._offers.offer_again(page.items)
+        await self.offers.offer_again(page.items)
 
     async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
         """Lease the sandbox that is reserved for the ticket; None if something is different now."""
@@ -249,8 +250,8 @@ class Queue:
                 limit=_PAGE,
                 cursor=cursor,
             )
-            await self._offers.offer_again(page.items)
-            if page.items and not await self._offers.still_waits(ticket):
+            await self.offers.offer_again(page.items)
+            if page.items and not await self.offers.still_waits(ticket):
                 return
             cursor = page.next_cursor
             if cursor is None:
@@ -261,7 +262,7 @@ class Queue:
         claim = Claim(ticket.track_id, ticket.key, int(self._clock.now()), client=ticket.client)
         for reservation_id in await self.claims.of(claim):
             for row in await self._store.reserved_for(reservation_id, limit=_PAGE):
-                if ticket.wants(row) and await self._offers.reserve_for(ticket, row, cause):
+                if ticket.wants(row) and await self.offers.reserve_for(ticket, row, cause):
                     return True
         return False
 
@@ -270,7 +271,7 @@ class Queue:
         dropped = decide_dropped(ticket, cause)
         reserved = await self._store.find(ticket.sandbox_id) if ticket.sandbox_id else None
         if isinstance(reserved, Sandbox) and ticket.has(reserved):
-            return await self._offers.free(decide_unreserved(reserved, cause), dropped)
+            return await self.offers.free(decide_unreserved(reserved, cause), dropped)
         return await self._store.apply_together(dropped)
 
     def stop(self) -> None:

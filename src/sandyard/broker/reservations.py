@@ -48,11 +48,16 @@ class Reservations:
     """`pool_max_total` is how large the pool may grow; None: it stays as it is."""
 
     def __init__(
-        self, store: PoolStore, *, clock: Clock, pool_max_total: int | None = None
+        self,
+        store: PoolStore,
+        *,
+        clock: Clock,
+        pool_max_total: int | None = None,
+        offers: Offers | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._offers = Offers(store, clock=clock)
+        self._offers = offers or Offers(store, clock=clock)
         self._pool_max_total = pool_max_total
         self._make_id = EventIds()
 

@@ -23,9 +23,9 @@ def is_sandbox_id(text: str) -> bool:
 
 
 class Rows:
-    def __init__(self, store: PoolStore, *, clock: Clock) -> None:
+    def __init__(self, store: PoolStore, *, clock: Clock, offers: Offers | None = None) -> None:
         self._store = store
-        self._offers = Offers(store, clock=clock)
+        self._offers = offers or Offers(store, clock=clock)
         self._clock = clock
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:

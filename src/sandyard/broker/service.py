@@ -94,7 +94,7 @@ class Broker:
         another sandbox."""
         self._store = store
         self._queue = queue or Queue(store, clock=clock, ticket_ttl_sec=60)
-        self._rows = Rows(store, clock=clock)
+        self._rows = Rows(store, clock=clock, offers=self._queue.offers)
         self._lease_max_sec = lease_max_sec
         self._hold_sec = hold_sec
         self._clock = clock

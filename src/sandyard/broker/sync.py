@@ -95,9 +95,10 @@ class Sync:
         clock: Clock,
         metrics: BrokerMetrics,
         lab_duration_hours: float,
+        offers: Offers | None = None,
     ) -> None:
         self._store = store
-        self._offers = Offers(store, clock=clock)
+        self._offers = offers or Offers(store, clock=clock)
         self._provider = provider
         self._clock = clock
         self._metrics = metrics

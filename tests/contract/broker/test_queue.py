@@ -68,6 +68,7 @@ class Yard:
             clock=self.clock,
             metrics=self.metrics,
             lab_duration_hours=LAB_SEC / 3600,
+            offers=self.queue.offers,
         )
         assert (await sync.run()).added == len(names)
 
@@ -160,6 +161,24 @@ async def test_who_stops_asking_loses_place_and_sandbox_to_the_next(
     assert (await verify(yard.store)).problems == []
 
 
+async def test_nothing_is_kept_for_those_who_stopped_asking_though_none_is_dropped_yet(
+    yard: Yard, clock: ManualClock
+) -> None:
+    """The job that drops them may be late, or fail again and again."""
+    await yard.queued("gone-1", "gone-2", "there")
+    clock.advance(TTL - 1)
+    await yard.queued("there")
+    clock.advance(1)
+    await yard.grow("lab-1", "lab-2")
+    assert await yard.served("there") in ("lab-1", "lab-2")
+    assert await yard.store.claim(yard.claim("newcomer")()) is not None
+    [waiting, *_] = await yard.queued("gone-1", "gone-2")
+    assert waiting.sandbox_id is None, "who asks again before it is dropped keeps its position"
+    await yard.grow("lab-3")
+    assert await yard.served("gone-1") == "lab-3"
+    await check_invariants(yard.store)
+
+
 async def test_who_leaves_gives_its_place_up(yard: Yard) -> None:
     await yard.queued("a")
     await yard.grow("lab-1")
@@ -237,7 +256,7 @@ async def test_who_queues_while_many_are_found_is_served_before_the_last_of_them
             return await yard.store.apply(transitions)
 
     watched: Any = Watched(yard.store)
-    many = Yard(watched, yard.queue, yard.clock)
+    many = Yard(watched, Queue(watched, clock=yard.clock, ticket_ttl_sec=TTL), yard.clock)
     await many.grow(*(f"lab-{number:03}" for number in range(250)))
     assert served[:2] == [False, True]
 

@@ -19,7 +19,14 @@ from sandyard.broker.probe_model import UNPROBED_SEC
 from sandyard.kit import ids
 from tests.engines import STORE_ENGINES
 from tests.faults.callers import Callers
-from tests.faults.cluster import ADMIN_TOKEN, LEASE_MAX_SEC, Replica, replicas, sync_at
+from tests.faults.cluster import (
+    ADMIN_TOKEN,
+    LEASE_MAX_SEC,
+    TICKET_TTL_SEC,
+    Replica,
+    replicas,
+    sync_at,
+)
 from tests.faults.history import ASKING, History, check
 from tests.faults.mix import PROBED, Mix
 from tests.faults.rules import Limits, broken_rules, unprobed
@@ -164,7 +171,7 @@ async def check_all(
             read_at=time.time(),
             longest_sec=LEASE_MAX_SEC,
         )
-        problems += broken_rules(log, sightings, Limits(longest_sec=LEASE_MAX_SEC))
+        problems += broken_rules(log, sightings, Limits(LEASE_MAX_SEC, TICKET_TTL_SEC))
         problems += unprobed(log, told_at_once(callers.history))
         where = f"seed {SEED}, {len(problems)} problems, history and events in {folder}: "
         assert not problems, where + str(problems[:10])

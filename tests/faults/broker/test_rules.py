@@ -37,7 +37,8 @@ from tests.faults.sightings import Sightings
 from tests.pools import NOW
 
 LONGEST = 8 * 3600
-LIMITS = Limits(longest_sec=LONGEST)
+TTL = 60
+LIMITS = Limits(longest_sec=LONGEST, ticket_ttl_sec=TTL)
 
 
 @dataclass
@@ -181,6 +182,18 @@ def who_was_not_seen_before_the_look_may_be_passed(pool: Pool) -> None:
     pool.ready(pool.ticket("b"), pool.found())
 
 
+def last_asked_for(pool: Pool, ticket: Ticket, ago_sec: int) -> None:
+    seen_ms = pool.now * 1000
+    pool.sightings.add(ticket.ticket_id, seen_ms, seen_ms + 10, asked_at=pool.now - ago_sec)
+    pool.now += 1
+
+
+def who_stopped_asking_may_be_passed(pool: Pool) -> None:
+    first, second, free = pool.ticket("a"), pool.ticket("b"), pool.found()
+    last_asked_for(pool, first, TTL)
+    pool.ready(second, free)
+
+
 def who_is_served_in_the_same_millisecond_is_not_passed(pool: Pool) -> None:
     first, second = pool.ticket("a"), pool.ticket("b")
     one, another = pool.found("lab-1"), pool.found("lab-2")
@@ -201,6 +214,7 @@ def who_is_served_in_the_same_millisecond_is_not_passed(pool: Pool) -> None:
         who_came_in_the_same_instant_may_be_passed,
         who_is_ready_before_the_late_write_is_not_passed,
         who_was_not_seen_before_the_look_may_be_passed,
+        who_stopped_asking_may_be_passed,
         who_is_served_in_the_same_millisecond_is_not_passed,
     ],
 )
@@ -239,6 +253,12 @@ def the_later_of_two_that_came_together_is_ready_first(pool: Pool) -> None:
     pool.ticket("a")
     pool.now -= 10
     pool.ready(pool.ticket("b"), pool.found())
+
+
+def a_later_ticket_is_ready_before_one_that_is_asked_for(pool: Pool) -> None:
+    first, second, free = pool.ticket("a"), pool.ticket("b"), pool.found()
+    last_asked_for(pool, first, TTL - 5)
+    pool.ready(second, free)
 
 
 def a_ticket_that_waits_again_is_passed(pool: Pool) -> None:
@@ -332,6 +352,7 @@ def a_ticket_is_served_with_nothing(pool: Pool) -> None:
         (what_is_kept_for_nobody_is_leased, "kept for nobody and given away"),
         (a_later_ticket_is_ready_first, "overtaken"),
         (the_later_of_two_that_came_together_is_ready_first, "overtaken"),
+        (a_later_ticket_is_ready_before_one_that_is_asked_for, "overtaken"),
         (a_ticket_that_waits_again_is_passed, "overtaken"),
         (a_newcomer_leases_what_became_free_later, "overtaken"),
         (a_lease_is_longer_than_any_may_be, "a lease past its bound"),
