@@ -4,18 +4,14 @@ SQLAlchemy's work around a statement costs more than the engine's in it, and mor
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-T = TypeVar("T")
-
-_PORTIONS = (1600, 400, 100)
-"""Of the rows that SQLite is given at once: as few statements as may be, each of which gives the
-interpreter away and waits to have it back, and few texts, for each is prepared and kept."""
+_PORTION = 100
 
 
 def run_in_driver(connection: sa.Connection, text: str, values: Sequence[Any]) -> DBAPICursor:
@@ -114,12 +110,14 @@ class BatchInsert(Batch):
         self._ignore_existing = ignore_existing
 
     def insert(self, connection: sa.Connection, rows: Sequence[Sequence[Any]]) -> int:
-        """How many were inserted of any number of rows. SQLite gets them in portions."""
+        """How many were inserted of any number of rows. SQLite gets them in portions, so that few
+        texts are prepared and kept."""
         if not rows:
             return 0
         if connection.dialect.name != "sqlite":
             return self.execute(connection, rows).rowcount
-        return sum(self.execute(connection, portion).rowcount for portion in _portions(rows))
+        portions = (rows[at : at + _PORTION] for at in range(0, len(rows), _PORTION))
+        return sum(self.execute(connection, portion).rowcount for portion in portions)
 
     def _from_values(self, values: str) -> str:
         # OR IGNORE can't fail midway, so SQLite copies no page aside to undo it; DO NOTHING can.
@@ -128,17 +126,6 @@ class BatchInsert(Batch):
     def _from_arrays(self, arrays: str) -> str:
         suffix = " ON CONFLICT DO NOTHING" if self._ignore_existing else ""
         return f"INSERT {self._into} SELECT * FROM {arrays}{suffix}"  # noqa: S608 - our own names
-
-
-def _portions(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The largest first, and what is left."""
-    at = 0
-    for size in _PORTIONS:
-        while len(rows) - at >= size:
-            yield rows[at : at + size]
-            at += size
-    if at < len(rows):
-        yield rows[at:]
 
 
 class BatchUpdate(Batch):
