@@ -82,7 +82,7 @@ def report_status(
             message = "The preview is running."
             return StatusReport(Status.RUNNING, ActionRequired.NONE, message, seen, now)
         case ProviderUnavailable(error=error) if now - told_at < LAST_KNOWN_FOR:
-            message = "The provider does not answer; this is what it last said."
+            message = "The provider does not respond; this is its last known status."
             return StatusReport(Status.RUNNING, ActionRequired.NONE, message, info, told_at, error)
         case ProviderUnavailable(error=error):
             action = ActionRequired.RETRY_LATER

@@ -220,7 +220,7 @@ async def test_a_stale_decision_writes_nothing_at_all(api: PlatformApi) -> None:
     run = Started(1, "http://127.0.0.1:2", now, now)
     stale = record_started(found[0], run, ids=IDS.new(), prices=PRICES, cause=cause(now))
     assert stale is None, "it is running, so nothing starts"
-    late = End(1, Status.TIMEOUT, "its time was over", now + timedelta(seconds=9))
+    late = End(1, Status.TIMEOUT, "it reached its deadline", now + timedelta(seconds=9))
     transitions = record_end(*found, late, ids=IDS.new(), prices=PRICES, cause=cause(now))
     assert transitions is not None
     assert not await box.store.apply(*transitions)

@@ -97,7 +97,7 @@ async def test_it_times_out_and_its_owner_is_told(api: PlatformApi) -> None:
         while (await collect_ends(api)).closed == 0:
             await asyncio.sleep(0.1)
     ended = await look(api, caller, sandbox)
-    assert (ended["status"], ended["status_reason"]) == ("timeout", "its time was over")
+    assert (ended["status"], ended["status_reason"]) == ("timeout", "it reached its deadline")
     assert ended["snapshot_bytes"] > 0
     [usage] = (await api.get("/usage", caller))["usage"]
     assert 1 <= usage["seconds"] <= 30, "its limit, not the hour that it might have run"

@@ -85,7 +85,7 @@ async def test_it_times_out_and_keeps_its_files(api: PlatformApi, double: E2bMac
         while (await run_job(api, "ends")).closed == 0:
             await asyncio.sleep(0.1)
     over = await look(api, caller, sandbox)
-    assert (over["status"], over["status_reason"]) == ("timeout", "its time was over")
+    assert (over["status"], over["status_reason"]) == ("timeout", "it reached its deadline")
     assert over["snapshot_bytes"] > 0
     assert double.boxes == []
 

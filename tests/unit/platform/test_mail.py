@@ -75,5 +75,5 @@ def test_a_line_to_paste_quotes_what_a_shell_would_run() -> None:
 
 def test_an_invitation_leads_to_the_page_where_one_signs_up() -> None:
     mail = TEMPLATES.invitation(email="a@b.cd", token=TOKEN)
-    assert "https://sandyard.example/console/signup\n" in mail.text
+    assert f"https://sandyard.example/console/signup?token={TOKEN}\n" in mail.text
     assert f"\nToken: {TOKEN}\n" in mail.text

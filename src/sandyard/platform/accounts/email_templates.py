@@ -59,7 +59,7 @@ class EmailTemplates:
             email,
             "You have a Sandyard account",
             "Hello,\n\nsomebody, perhaps you, signed up for Sandyard with this address, but it "
-            "has an account\nalready. If you forgot its password, ask for a new one:\n\n"
+            "already has an account.\nIf you forgot its password, request a new one:\n\n"
             + self._link(FORGOT_PAGE)
             + "\nor by hand:\n\n"
             + self._line("auth/password/forgot", email=email)
@@ -70,7 +70,7 @@ class EmailTemplates:
         return Mail(
             email,
             "Choose another user name for Sandyard",
-            f"Hello,\n\nthe user name {username} can't be had. Sign up again with another one.\n"
+            f"Hello,\n\nthe user name {username} is not available. Sign up again with another.\n"
             + _UNASKED,
         )
 

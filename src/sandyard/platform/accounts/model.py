@@ -42,7 +42,7 @@ USERNAME = pattern(r"^[A-Za-z0-9._-]+$", "must be letters, digits, ., _ and -")
 
 PASSWORD_CHANGED = Notice(
     "Your password was changed",
-    "All logins have ended. If it was not you, reset your password and look at your API keys.",
+    "All logins have ended. If it was not you, reset your password and check your API keys.",
     NotificationType.WARNING,
     related_entity_type="account",
 )

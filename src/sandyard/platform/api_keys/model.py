@@ -127,7 +127,7 @@ def revoke_key(key: AccountKey, cause: Cause) -> Transition[AccountKey]:
 def new_key_notice(key: AccountKey) -> Notice:
     return Notice(
         "New API key",
-        f"The API key {key.name} ({key.api_key}…) was made. If it was not you, delete it and "
+        f"The API key {key.name} ({key.api_key}…) was created. If it was not you, delete it and "
         "change your password.",
         NotificationType.INFO,
         related_entity_type="api_key",

@@ -235,7 +235,7 @@ def _correction(
 def _spend_notice(spent: Decimal, threshold: Decimal, currency: str) -> Notice:
     return Notice(
         title="Your spending has reached its threshold",
-        message=f"This month came to {spent:f} {currency}; your threshold is {threshold:f}.",
+        message=f"This month's cost is {spent:f} {currency}; your threshold is {threshold:f}.",
         type=NotificationType.WARNING,
         related_entity_type=BILLING,
     )

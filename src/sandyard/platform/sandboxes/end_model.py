@@ -12,10 +12,10 @@ SYSTEM = actor("system")
 
 _REASONS = {
     "stopped": "stopped by its owner",
-    "timeout": "its time was over",
-    "out_of_memory": "it took more memory than it may have",
-    "out_of_storage": "it took more storage than it may have",
-    "terminated": "its host terminated it, as at a shutdown",
+    "timeout": "it reached its deadline",
+    "out_of_memory": "it exceeded its memory limit",
+    "out_of_storage": "it exceeded its storage limit",
+    "terminated": "its host terminated it, as in a shutdown",
     "killed": "its processes were killed",
 }
 _LONGEST_REASON = 500
@@ -107,5 +107,5 @@ def reason_of(ended: Ended) -> str:
         case other:
             reason = _REASONS[other]
     if ended.snapshot_error:
-        reason += f"; its files could not be kept: {ended.snapshot_error}"
+        reason += f"; its files could not be stored: {ended.snapshot_error}"
     return reason[:_LONGEST_REASON]

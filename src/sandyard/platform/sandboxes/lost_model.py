@@ -75,7 +75,9 @@ def end_overdue(
         due_at += silent_for
     if max(seen_at + silent_for, due_at) > cause.at:
         return None
-    reason = f"its time was over; its node {sandbox.node} has been silent since {_said(seen_at)}"
+    reason = (
+        f"it reached its deadline; its node {sandbox.node} has been silent since {_said(seen_at)}"
+    )
     end = _unseen_end(sandbox, reason)
     return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
 

@@ -162,7 +162,7 @@ def test_a_warning_writes_sums_out() -> None:
     for threshold, written in (("0.000001", "0.000001"), ("1E+0", "1")):
         warning = warn_of_spending(spending(threshold), **WARNING, cause=cause())
         assert warning is not None
-        message = f"This month came to 1.440000 EUR; your threshold is {written}."
+        message = f"This month's cost is 1.440000 EUR; your threshold is {written}."
         assert warning.result.message == message
 
 

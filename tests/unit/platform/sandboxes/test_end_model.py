@@ -36,11 +36,11 @@ def by_itself(reason: EndReason) -> Ended:
     ("reason", "status", "told"),
     [
         ("stopped", Status.STOPPED, "stopped by its owner"),
-        ("timeout", Status.TIMEOUT, "its time was over"),
+        ("timeout", Status.TIMEOUT, "it reached its deadline"),
         ("exited", Status.STOPPED, "its program ended with code 3"),
-        ("out_of_memory", Status.STOPPED, "it took more memory than it may have"),
-        ("out_of_storage", Status.STOPPED, "it took more storage than it may have"),
-        ("terminated", Status.STOPPED, "its host terminated it, as at a shutdown"),
+        ("out_of_memory", Status.STOPPED, "it exceeded its memory limit"),
+        ("out_of_storage", Status.STOPPED, "it exceeded its storage limit"),
+        ("terminated", Status.STOPPED, "its host terminated it, as in a shutdown"),
         ("killed", Status.STOPPED, "its processes were killed"),
         ("not_started", Status.STOPPED, "CLONE_FAILED: why"),
     ],
@@ -57,7 +57,7 @@ def test_who_stopped_it_for_a_reason_is_not_its_owner() -> None:
     end = end_of(ENDED, attempt=2, reason="its account was deactivated", retention=DAY)
     assert (end.reason, end.by_owner) == ("its account was deactivated", False)
     timeout = end_of(by_itself("timeout"), attempt=2, reason="too late", retention=DAY)
-    assert (timeout.reason, timeout.by_owner) == ("its time was over", False)
+    assert (timeout.reason, timeout.by_owner) == ("it reached its deadline", False)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_snapshot_is_kept_from_the_end_on() -> None:
 
 def test_files_that_could_not_be_kept_are_told_and_a_long_reason_is_cut() -> None:
     told = reason_of(replace(ENDED, snapshot_error="disk full"))
-    assert told == "stopped by its owner; its files could not be kept: disk full"
+    assert told == "stopped by its owner; its files could not be stored: disk full"
     assert len(reason_of(replace(ENDED, snapshot_error="x" * 900))) == 500
     unnamed = replace(by_itself("not_started"), error_code=None)
     assert reason_of(unnamed) == "START_FAILED: why"

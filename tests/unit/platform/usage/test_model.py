@@ -202,7 +202,7 @@ def test_a_clock_that_went_back_costs_nothing() -> None:
 
 
 CONSUMER = Consumer("sbx-1", "100000000000", "prj-1")
-CAUSE = Cause("system", 1_800_000_000_000, "its time was over")
+CAUSE = Cause("system", 1_800_000_000_000, "it reached its deadline")
 
 
 def opened() -> Usage:
@@ -309,7 +309,7 @@ def test_a_run_that_is_over_is_recorded_as_a_closed_usage(hours: int, seconds: i
     assert (transition.before, transition.events[0].kind) == (None, "usage.recorded")
     assert run.end_time == run.deadline_at == START + timedelta(hours=max(0, hours))
     assert (run.running_seconds, run.cost) == (seconds, cost_of(seconds, run.hourly_rate))
-    assert (run.sequence, run.end_reason) == (1, "its time was over")
+    assert (run.sequence, run.end_reason) == (1, "it reached its deadline")
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_a_usage_closes_with_what_it_came_to(end: datetime, seconds: int) -> Non
     assert (usage.running_seconds, usage.cost) == (seconds, cost_of(seconds, usage.hourly_rate))
     assert usage.cpu_hours == round(2 * seconds / 3600, 6)
     assert usage.memory_hours == round(seconds / 7200, 6)
-    assert (usage.end_reason, usage.sequence) == ("its time was over", 2)
+    assert (usage.end_reason, usage.sequence) == ("it reached its deadline", 2)
     assert transition.events[0].kind == "usage.closed"
 
 
