@@ -104,7 +104,7 @@ def test_exit_codes_say_what_kind_of_failure_it_was(
     away = ("--url", f"http://127.0.0.1:{free_port()}", "--patience", "0.1")
     assert len(sandyard(*claim, *away, code=7).err.splitlines()) == 1
     monkeypatch.setenv("SANDYARD_TOKEN", "wröng")
-    sandyard(*claim, code=4)
+    assert "`sandyard login`" in sandyard(*claim, code=4).err
     monkeypatch.setenv("SANDYARD_TOKEN", "two\nlines")
     assert "line breaks" in sandyard(*claim, code=2).err
     monkeypatch.delenv("SANDYARD_TOKEN")

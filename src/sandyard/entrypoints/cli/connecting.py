@@ -76,7 +76,13 @@ def tell_retries() -> Callable[[str], None]:
 @contextmanager
 def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterator["Client"]:
     """A client that retries for so long. What the server refuses becomes an exit code."""
-    from sandyard_client import Client, Connection, RetryPolicy, SandyardClientError
+    from sandyard_client import (
+        Client,
+        Connection,
+        RetryPolicy,
+        SandyardClientError,
+        UnauthorizedError,
+    )
 
     try:
         connection = Connection.load(target.profile, url=target.url)
@@ -85,4 +91,6 @@ def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterato
         with Client(connection, retries=retries, on_retry=tell_retries()) as client:
             yield client
     except SandyardClientError as error:
+        if isinstance(error, UnauthorizedError):
+            error.add_note("`sandyard login` stores another credential.")
         raise call_failed(error) from error
