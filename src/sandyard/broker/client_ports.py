@@ -7,9 +7,9 @@ from sandyard.broker.client_model import Client
 
 
 class ClientStore(Protocol):
-    """Clients, last uses of their tokens, and how many leases each has. What a method has returned
-    is durable; each raises UnavailableError when the engine is away. Clients are changed by
-    `PoolStore.apply_together`."""
+    """Clients, the last uses of their tokens, and their numbers of leases. What a method has
+    returned is durable; each raises UnavailableError if the engine is unavailable. Clients are
+    changed by `PoolStore.apply_together`."""
 
     async def find_client(self, name: str) -> Client | None:
         """As last committed."""
@@ -20,7 +20,7 @@ class ClientStore(Protocol):
         ...
 
     async def note_use(self, token_id: str, *, at: int) -> None:
-        """Data, which no event tells of."""
+        """Record a token's last use: data, without an event."""
         ...
 
     async def last_uses(self, token_ids: Sequence[str]) -> Mapping[str, int]: ...
@@ -35,8 +35,8 @@ class ClientStore(Protocol):
     async def free_slot(
         self, client: str, lease_key: tuple[str, str], *, taken_at_ms: int | None = None
     ) -> None:
-        """Count it no more; nothing happens if it was not counted, or was last asked for at
-        another time than this one."""
+        """Stop counting it; no effect if it was not counted, or was last requested at another
+        time."""
         ...
 
     async def slots(

@@ -9,8 +9,8 @@ from sandyard.kit.paging import Page
 
 
 class DeliveryStore(Protocol):
-    """Webhooks, how far each sink has come, and what was tried. What a method has returned is
-    durable; each raises UnavailableError when the engine is away. Webhooks are changed by
+    """Webhooks, the positions of sinks, and delivery attempts. What a method has returned is
+    durable; each raises UnavailableError if the engine is unavailable. Webhooks are changed by
     `PoolStore.apply_together`."""
 
     async def find_webhook(self, webhook_id: str) -> Webhook | None:

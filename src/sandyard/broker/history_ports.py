@@ -8,7 +8,7 @@ from sandyard.broker.history_model import PoolSample
 
 class HistoryStore(Protocol):
     """The pool's samples of the last day. What a method has returned is durable; each raises
-    UnavailableError when the engine is away."""
+    UnavailableError if the engine is unavailable."""
 
     async def samples(self, *, since: int) -> Sequence[PoolSample]:
         """Those of this minute and later ones, the oldest first, as last committed."""

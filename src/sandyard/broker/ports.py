@@ -41,8 +41,8 @@ class PoolStore(Protocol):
 
     On every engine, at every instant: a row is `allocated` exactly while its lease exists, no
     sandbox has two leases, and no (track, key) has two. What a method has returned is durable.
-    Every method raises UnavailableError, and has changed nothing or all, when the engine is away;
-    an engine that is away is never reported as an empty pool or as an unknown sandbox.
+    If the engine is unavailable, every method raises UnavailableError and has changed all or
+    nothing; an outage is never reported as an empty pool or as an unknown sandbox.
     """
 
     @property
@@ -155,7 +155,7 @@ class PoolStore(Protocol):
         ...
 
     async def find_tickets(self, keys: Sequence[tuple[str, str]]) -> Sequence[Ticket]:
-        """Those of these tracks and keys that there are, as last committed, in no order."""
+        """The existing tickets of these tracks and keys, as last committed, in no order."""
         ...
 
     async def tickets(self, *, limit: int, after: QueueOrder | None) -> Sequence[Ticket]:
@@ -252,8 +252,8 @@ class Provider(Protocol):
         ...
 
     async def create_sandbox(self, name: str) -> Listed:
-        """A new one with this name. After ProviderUnavailableError it may be there or not: the
-        list tells by its name. Raises CreationNotSupportedError where the provider has no such
+        """Create a sandbox with this name. After ProviderUnavailableError it may exist or not: the
+        list shows it by its name. Raises CreationNotSupportedError if the provider has no such
         call."""
         ...
 

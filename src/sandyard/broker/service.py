@@ -90,8 +90,8 @@ class Broker:
         queue: Queue | None = None,
         check_claimed: CheckClaimed | None = None,
     ) -> None:
-        """`check_claimed` is asked about every lease before its track hears of it, and may give it
-        another sandbox."""
+        """`check_claimed` is called for every lease before its track gets it, and may replace its
+        sandbox."""
         self._store = store
         self._queue = queue or Queue(store, clock=clock, ticket_ttl_sec=60)
         self._rows = Rows(store, clock=clock, offers=self._queue.offers)
@@ -112,10 +112,10 @@ class Broker:
     ) -> Claimed:
         """The lease of this track and key: the live one if there is one, else a new one.
 
-        With `wait_sec` the call waits so long for a sandbox; the next one keeps its position. A
+        With `wait_sec` the call waits up to this long for a sandbox; a retry keeps its position. A
         `waiter` that leaves ends the wait, and nothing is leased to it.
         Raises NoSandboxesAvailableError only if no free sandbox matched, TrackRateLimitedError,
-        and UnavailableError if the engine did not answer; then a retry finds what was done.
+        and UnavailableError if the engine did not respond; a retry then returns the lease, if any.
         """
         started = time.perf_counter()
         claim = self._claim(**asked)
@@ -147,7 +147,7 @@ class Broker:
     async def queue(
         self, *, urgency: int = URGENCY, **asked: Unpack[ClaimRequest]
     ) -> Claimed | QueuePosition:
-        """The same without waiting: the lease, or where the track's ticket stands."""
+        """The same without waiting: the lease, or the track's ticket with its position."""
         make_claim = partial(self._claim, **asked)
         claim = make_claim()
         if self._rate_limit is not None:

@@ -7,8 +7,8 @@ from sandyard.runtime.session_ports import Ports
 
 
 class Targets(Protocol):
-    """Sandboxes, or previews by their project's id. Every method raises UnavailableError when it
-    can't be told, and ElsewhereError if another node has it."""
+    """Sandboxes, or previews by their project's id. Every method raises UnavailableError if the
+    state can't be determined, and ElsewhereError if another node has it."""
 
     async def find(self, target_id: str) -> Target | None:
         """Whoever's it is; as it is now."""
@@ -19,15 +19,16 @@ class Targets(Protocol):
         ...
 
     async def wake(self, target_id: str) -> Target:
-        """Start it, whoever else does; how it stands then. Raises what keeps it from running."""
+        """Start it, together with concurrent callers; returns its state. Raises the error that
+        prevents it from running."""
         ...
 
 
 class OwnedTargets(Protocol):
-    """Whose they are, and where their programs listen."""
+    """The owners of targets, and the ports of their programs."""
 
     async def is_owned(self, target_id: str, *, account_id: str) -> bool:
-        """Whether there is such a one of this account."""
+        """Whether it exists and belongs to this account."""
         ...
 
     async def program_port(self, target_id: str) -> int | None:

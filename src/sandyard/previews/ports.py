@@ -90,8 +90,8 @@ class PreviewStore(Protocol):
         ...
 
     async def touch(self, preview: Preview, *, last_checked: datetime) -> None:
-        """Record when the provider last told of the sandbox, unless the preview changed since or
-        a later time is recorded. No change of state."""
+        """Record when the provider last reported the sandbox, unless the preview has changed or a
+        later time is recorded. No change of state."""
         ...
 
     async def count_files(self, project_id: str) -> int: ...
@@ -115,7 +115,7 @@ class KnownAttempts(Protocol):
 
 class RemovablePreviews(Protocol):
     async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
-        """Those of the projects that there are."""
+        """The existing previews of these projects."""
         ...
 
     async def erase_deleted(self) -> None:

@@ -92,8 +92,8 @@ class Previews:
         self._syncs: SingleFlight[Synced] = SingleFlight()
 
     async def status(self, project_id: str, *, account_id: str) -> StatusReport:
-        """How the project's sandbox stands. Never says `expired` because the provider is away. If
-        the provider is slow and its last answer is fresh, that is told within a second."""
+        """The status of the project's sandbox, which is never `expired` because the provider is
+        unavailable. If the provider is slow, a recent last response is returned within a second."""
         async for _ in Tries():
             preview = await self._get(project_id, account_id)
             report, recorded = await self._checks.check_in_time(preview)
@@ -102,17 +102,17 @@ class Previews:
         raise PreviewBusyError
 
     async def sync(self, project_id: str, *, account_id: str, actor: str) -> Synced:
-        """The running sandbox with the files brought up to date, or a new one if there is none.
+        """Update the running sandbox to the newest files, or create one if there is none.
 
-        However many callers and replicas ask at once, one sandbox is made, and all are told of
-        it. A call that comes while another runs is answered by a run that began after it came.
+        Any number of concurrent callers and replicas create one sandbox, and all get it. A call
+        that arrives while another runs gets the result of a run that began after it arrived.
         """
         await self._require_writable(project_id, account_id)
         return await self._syncs.run(project_id, lambda: self._sync(project_id, account_id, actor))
 
     async def stop(self, project_id: str, *, account_id: str, actor: str) -> StatusReport:
-        """End the project's sandbox, if it runs; how it stands then. Raises PreviewBusyError while
-        one is being made."""
+        """End the project's sandbox, if it runs; returns its status. Raises PreviewBusyError while
+        one is being created."""
         cause = self._cause(actor)
         async for _ in Tries():
             preview = await self._get(project_id, account_id)

@@ -39,9 +39,9 @@ class Egress(Protocol):
 class Machines(Protocol):
     """Machines, at most one for each run id.
 
-    One ends at its deadline to the second, with its program, or over a limit, whether a server is
-    there or not, and how it ended is kept until `forget`. Every method raises UnavailableError
-    when they can't be reached; that is never told as an end.
+    A machine ends exactly at its deadline, with its program, or over a limit, even if no server
+    runs. How it ended is stored until `forget`. Every method raises UnavailableError if the
+    machines can't be reached; that is never reported as an end.
     """
 
     async def check(self) -> None:
@@ -57,11 +57,12 @@ class Machines(Protocol):
         ...
 
     async def find(self, run_id: RunId) -> MachineState | None:
-        """How it stands. What nobody looks after any more is ended first."""
+        """The machine's state. A machine without a supervisor is ended first."""
         ...
 
     def changes(self, run_id: RunId) -> AbstractAsyncContextManager[Changed]:
-        """For who waits until `find` tells something else than it did in the context before."""
+        """A context for waiting until `find` returns something other than it did earlier in the
+        context."""
         ...
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
@@ -78,8 +79,8 @@ class Machines(Protocol):
         ...
 
     async def stop(self, run_id: RunId) -> None:
-        """Ask it to end; `find` tells when it has. Its files are kept as a snapshot if its
-        program has run. Nothing if it has ended."""
+        """Request its end; `find` shows when it has ended. Its files are stored as a snapshot if
+        its program has run. No effect if it has ended."""
         ...
 
     async def forget(self, run_id: RunId) -> None:
@@ -95,8 +96,9 @@ class Machines(Protocol):
         ...
 
     async def pack(self, run_id: RunId, to: Path) -> bool:
-        """Keep all that it changed, its system too, in this file, whole or not at all; it goes on.
-        False where machines can't: then its files are read by a session. Raises NotRunningError."""
+        """Write all its changes, including those of its system, to this file, completely or not at
+        all; it keeps running. False if the machines do not support it: then its files are read by a
+        session. Raises NotRunningError."""
         ...
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:

@@ -20,11 +20,11 @@ from sandyard.runtime.session_ports import Session
 
 
 class Runtime(Protocol):
-    """Runs programs, each under a run id, and keeps what it knows of them when the server dies.
+    """Runs programs, each under a run id, with state that survives the server.
 
-    A program runs at most once per run id. It is ended at its deadline to the second,
-    whether a server is there or not. How and when it ended is kept until `forget`. Every method
-    raises UnavailableError when the runtime is away; that is never told as an end.
+    A program runs at most once per run id. It is ended exactly at its deadline, even if no server
+    runs. How and when it ended is stored until `forget`. Every method raises UnavailableError if
+    the runtime is unavailable; that is never reported as an end.
     """
 
     async def check(self) -> None:
@@ -43,19 +43,17 @@ class Runtime(Protocol):
         ...
 
     async def stop(self, run_id: RunId) -> Ended:
-        """End the program and all its processes; the same Ended however often it is asked.
-
-        The workspace is kept as a snapshot, also at a time-out and when the program ends by
-        itself, but not if it never listened. Raises RunNotFoundError.
-        """
+        """End the program and all its processes; returns the same Ended when repeated. The
+        workspace is stored as a snapshot, also at a timeout and when the program ends by itself,
+        but not if it never listened. Raises RunNotFoundError."""
         ...
 
     async def find(self, run_id: RunId) -> RunState | None:
-        """How it stands. What lost its supervisor is ended first, with its processes."""
+        """The run's state. A run that lost its supervisor is ended first, with its processes."""
         ...
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
-        """All runs of this kind that are not forgotten, each as `find` tells it."""
+        """All runs of this kind that are not forgotten, each as `find` returns it."""
         ...
 
     async def forget(self, run_id: RunId) -> None:
@@ -109,8 +107,8 @@ class Runtime(Protocol):
         ...
 
     async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
-        """Keep the files of a running program, which goes on: others can begin with them. Raises
-        NotRunningError, and what reading files raises; then nothing is kept."""
+        """Store the files of a running program, which keeps running: others can start with them.
+        Raises NotRunningError, and the errors of reading files; then nothing is stored."""
         ...
 
     async def list_archives(self) -> Sequence[Snapshot]: ...

@@ -30,11 +30,9 @@ class Files(Protocol):
         ...
 
     async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
-        """What is in the folder, and in those below it down to `depth`, sorted by path.
-
-        Links are not followed, and of folders below that can't be read nothing is told but that
-        they are there. Raises TooManyFilesError.
-        """
+        """The entries of the folder and of its subfolders down to `depth`, sorted by path. Links
+        are not followed, and unreadable subfolders are listed without their contents. Raises
+        TooManyFilesError."""
         ...
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> AsyncIterator[bytes]:
@@ -90,8 +88,8 @@ class Files(Protocol):
 class Processes(Protocol):
     """The processes that sessions started in a machine, known for as long as it runs.
 
-    A process outlives the session, the connection and the server that started it; whoever has its
-    id reads its output from any offset and is told every byte that is still kept once. Methods
+    A process survives the session, the connection and the server that started it. Its output can
+    be read by its id from any offset, without gaps or repeats in what is still stored. Methods
     that take an id raise ProcessNotFoundError; all raise NotRunningError and UnavailableError.
     """
 
@@ -100,9 +98,8 @@ class Processes(Protocol):
         ...
 
     def run(self, command: Command) -> AsyncGenerator[Process | Output]:
-        """Start it, and follow it to its end: the process, what it writes, and the process as it
-        ended, in this order. It goes on if nobody listens any more. Raises CommandRefusedError.
-        """
+        """Start it, and follow it to its end: yields the process, its output, and the process as it
+        ended, in this order. It keeps running if nobody listens. Raises CommandRefusedError."""
         ...
 
     async def list(self) -> Sequence[Process]:
@@ -118,7 +115,8 @@ class Processes(Protocol):
     def output(
         self, process_id: str, *, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[Output]:
-        """What it wrote from `offset` on; with `follow`, until it has ended and all was told."""
+        """Its output from `offset` on; with `follow`, until it has ended and all output was
+        returned."""
         ...
 
     async def write_input(self, process_id: str, data: bytes) -> None:

@@ -26,12 +26,12 @@ class TelemetryStore(Protocol):
     async def insert_readings(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
     ) -> Mapping[str, Stored]:
-        """Store each reading whose batch id has none yet, and tell what stands under each id.
+        """Store each reading whose batch id is new, and return what is stored under each id.
 
         The batch ids differ; `devices` are the senders, as they were just found. A reading and
-        its marker are written together or not at all, each on condition that it is not there, so
-        among any number of callers one is told `is_new`. The devices were seen at `now_ms`;
-        `last_seen_at` never moves back. On UnavailableError some may be stored; sending all
+        its marker are written together or not at all, each on condition that it does not exist,
+        so exactly one of any number of callers gets `is_new`. The devices were seen at `now_ms`;
+        `last_seen_at` never moves back. After UnavailableError some may be stored; sending all
         again finds them.
         """
         ...
@@ -91,12 +91,12 @@ class ExpiredReadings(Protocol):
         ...
 
     async def remove_expired(self, hardware_id: str, *, oldest_ms: int, limit: int) -> int:
-        """Remove about so many of the device's readings from before `oldest_ms`, the oldest first;
-        how many there were."""
+        """Remove about `limit` of the device's readings from before `oldest_ms`, oldest first;
+        returns how many."""
         ...
 
     async def remove_markers(self, *, now_ms: int, limit: int) -> int:
-        """Remove up to so many markers that have expired; how many there were."""
+        """Remove up to `limit` expired markers; returns how many."""
         ...
 
 

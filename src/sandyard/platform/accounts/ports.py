@@ -83,12 +83,12 @@ class LoginAttempts(Protocol):
         ...
 
     async def prune(self, *, now: datetime) -> int:
-        """Remove what counts no more; how many rows."""
+        """Remove expired counts; returns the number of rows."""
         ...
 
 
 class IdentityProvider(Protocol):
-    """Each raises OidcIssuerUnavailableError while the provider is away."""
+    """Every method raises OidcIssuerUnavailableError if the provider is unavailable."""
 
     async def authorization_url(self, request: LoginRequest) -> str:
         """Where a browser is sent to log in there, and from where it comes back with a code."""

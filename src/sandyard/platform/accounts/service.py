@@ -195,7 +195,7 @@ class Accounts:
         await self._store.apply(extra_events=extra_events)
 
     def _log_failure(self, account: Account, *, is_right: bool, address: str) -> None:
-        """After the answer, whose time would tell that there is such an account."""
+        """Runs after the response, whose time would otherwise reveal that the account exists."""
         reason = "the account is not active" if is_right else "wrong password"
         cause = self._cause(actor("anonymous")).because(reason)
         failed = login_failed(account, cause, address=address)

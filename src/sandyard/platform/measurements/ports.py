@@ -17,5 +17,5 @@ class MeasurementStore(Protocol):
         ...
 
     async def remove_before(self, moment: datetime, *, limit: int) -> int:
-        """Remove up to so many older ones; how many there were."""
+        """Remove up to `limit` older samples; returns how many."""
         ...

@@ -98,15 +98,16 @@ class SandboxStore(Protocol):
         ...
 
     async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
-        """How many start or run now, and of how many nothing was heard since then."""
+        """How many sandboxes are starting or running, and how many of those have been silent since
+        then."""
         ...
 
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
-        """Their node looks after them: a sign of life for the others."""
+        """Record their node's heartbeat, for the other nodes."""
         ...
 
     async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
-        """Somebody uses it now, if it is active."""
+        """Record that it is used now, if it is active."""
         ...
 
     async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:

@@ -45,7 +45,8 @@ class Sessions:
         return await self.into(await self.find_sandbox(sandbox_id, account_id=account_id))
 
     async def into(self, sandbox: Sandbox) -> Session:
-        """Into this one, whoever asks. NotRunningError, SandboxElsewhereError."""
+        """A session in this sandbox, without an access check. Raises NotRunningError,
+        SandboxElsewhereError."""
         if sandbox.status is not Status.RUNNING:
             raise _not_running(sandbox)
         require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
@@ -56,7 +57,7 @@ class Sessions:
             raise NotRunningError from error
 
     async def keep_using(self, sandbox_id: str, *, account_id: str) -> NoReturn:
-        """Note that it is used, for as long as this goes on."""
+        """Record the sandbox as used, until cancelled."""
         while True:
             with suppress(SandyardError):
                 sandbox = await self.find_sandbox(sandbox_id, account_id=account_id)

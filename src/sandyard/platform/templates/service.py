@@ -117,7 +117,7 @@ class Templates:
         )
 
     async def delete(self, principal: Principal, template_id: str) -> None:
-        """TemplateReadOnlyError. Sandboxes that were made from it go on."""
+        """Raises TemplateReadOnlyError. Sandboxes that were created from it are not affected."""
         cause = Cause.by(principal.actor, self._clock)
         await change(
             self._store,

@@ -28,16 +28,15 @@ class ReachablePreviews(Protocol):
 
 
 class PreviewProvider(Protocol):
-    """Makes and knows sandboxes for previews.
+    """Creates and looks up sandboxes for previews.
 
-    Gone is told apart from trouble: SandboxGoneError only if the provider says that there is no
-    such sandbox; everything else that is no answer is a ProviderTroubleError. What another node
-    has is neither: every call about it raises PreviewElsewhereError and changes nothing.
+    SandboxGoneError is raised only if the provider says that there is no such sandbox; any other
+    failure is a ProviderTroubleError. For a sandbox of another node, every call raises
+    PreviewElsewhereError and changes nothing.
     """
 
     def make_attempt_id(self) -> str:
-        """An id for `create`, unlike all others. It tells a provider on several nodes which of them
-        was asked."""
+        """A unique id for `create`. For a provider on several nodes, it identifies the node."""
         ...
 
     async def create(
@@ -45,17 +44,15 @@ class PreviewProvider(Protocol):
     ) -> PreviewSandbox:
         """Return when a new sandbox shows the files; it ends `ttl` after its start.
 
-        - The order is given once and never sent again by itself.
-        - Whatever is raised, there may be a sandbox now: `find_attempt` tells. Its files may be
-          missing until `write_files`.
+        - The request is sent once and never repeated.
+        - Whatever is raised, a sandbox may exist: `find_attempt` shows it. Its files may be missing
+          until `write_files`.
         """
         ...
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
-        """The sandbox that `create` made for this attempt, also when its answer was lost.
-
-        None means that there is none now; one that is still being made may not be seen yet.
-        """
+        """The sandbox that `create` created for this attempt, even if its response was lost. None
+        means that there is none now; one that is still being created may not be visible yet."""
         ...
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
@@ -84,5 +81,5 @@ class PreviewProvider(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of what the provider holds here. The sandboxes go on."""
+        """Release the provider's local resources. The sandboxes keep running."""
         ...

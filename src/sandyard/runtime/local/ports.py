@@ -26,7 +26,7 @@ class MachinePorts:
 
 
 async def diagnose(agent: AgentClient) -> SocketDiagnosis | None:
-    """The network of the agent's machine; None where the kernel tells nothing."""
+    """The sockets of the agent's machine; None if the kernel does not report them."""
     packet = await agent.ask("diagnose_sockets", {})
     for descriptor in packet.descriptors:
         return SocketDiagnosis(descriptor)
