@@ -210,19 +210,19 @@ class Queue:
         empty: set[str] = set()
         last: QueueOrder | None = None
         while True:
-            cause = Cause.by(actor("system"), self._clock)  # from before the look
+            looked = Cause.by(actor("system"), self._clock)  # from before the look
             tickets = await self._store.tickets(limit=_PAGE, after=last)
             if not tickets:
                 break
             last = tickets[-1].queue_order
             for ticket in tickets:
                 if ticket.is_abandoned(ttl_sec=self._ttl_sec, now=now):
-                    cause = Cause.by(actor("job", "queue"), self._clock, reason=ABANDONED)
-                    report.dropped += await self._drop(ticket, cause)
+                    dropped = Cause.by(actor("job", "queue"), self._clock, reason=ABANDONED)
+                    report.dropped += await self._drop(ticket, dropped)
                 elif ticket.sandbox_id is not None:
                     report.ready += await self._is_still_ready(ticket)
                 else:
-                    await self._find_one_for(ticket, empty, cause)
+                    await self._find_one_for(ticket, empty, looked)
         report.waiting = await self._store.count_waiting()
         return report
 

@@ -15,6 +15,8 @@ from sandyard.broker.offers import Offers
 from sandyard.broker.open_reservations import ReservedClaims
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.queue import Queue, QueueReport
+from sandyard.broker.reservation_model import Booking
+from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
 from sandyard.broker.sync import Sync
 from sandyard.broker.ticket_model import URGENCY, QueueOrder, Ticket
@@ -177,6 +179,26 @@ async def test_nothing_is_kept_for_those_who_stopped_asking_though_none_is_dropp
     await yard.grow("lab-3")
     assert await yard.served("gone-1") == "lab-3"
     await check_invariants(yard.store)
+
+
+async def test_who_is_served_after_one_that_is_dropped_has_its_own_history(
+    yard: Yard, clock: ManualClock
+) -> None:
+    await yard.queued("gone")
+    clock.advance(TTL)
+    [ticket] = await yard.queued("course-1")
+    await fill(yard.store, 1)  # past the offers
+    now = int(clock.now())
+    await Reservations(yard.store, clock=clock).reserve(Booking(1, now, now + 60, "course-"))
+    queue = Queue(yard.store, clock=clock, ticket_ttl_sec=TTL)
+    assert await queue.dispatch() == QueueReport(dropped=1)
+    page = await yard.store.events.page(EventQuery(subject=ticket.ticket_id), limit=1, cursor=None)
+    [ready] = page.items
+    assert (ready.event.kind, ready.event.actor, ready.event.reason) == (
+        "ticket.ready",
+        "system",
+        None,
+    )
 
 
 async def test_who_leaves_gives_its_place_up(yard: Yard) -> None:
