@@ -44,7 +44,7 @@ async def nodes(postgres_url: str, tmp_path: Path) -> Nodes:
         "QUOTA_SANDBOXES": "1",
         "ENDS_INTERVAL_SEC": "0.5",
         "RECONCILE_INTERVAL_SEC": "1",
-        "JOB_LEASE_SEC": "3",
+        "JOB_LEASE_SEC": "10",
     }
     return Nodes(settings, tmp_path)
 
