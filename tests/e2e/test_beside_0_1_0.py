@@ -118,7 +118,7 @@ def expand(folder: Path, engine: str, environment: dict[str, str]) -> None:
         broker, _, others = plan.partition("telemetry:")
         telemetry = others.partition("platform:")[0]
         for each in (broker, telemetry):
-            assert "  Servers of the release before can go on meanwhile.\n" in each
+            assert "  Servers of the previous release can keep running.\n" in each
         sandyard(folder, "db", "upgrade", environment=environment)
     # 0.1.0 did not note the provider, and these ids are those of the built-in one.
     sandyard(folder, "pool", "set-provider", "--yes", environment=environment)

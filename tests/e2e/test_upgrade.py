@@ -83,7 +83,7 @@ def test_what_0_1_0_kept_in_its_data_dir_is_served_and_by_0_1_0_again(tmp_path: 
         _on(data_dir, "backup", str(backup))
     plan = _on(data_dir, "db", "upgrade", "--dry-run")
     assert f"broker: version 0001 to {MIGRATIONS.head}\n" in plan
-    assert "  Stop the servers of the release before first.\n" in plan
+    assert "  Stop the servers of the previous release first.\n" in plan
     with sandyard_serve(data_dir) as new:
         assert data.read(new) == before
         code, said = verify(data_dir)
@@ -194,7 +194,7 @@ async def test_two_releases_serve_side_by_side_while_one_replaces_the_other(
 def _expand(folder: Path, environment: dict[str, str]) -> None:
     plan = sandyard(folder, "db", "upgrade", "--dry-run", environment=environment)
     assert f"  {after(MIGRATIONS.head)}  Expand.\n" in plan
-    assert "  Servers of the release before can go on meanwhile.\n" in plan
+    assert "  Servers of the previous release can keep running.\n" in plan
     sandyard(folder, "db", "upgrade", environment=environment)
 
 

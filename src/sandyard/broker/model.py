@@ -23,7 +23,7 @@ TOMBSTONE_SECONDS = 7 * 24 * 3600
 LEASE_GARBAGE_SECONDS = 7 * 24 * 3600
 """How long after its end what is left of a lease may be collected as garbage."""
 
-GIVEN_UP = "given up by its track"
+GIVEN_UP = "released by its track"
 RELEASED = "released by an operator"
 EXPIRED = "expired"
 SUPERSEDED = "superseded by a new lease of the same key"

@@ -19,8 +19,8 @@ QueueOrder = tuple[int, str]
 
 URGENCY = 3
 """Of a ticket that names none; 0 is served first and 7 last, as in RFC 9218."""
-ABANDONED = "its holder stopped asking"
-GIVEN_UP = "given up by its track"
+ABANDONED = "its holder stopped polling"
+GIVEN_UP = "left by its track"
 LEASED = "its track has a lease"
 
 

@@ -24,11 +24,11 @@ class Fault(StrEnum):
 
 class Promise(StrEnum):
     ONE_OWNER = "no sandbox has two tracks, no track has two sandboxes"
-    EMPTY_MEANS_EMPTY = "409 is answered only when none was free"
-    DURABLE = "what was answered is still so at the end"
-    SAME_ANSWER = "a repeat gives the body of the first answer"
+    EMPTY_MEANS_EMPTY = "409 is returned only if none was free"
+    DURABLE = "every response still holds at the end"
+    SAME_ANSWER = "a repeat returns the body of the first response"
     NO_LEAK = "every lease ends in a deletion, here and at the provider"
-    OUTAGE_IS_TOLD = "an outage is 503 or no answer, never another error"
+    OUTAGE_IS_TOLD = "an outage is 503 or no response, never another error"
     CONSISTENT = "`sandyard verify` finds nothing wrong"
 
 

@@ -7,7 +7,7 @@ SHARED = (Engine.POSTGRESQL, Engine.DYNAMODB)
 SCENARIOS = (
     Scenario(
         name="provider-outage",
-        summary="The provider answers 503 to everything: leasing goes on with what is known.",
+        summary="The provider returns 503 to every call: leasing continues.",
         fault=Fault.PROVIDER_OUTAGE,
         alerts=("SandyardProviderCircuitOpen",),
         settings={
@@ -43,7 +43,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="engine-away",
-        summary="The engine's connections break and no new one is taken, for some seconds.",
+        summary="The engine's connections break and new ones are refused, for some seconds.",
         fault=Fault.ENGINE_AWAY,
         alerts=("SandyardErrorBudgetFast",),
         engines=SHARED,

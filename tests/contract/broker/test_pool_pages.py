@@ -137,7 +137,7 @@ async def test_a_history_stays_when_the_sandbox_and_its_tombstone_are_gone(
     told = [(each.event.kind, each.event.actor, each.event.reason) for each in page.items]
     assert told == [
         ("sandbox.deleted", "job:cleanup", None),
-        ("lease.ended", "track:owner", "given up by its track"),
+        ("lease.ended", "track:owner", "released by its track"),
         ("lease.created", "track:owner", None),
         ("sandbox.discovered", "job:sync", None),
     ]

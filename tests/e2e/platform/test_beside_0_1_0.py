@@ -49,7 +49,7 @@ def expand(folder: Path, shared: dict[str, str]) -> None:
     """What this release needs, added while 0.1.0 serves."""
     plan = sandyard(folder, "db", "upgrade", "--dry-run", environment=shared)
     platform = plan.partition("platform:")[2].partition("previews:")[0]
-    assert "  Servers of the release before can go on meanwhile.\n" in platform
+    assert "  Servers of the previous release can keep running.\n" in platform
     sandyard(folder, "db", "upgrade", environment=shared)
 
 

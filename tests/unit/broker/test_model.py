@@ -96,7 +96,7 @@ def test_only_the_lease_of_the_same_key_is_superseded() -> None:
 def test_a_mark_is_in_time_before_the_end_and_not_at_it() -> None:
     ended = decide_mark(LEASED, track_id="t", cause=cause(NOW + HOUR - 1, "track:t"))
     assert ended is not None
-    assert told(ended) == ("lease.ended", "track:t", "given up by its track")
+    assert told(ended) == ("lease.ended", "track:t", "released by its track")
     with pytest.raises(AllocationExpiredError):
         decide_mark(LEASED, track_id="t", cause=cause(NOW + HOUR))
     with pytest.raises(NotSandboxOwnerError):

@@ -130,6 +130,6 @@ def plan_lines(
     if current is None:
         return
     if is_shared and max(step.oldest_code for step in steps) <= current:
-        yield "  Servers of the release before can go on meanwhile."
+        yield "  Servers of the previous release can keep running."
     else:
-        yield "  Stop the servers of the release before first."
+        yield "  Stop the servers of the previous release first."
