@@ -160,7 +160,7 @@ def end_message(reason: EndReason, exit_code: int | None = None) -> str:
         "exited": f"Its program ended by itself, with code {exit_code}.",
         "out_of_memory": "It exceeded its memory limit.",
         "out_of_storage": "It exceeded its storage limit.",
-        "terminated": "Its host terminated it, as at a shutdown.",
+        "terminated": "Its host terminated it, as in a shutdown.",
         "killed": "It was killed; the end is when it was last seen.",
         "not_started": "It did not start.",
     }[reason]
