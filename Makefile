@@ -91,9 +91,9 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 	@npm ci --silent --no-fund --no-audit --prefix clients/typescript
 
 # What some tests and the sandboxes need from the system.
-DEBIAN_TOOLS := curl bubblewrap git openssl python3 python3-pip python3-venv zstd chromium prometheus systemd
+DEBIAN_TOOLS := curl bubblewrap git openssl python3 python3-pip python3-venv zstd chromium prometheus systemd nginx-light
 debian-tools:
-	@for tool in curl bwrap git openssl /usr/bin/python3 /usr/bin/pip3 zstd chromium promtool systemd-analyze; do command -v $$tool >/dev/null || missing=1; done; \
+	@for tool in curl bwrap git openssl /usr/bin/python3 /usr/bin/pip3 zstd chromium promtool systemd-analyze /usr/sbin/nginx; do command -v $$tool >/dev/null || missing=1; done; \
 	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq $(DEBIAN_TOOLS) >/dev/null)
 
 serve: export DATA_DIR := $(DATA_DIR)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from sandyard import __version__
+from tests.certificates import make_certificate
 from tests.servers import sandyard_serve
 
 ROOT = Path(__file__).parents[2]
@@ -134,6 +135,18 @@ def test_systemd_understands_the_unit_and_finds_it_hardened(tmp_path: Path) -> N
     unit.write_text(text.replace("/opt/sandyard/bin/sandyard", "/bin/true"))
     run("systemd-analyze", "verify", unit)
     run("systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
+
+
+def test_nginx_takes_the_configuration_of_the_docs(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path, "DNS:lab.example.com")
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    server = page.partition("    # nginx, ")[2].partition("\n")[2].partition("\n\n")[0]
+    for name, there in (("/etc/ssl/lab.pem", made.file), ("/etc/ssl/lab.key", made.key)):
+        assert name in server
+        server = server.replace(name, str(there))
+    file = tmp_path / "nginx.conf"
+    file.write_text(f"pid {tmp_path}/pid; events {{}} http {{ access_log off;\n{server}\n}}")
+    run("/usr/sbin/nginx", "-t", "-e", "stderr", "-c", file)
 
 
 @pytest.mark.parametrize(
