@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.clock import Clock, now_ms
+from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -47,7 +48,13 @@ def create_readings_router(
     telemetry: Telemetry, guard: BearerGuard, *, clock: Clock, prefix: str
 ) -> APIRouter:
     routes = operator_routes(guard, prefix=prefix)
+    _add_readings(routes, telemetry)
+    _add_series(routes, telemetry, clock)
+    _add_export(routes, telemetry)
+    return routes.router
 
+
+def _add_readings(routes: GuardedRoutes, telemetry: Telemetry) -> None:
     @routes.get(
         "/devices/{hardware_id}/readings",
         "List readings",
@@ -83,6 +90,8 @@ def create_readings_router(
         """The reading with the latest `timestamp_ms`, whenever it arrived."""
         return _json(reading_answer(await telemetry.latest(hardware_id)))
 
+
+def _add_series(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> None:
     @routes.get("/devices/{hardware_id}/series", "Get one metric over time", 404)
     async def get_series(
         hardware_id: HardwareId,
@@ -107,6 +116,8 @@ def create_readings_router(
             series=[SeriesBucketAnswer.of(each) for each in found],
         )
 
+
+def _add_export(routes: GuardedRoutes, telemetry: Telemetry) -> None:
     @routes.get(
         "/devices/{hardware_id}/export",
         "Export all readings",
@@ -131,8 +142,6 @@ def create_readings_router(
             media_type=chosen.media_type,
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
-
-    return routes.router
 
 
 def _json(body: object) -> Response:
