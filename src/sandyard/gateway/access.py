@@ -51,16 +51,19 @@ class GatewayAccess:
         self._domain = domain
         self._clock = clock
 
-    async def check(self, request: AccessRequest, target: Target | None) -> AccessDecision:
+    async def check(
+        self, request: AccessRequest, target: Target | None, *, at: datetime
+    ) -> AccessDecision:
         """Raises AddressUnknownError, the same whether there is such a sandbox or not;
-        AccessTokenError, OriginRefusedError; TrafficTokenError where that one is told."""
+        AccessTokenError, OriginRefusedError; TrafficTokenError where that one is told. `at` is
+        when the request came: what has expired since then still passes."""
         shown = request.credentials
-        by_token = await self._grant(request, target)
+        by_token = await self._grant(request, target, at)
         if target is not None and by_token is not None:
             return AccessDecision(by_token)
         if target is not None and target.is_public:
             return AccessDecision()
-        by_cookie = await self._grant_of_cookie(request, target)
+        by_cookie = await self._grant_of_cookie(request, target, at)
         if by_cookie is not None:
             self._require_own_origin(request)
             return AccessDecision(by_cookie)
@@ -72,19 +75,23 @@ class GatewayAccess:
 
     def cookie_for(self, grant: Grant, host: TargetHost) -> tuple[str, int]:
         """The value of the cookie that the grant gives at this host, and its seconds."""
-        left = grant.expires_at - self._now()
+        left = grant.expires_at - self.now()
         return self._tokens.issue_cookie(grant, host), max(1, int(left.total_seconds()))
 
-    async def _grant(self, request: AccessRequest, target: Target | None) -> Grant | None:
+    async def _grant(
+        self, request: AccessRequest, target: Target | None, at: datetime
+    ) -> Grant | None:
         for token in (request.credentials.header, request.credentials.link):
-            grant = self._tokens.read(token, now=self._now()) if token else None
+            grant = self._tokens.read(token, now=at) if token else None
             if await self._holds(grant, request.host, target):
                 return grant
         return None
 
-    async def _grant_of_cookie(self, request: AccessRequest, target: Target | None) -> Grant | None:
+    async def _grant_of_cookie(
+        self, request: AccessRequest, target: Target | None, at: datetime
+    ) -> Grant | None:
         cookie = request.credentials.cookie
-        grant = self._tokens.read_cookie(cookie, now=self._now()) if cookie else None
+        grant = self._tokens.read_cookie(cookie, now=at) if cookie else None
         return grant if await self._holds(grant, request.host, target) else None
 
     async def _holds(self, grant: Grant | None, host: TargetHost, target: Target | None) -> bool:
@@ -106,5 +113,5 @@ class GatewayAccess:
         if request.method not in SAFE_METHODS and not is_own_origin(request.origins, own):
             raise OriginRefusedError
 
-    def _now(self) -> datetime:
+    def now(self) -> datetime:
         return utc_time(self._clock.now())

@@ -2,9 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
@@ -34,13 +37,14 @@ from sandyard.gateway.proxy.websocket import (
     ProgramSocket,
     pass_messages,
 )
-from sandyard.kit.errors import NotFoundError
+from sandyard.kit.errors import NotFoundError, SandyardError, UnavailableError
 from sandyard.kit.http.requests import values_of
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.errors import NotRunningError, PortClosedError
 from sandyard.runtime.session_ports import PortConnection
 
 _CONNECT_SEC = 10
+_RECHECK_SEC = 5
 _WEBSOCKET = "WEBSOCKET"
 _NOT_ASCII = re.compile(rb"[\x7f-\xff]")
 
@@ -94,7 +98,9 @@ class Gateway:
         scope["state"]["log"] = {"target_id": host.target_id, "port": host.port}
         targets = self._targets.get(host.kind)
         target = None if targets is None else await targets.find(host.target_id)
-        passed = await self._access.check(_access_request(scope, host), target)
+        request = _access_request(scope, host)
+        came_at = self._access.now()
+        passed = await self._access.check(request, target, at=came_at)
         if targets is None or target is None:
             raise AddressUnknownError
         if scope["type"] == "http" and _has_link(scope):
@@ -106,7 +112,10 @@ class Gateway:
                 socket = ProgramSocket(
                     connection, load.of_program, load.of_clients, self._policy.timeout_sec
                 )
-                await self._pass_socket(socket, connection.host, scope, receive, send)
+                until_refused = partial(self._until_refused, request, targets, came_at)
+                await self._pass_socket(
+                    socket, connection.host, until_refused, scope, receive, send
+                )
             else:
                 await self._pass_request(connection, scope, receive, send)
 
@@ -189,15 +198,36 @@ class Gateway:
         headers += [*body_headers(sent), (b"connection", b"close")]
         return ProgramRequest(scope["method"], _target(scope), headers)
 
+    async def _until_refused(
+        self, request: AccessRequest, targets: Targets, came_at: datetime
+    ) -> None:
+        """Until whoever came with this may not pass any more: the sandbox was made private, or the
+        token revoked. One that has expired meanwhile does not end what it opened."""
+        while True:
+            await asyncio.sleep(_RECHECK_SEC)
+            try:
+                target = await targets.find(request.host.target_id)
+                await self._access.check(request, target, at=came_at)
+            except UnavailableError:  # nobody can say: it is asked again
+                continue
+            except SandyardError:
+                return
+
     async def _pass_socket(
-        self, socket: ProgramSocket, host: str | None, scope: Scope, receive: Receive, send: Send
+        self,
+        socket: ProgramSocket,
+        host: str | None,
+        until_refused: Callable[[], Coroutine[Any, Any, None]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         try:
             headers = handshake_headers(scope["headers"], self._forwarded(scope), host=host)
             await socket.open(_target(scope).decode("latin-1"), headers, scope["subprotocols"])
             await receive()  # the client's request to connect
             await send({"type": "websocket.accept", "subprotocol": socket.subprotocol})
-            await pass_messages(socket, receive, send)
+            await pass_messages(socket, receive, send, until_refused)
         except HandshakeRefusedError as refused:
             await receive()
             start = {"status": refused.status, "headers": [(b"content-length", b"0")]}

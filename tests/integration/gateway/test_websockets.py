@@ -10,6 +10,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.fakes.reached import Box, Owner
 from tests.gateways import BOX, OWNER, GatewayServer
 from tests.integration.gateway.programs import answering, in_box, page
 
@@ -127,3 +128,22 @@ async def refused(attempt: connect) -> int:
     with pytest.raises(InvalidStatus) as error:
         await attempt
     return error.value.response.status_code
+
+
+async def test_one_that_was_made_private_closes_to_strangers(server: GatewayServer) -> None:
+    async with socket_in_box(server, echo):
+        with_token = {"X-Access-Token": server.token()}
+        async with opened(server) as stranger, opened(server, additional_headers=with_token) as own:
+            server.boxes.boxes[BOX] = Box(OWNER, is_public=False)
+            server.clock.advance(3600)  # a token that expires meanwhile ends nothing
+            with pytest.raises(ConnectionClosed) as closed:
+                async with asyncio.timeout(20):
+                    await stranger.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
+            await own.send("still here")
+            assert await own.recv() == "still here"
+            server.owners.owners[OWNER] = Owner(token_version=1)
+            with pytest.raises(ConnectionClosed):
+                async with asyncio.timeout(20):
+                    await own.recv()

@@ -1,7 +1,7 @@
 """A WebSocket to a program, message by message both ways."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -204,22 +204,32 @@ class ProgramSocket:
         self._writer.transport.abort()
 
 
-async def pass_messages(socket: ProgramSocket, receive: Receive, send: Send) -> None:
-    """Both ways, until one side closes; the other is told with the same code."""
+async def pass_messages(
+    socket: ProgramSocket,
+    receive: Receive,
+    send: Send,
+    until_refused: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    """Both ways, until one side closes, and the other is told with the same code; or until the
+    client may not pass any more."""
     from_client = asyncio.create_task(_from_client(socket, receive))
     from_program = asyncio.create_task(_from_program(socket, send))
+    refused = asyncio.create_task(until_refused())
+    tasks = (from_client, from_program, refused)
+    code = None
     try:
-        await asyncio.wait({from_client, from_program}, return_when=asyncio.FIRST_COMPLETED)
-        failure = from_client.exception() if from_client.done() else None
-        has_left = from_client.done() and failure is None
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not from_client.done():
+            code = CloseCode.POLICY_VIOLATION if refused.done() else socket.close_code
+        elif (failure := from_client.exception()) is not None:
+            is_too_big = isinstance(failure, HeldTooMuchError)
+            code = CloseCode.MESSAGE_TOO_BIG if is_too_big else socket.close_code
     finally:
-        for task in (from_client, from_program):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(from_client, from_program, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         socket.abort()
-    if not has_left:  # only now: the server does not close while something still receives
-        is_too_big = isinstance(failure, HeldTooMuchError)
-        code = CloseCode.MESSAGE_TOO_BIG if is_too_big else socket.close_code
+    if code is not None:  # only now: the server does not close while something still receives
         await send({"type": "websocket.close", "code": code})
 
 
