@@ -62,7 +62,7 @@ def _period(alarm: dict[str, Any]) -> int:
     ("alert", "pattern", "value"),
     [
         ("SandyardPoolLow", r"< ([\d.]+) \* last_over_time", alarms.POOL_LOW_SHARE),
-        ("SandyardSyncStale", r"seconds > (\d+)", alarms.SYNC_STALE_SEC),
+        ("SandyardSyncStale", r"\[2m\]\) > (\d+)", alarms.SYNC_STALE_SEC),
         ("SandyardPoolExhaustedSoon", r", (\d+)\) < 0", alarms.EXHAUSTED_WITHIN_SEC),
         ("SandyardPoolExhaustedSoon", r"\[(\d+)m\]", alarms.EXHAUSTED_SEEN_MINUTES),
         ("SandyardClaimsSlow", r"> ([\d.]+)$", alarms.CLAIM_P99_SEC),
