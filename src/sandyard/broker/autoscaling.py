@@ -63,7 +63,8 @@ class PoolAutoscaler:
         self._name_prefix = name_prefix
 
     async def run(self) -> PoolReport:
-        """Tell of the level, look for what lost answers have made, and ask for what is missing."""
+        """Report the pool's level, adopt sandboxes whose create response was lost, and create
+        missing ones."""
         report = PoolReport()
         counted = await self._store.counts()
         counts = counted.by_status
@@ -97,8 +98,8 @@ class PoolAutoscaler:
             logger.warning("the pool runs low", extra=extra)
 
     async def _adopt_lost(self, report: PoolReport) -> None:
-        """What the provider lists by a name that was asked for is ours, whatever was answered.
-        What it has not listed after a while was not made."""
+        """Adopt listed sandboxes with a requested name, even if their create response was lost.
+        Names that are not listed after `SETTLE_SEC` count as not created."""
         autoscaler = await self._autoscaler()
         if not autoscaler.names:
             return
@@ -129,7 +130,7 @@ class PoolAutoscaler:
                 done.append(name)
         except ProviderUnavailableError as error:
             failure = error.reason or error.message
-            # The rest was never asked for; of this one nobody knows.
+            # The rest was never requested; the outcome of this one is unknown.
             done = [each for each in names if each != names[len(done)]]
             logger.warning(
                 "the provider did not create a sandbox",
@@ -151,13 +152,13 @@ class PoolAutoscaler:
             logger.error("the pool lacks sandboxes, and none will be created", extra=extra)
 
     def _obstacle(self) -> str | None:
-        """Why nothing is ever created, if that is so."""
+        """Why no sandbox can ever be created; None if nothing prevents it."""
         if not self._provider.can_create:
             return "the provider can't create sandboxes"
         return None if self._policy.per_hour else "POOL_CREATE_PER_HOUR allows no creation"
 
     def around_sync(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-        """The same work, with events when it keeps failing and when it works again."""
+        """Wraps `run`; events report when it keeps failing and when it works again."""
 
         async def watched() -> T:
             try:
@@ -179,7 +180,7 @@ class PoolAutoscaler:
     async def _change(
         self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
     ) -> bool:
-        """Read, decide and apply; whether something changed."""
+        """Read, decide and apply; returns whether something changed."""
         async for _ in Tries():
             cause = Cause.by(actor("job", "pool"), self._clock)
             change = decide(await self._store.find_autoscaler(), cause)

@@ -11,12 +11,12 @@ from sandyard.kit.transitions import Cause, Transition, changed, created
 
 HOUR_SEC = 3600
 SETTLE_SEC = 120
-"""A creation whose answer was lost may still be under way for so long."""
+"""How long a creation whose response was lost may still be in progress."""
 FAILING_SYNCS = 3
-"""So many in a row are told of."""
+"""This many failures in a row are reported."""
 MOST_AT_ONCE = 20
 COUNTED_AFTER_SEC = 5
-"""So long after a creation the pool's counts know of it, on an engine that counts by an index."""
+"""How long after a creation the pool's counts include it, on an engine that counts by an index."""
 
 
 class Level(StrEnum):
@@ -28,10 +28,11 @@ class Level(StrEnum):
 @dataclass(frozen=True, slots=True)
 class AutoscalingPolicy:
     min_available: int = 0
-    """As many are kept free, beside what reservations lack; 0: none is created for that."""
+    """How many sandboxes to keep available, beyond what reservations lack; 0 creates none for
+    that."""
     max_total: int | None = None
     low_available: int = 5
-    """With so many free or fewer the pool is low."""
+    """The pool is low with this many available or fewer."""
     per_hour: int = 60
     lookahead_sec: int = 1800
     backoff_base_sec: float = 60
@@ -40,7 +41,7 @@ class AutoscalingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """What is known of the pool's size beside its rows; a pool has one."""
+    """The autoscaler's state; a pool has one."""
 
     SUBJECT: ClassVar[str] = "autoscaler"
     OWNER: ClassVar[str | None] = None
@@ -48,18 +49,18 @@ class Autoscaler:
     autoscaler: str = "autoscaler"
     level: str = Level.OK.value
     asked: str = ""
-    """The names, with spaces in between, of sandboxes that the provider was asked to create and
-    of which it is not known whether they are there."""
+    """Space-separated names of sandboxes that were requested from the provider and whose outcome is
+    unknown."""
     asked_at: int = 0
-    """When the provider was last asked."""
+    """Time of the last request to the provider."""
     window_at: int = 0
     created: int = 0
-    """How many were asked for since `window_at`."""
+    """How many were requested since `window_at`."""
     failures: int = 0
-    """Creations in a row that failed."""
+    """Consecutive failed creations."""
     next_attempt_at: int = 0
     is_stuck: bool = False
-    """It was told that nothing is going to create what is missing."""
+    """It was reported that the missing sandboxes will not be created."""
     sync_failures: int = 0
     sequence: int = 0
 
@@ -68,7 +69,7 @@ class Autoscaler:
         return self.asked.split()
 
     def is_counted(self, counted_at: int | None) -> bool:
-        """Whether counts of that time, or of now, know of all that was created."""
+        """Whether counts taken at this time (None: now) include everything that was created."""
         return counted_at is None or counted_at >= self.asked_at + COUNTED_AFTER_SEC
 
 
@@ -79,7 +80,7 @@ def level_of(available: int, policy: AutoscalingPolicy) -> Level:
 
 
 def lacking(reservations: Iterable[Reservation], *, now: int, lookahead_sec: int) -> int:
-    """How many sandboxes reservations lack, or will within this time."""
+    """How many sandboxes reservations lack now, or will lack within the lookahead."""
     soon = now + lookahead_sec
     return sum(
         each.missing for each in reservations if not each.is_over(now) and each.starts_at <= soon
@@ -95,7 +96,7 @@ def to_create(
     lacking: int,
     now: int,
 ) -> int:
-    """How many to ask for now: what is missing, as far as size, budget and back-off allow."""
+    """How many to request now: what is missing, within the limits of size, budget and back-off."""
     missing = policy.min_available + lacking - available - len(autoscaler.names)
     if missing <= 0 or now < autoscaler.next_attempt_at:
         return 0
@@ -107,7 +108,7 @@ def to_create(
 def decide_level(
     autoscaler: Autoscaler | None, level: Level, cause: Cause
 ) -> Transition[Autoscaler] | None:
-    """The pool is low, empty or neither from now on; None if that is known."""
+    """The pool becomes low, empty or OK; None if its level does not change."""
     before = autoscaler or Autoscaler()
     if before.level == level:
         return None
@@ -119,8 +120,8 @@ def decide_level(
 def decide_asked(
     autoscaler: Autoscaler | None, names: Sequence[str], cause: Cause
 ) -> Transition[Autoscaler]:
-    """These are going to be asked for. Written before the provider is, so that what a lost answer
-    has made is looked for."""
+    """Record the names before they are requested, so that a sandbox whose response is lost is
+    found."""
     before, now = autoscaler or Autoscaler(), seconds_of(cause)
     is_new = now >= before.window_at + HOUR_SEC
     after = replace(
@@ -137,7 +138,7 @@ def decide_asked(
 def decide_settled(
     autoscaler: Autoscaler, known: Iterable[str], cause: Cause
 ) -> Transition[Autoscaler] | None:
-    """Of these names it is known what became of them; None if that was known."""
+    """The outcome of these names is known; None if it was known before."""
     left = _without(autoscaler, known)
     if left == autoscaler.asked:
         return None
@@ -152,8 +153,7 @@ def decide_answered(
     failure: str | None,
     policy: AutoscalingPolicy,
 ) -> Transition[Autoscaler]:
-    """The provider was asked, and made them all or failed at one. After a failure the next attempt
-    waits twice as long as the last."""
+    """The provider created all of them, or failed at one. After a failure the back-off doubles."""
     left = _without(autoscaler, known)
     now = seconds_of(cause)
     if failure is not None:
@@ -178,8 +178,8 @@ def _without(autoscaler: Autoscaler, names: Iterable[str]) -> str:
 def decide_stuck(
     autoscaler: Autoscaler | None, missing: int, obstacle: str | None, cause: Cause
 ) -> Transition[Autoscaler] | None:
-    """Sandboxes are missing that nothing is going to create, because of the obstacle; or none is
-    any more. None if that was told."""
+    """Sandboxes are missing and the obstacle prevents their creation, or none is missing any more.
+    None if that was reported before."""
     before = autoscaler or Autoscaler()
     if missing and obstacle and not before.is_stuck:
         why = cause.because(f"{obstacle}, and {missing} are missing")
@@ -192,7 +192,7 @@ def decide_stuck(
 def decide_sync(
     autoscaler: Autoscaler | None, failure: str | None, cause: Cause
 ) -> Transition[Autoscaler] | None:
-    """A sync has failed, or has not; None if nothing is different."""
+    """A sync has failed or succeeded; None if nothing changes."""
     before = autoscaler or Autoscaler()
     if failure is None:
         if not before.sync_failures:

@@ -28,9 +28,7 @@ _MOST_READ = 10_000
 
 
 class Decide(Protocol):
-    def __call__(self, row: Sandbox, cause: Cause) -> Transition[Sandbox]:
-        """How this row changes."""
-        ...
+    def __call__(self, row: Sandbox, cause: Cause) -> Transition[Sandbox]: ...
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class BulkReport:
 
 @dataclass(frozen=True, slots=True)
 class BulkLimits:
-    """How much of it is done in one call: so many, from there on, or only told."""
+    """How many rows one call changes, from which cursor on; a dry run only reports them."""
 
     limit: int = MOST_AT_ONCE
     cursor: str | None = None
@@ -67,8 +65,8 @@ class BulkChanges:
         older_than_hours: float,
         limits: BulkLimits,
     ) -> BulkReport:
-        """Send those to deletion that match and did not change for so long. A row that changes
-        meanwhile is left alone and counted as skipped."""
+        """Send matching sandboxes that have not changed for this long to deletion. A row that
+        changes meanwhile is skipped and counted as such."""
         since = self._hours_ago(older_than_hours)
         wanted = BulkFilter(status, name_prefix, track, since)
         return await self._run(wanted, limits, decide_bulk_delete, BULK_DELETE)
@@ -81,7 +79,7 @@ class BulkChanges:
         reason: str,
         hold_until: int | None = None,
     ) -> BulkReport:
-        """Quarantine those that match, or hold them until then."""
+        """Quarantine matching sandboxes, or hold them until `hold_until`."""
 
         def decide(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
             if hold_until is None:
@@ -91,8 +89,8 @@ class BulkChanges:
         return await self._run(wanted, limits, decide, reason)
 
     async def delete_stale(self, *, grace_period_hours: float, limits: BulkLimits) -> BulkReport:
-        """The same for those that the provider has not listed for so long. Quarantined ones wait
-        for their operator."""
+        """Send sandboxes to deletion that the provider has not listed for this long. Quarantined
+        ones are left to an operator."""
         since = self._hours_ago(grace_period_hours)
         wanted = BulkFilter(Status.STALE, unchanged_since=since, stale_reason=StaleReason.MISSING)
         return await self._run(wanted, limits, decide_bulk_delete, AUTO_DELETE_STALE)
@@ -100,8 +98,8 @@ class BulkChanges:
     async def _run(
         self, wanted: BulkFilter, limits: BulkLimits, decide: Decide, reason: str
     ) -> BulkReport:
-        """Page by page, as far as the limits go. What has matched and changed is not in the
-        listing any more, so the cursor stays right."""
+        """Page by page, within the limits. Changed rows no longer match the listing, so the cursor
+        stays valid."""
         report = BulkReport(limits.dry_run, next_cursor=limits.cursor)
         cause = Cause.by(actor("operator"), self._clock, reason=reason)
         for prefix in wanted.prefixes:

@@ -15,18 +15,18 @@ BULK_ACTIONS: Mapping[Status, Action] = {
     Status.STALE: Action.RELEASE,
     Status.DELETION_FAILED: Action.RETRY_DELETION,
 }
-"""What an operator does to one sandbox in this state to have it deleted."""
+"""The operator action that deletes one sandbox in this state."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkFilter:
-    """Which sandboxes: all that is given must hold."""
+    """Which sandboxes to change; all given conditions must match."""
 
     status: Status
     name_prefix: str = ""
     track: str | None = None
     unchanged_since: int | None = None
-    """Nothing of it changed after this time."""
+    """Only rows that have not changed after this time."""
     stale_reason: StaleReason | None = None
     names: frozenset[str] | None = None
     """Only these."""
@@ -41,12 +41,12 @@ class BulkFilter:
 
     @property
     def prefixes(self) -> list[str]:
-        """How the names begin that are looked for."""
+        """The name prefixes to list."""
         if self.names is None:
             return [self.name_prefix]
         return sorted(each for each in self.names if each.startswith(self.name_prefix))
 
 
 def decide_bulk_delete(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
-    """The same change, with the same event, as an operator's action on this sandbox alone."""
+    """The same change and event as an operator's action on one sandbox."""
     return decide_action(row, BULK_ACTIONS[row.status], cause)

@@ -32,7 +32,7 @@ class CleanupReport:
 
 
 class Cleanup:
-    """Deletes at the provider what was given up, a bounded number at a time."""
+    """Deletes released sandboxes at the provider, a bounded number at a time."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Cleanup:
         self._random = randomness
 
     async def run(self) -> CleanupReport:
-        """Try every deletion that is due once; stop early while the provider is left alone."""
+        """Try every due deletion once; stop early while the circuit is open."""
         started = time.perf_counter()
         report = CleanupReport()
         now = int(self._clock.now())

@@ -33,8 +33,8 @@ class AccessTokens(Protocol):
     """Access tokens of an issuer."""
 
     async def caller(self, token: str) -> Caller:
-        """Who has this token; UnauthorizedError, and IssuerUnavailableError if that can't be
-        known now."""
+        """The caller with this token. Raises UnauthorizedError, or IssuerUnavailableError if the
+        token can't be verified now."""
         ...
 
 
@@ -59,7 +59,7 @@ class ClientAccess:
         rate_limit: Callable[[str], RateLimit],
         access_tokens: AccessTokens | None = None,
     ) -> None:
-        """`rate_limit` gives the limiter of a rate such as `100/minute`."""
+        """`rate_limit` returns the limiter for a rate such as `100/minute`."""
         self._store = store
         self._pool = pool
         self._clock = clock
@@ -71,7 +71,7 @@ class ClientAccess:
         self._background = Background()
 
     async def caller(self, token: str, scope: ClientScope) -> Caller:
-        """Who has this token; UnauthorizedError, or InsufficientScopeError without the scope."""
+        """The caller with this token. Raises UnauthorizedError, or InsufficientScopeError."""
         if token.startswith(PREFIX):
             caller = await self._caller(token)
         elif self._access_tokens is not None and token.count(".") == 2:
@@ -86,7 +86,7 @@ class ClientAccess:
         return caller
 
     async def check_track(self, caller: Caller, track_id: str) -> None:
-        """TrackNotAllowedError, or ClientRateLimitedError; one call is counted."""
+        """Counts one call. Raises TrackNotAllowedError or ClientRateLimitedError."""
         if not caller.may_call_as(track_id):
             raise TrackNotAllowedError(details={"track_prefix": caller.track_prefix})
         if caller.rate is None:
@@ -98,10 +98,10 @@ class ClientAccess:
     async def limited(
         self, caller: Caller, lease_key: tuple[str, str], claim: Callable[[], Awaitable[T]]
     ) -> T:
-        """A claim within the client's number of leases; ClientLeaseLimitError, but for a repeat.
+        """Claim within the client's lease limit. Raises ClientLeaseLimitError, except for a repeat.
 
-        A claim that is refused gives its slot back, if the track and key have no lease from before.
-        One whose outcome is not known keeps it: a retry finds it, or the job frees it.
+        A refused claim frees its slot, unless the track and key already have a lease. A claim with
+        an unknown outcome keeps its slot: a retry finds it, or the job frees it.
         """
         if caller.max_leases is None:
             return await claim()
@@ -115,13 +115,14 @@ class ClientAccess:
             return await claim()
         except UnavailableError:
             raise
-        except SandyardError:  # the slot stays if the same track and key has asked again since
+        except SandyardError:  # the slot stays if the same track and key called again since
             if not await self._has_lease(lease_key):
                 await self._store.free_slot(caller.name, lease_key, taken_at_ms=now_ms)
             raise
 
     async def give_back(self, caller: Caller, lease_key: tuple[str, str]) -> None:
-        """A lease of this track and key has ended; they may have another one by now."""
+        """Free the slot after a lease has ended, unless the track and key have another one by
+        now."""
         if caller.max_leases is not None and not await self._has_lease(lease_key):
             await self._store.free_slot(caller.name, lease_key)
 

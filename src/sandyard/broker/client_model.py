@@ -31,9 +31,9 @@ class ClientScope(StrEnum):
     """What a client may do."""
 
     ALLOCATE = "allocate"
-    """All calls of tracks: lease, queue, extend, give up, look at one's own."""
+    """All calls of tracks: lease, queue, extend, release, read their own sandboxes."""
     READ = "read"
-    """Look at the pool and its history."""
+    """Read the pool and its history."""
     OPERATE = "operate"
     """Run jobs and act on sandboxes."""
     ADMIN = "admin"
@@ -49,17 +49,17 @@ _INCLUDED: Mapping[ClientScope, frozenset[ClientScope]] = {
 
 
 def with_included(scopes: Iterable[ClientScope]) -> frozenset[ClientScope]:
-    """Those scopes, and what they include: who operates may read, who administers may both."""
+    """These scopes and the ones they include: `operate` includes `read`, `admin` includes both."""
     return frozenset(each for scope in scopes for each in _INCLUDED[scope])
 
 
 BOOTSTRAP = "bootstrap"
-"""Whoever has a token of the environment."""
+"""The caller with a token from the environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call, by whatever credential."""
+    """The caller, whatever its credential."""
 
     name: str
     scopes: frozenset[ClientScope]
@@ -69,7 +69,7 @@ class Caller:
 
     @property
     def client(self) -> str | None:
-        """The named client that it is, if it is one."""
+        """The client's name, if the caller is a named client."""
         return None if self.name == BOOTSTRAP else self.name
 
     def may_call_as(self, track_id: str) -> bool:
@@ -78,25 +78,25 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A named client. Its tokens are state but for their hashes."""
+    """A named client. Its tokens are state, except for their hashes."""
 
     SUBJECT: ClassVar[str] = "client_id"
     OWNER: ClassVar[str | None] = None
 
     client_id: str
-    """Its name, after `client:`."""
+    """`client:` and its name."""
     scopes: str
-    """With commas in between."""
+    """Comma-separated."""
     created_at: int
     track_prefix: str = ""
-    """How the ids of the tracks begin that it may call as."""
+    """Prefix of the track ids that it may use."""
     rate: str | None = None
-    """Calls of tracks in a time, such as `100/minute`."""
+    """Limit for calls of tracks, such as `100/minute`."""
     max_leases: int | None = None
     tokens: list[dict[str, Any]] = field(default_factory=list)
-    """Each with `token_id`, `created_at` and, if it ends, `expires_at`."""
+    """Each with `token_id`, `created_at` and, if it expires, `expires_at`."""
     hashes: dict[str, str] = field(default_factory=dict, metadata=SECRET)
-    """Of the tokens' secrets, by their ids."""
+    """Hashes of the tokens' secrets, by token id."""
     sequence: int = 0
 
     @property
@@ -109,7 +109,7 @@ class Client:
         return Caller(self.name, scopes, self.track_prefix, self.rate, self.max_leases)
 
     def accepts(self, token: "SentToken", now: int) -> bool:
-        """Whether the token is one of its own and in force; compared in constant time."""
+        """Whether the token belongs to this client and is valid; compared in constant time."""
         known = self.hashes.get(token.token_id, "")
         matches = hmac.compare_digest(known, hash_of(token.secret))
         own = [each for each in self.tokens if each["token_id"] == token.token_id]
@@ -129,7 +129,7 @@ class SentToken:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client is made with."""
+    """The scopes and limits of a client."""
 
     scopes: Sequence[ClientScope]
     track_prefix: str = ""
@@ -142,8 +142,7 @@ def client_id_of(name: str) -> str:
 
 
 def hash_of(secret: str) -> str:
-    """Secrets are random, all 256 bits of them: there is nothing to guess for a slow hash to slow
-    down."""
+    """A fast hash is enough: secrets are 256 random bits, so they can't be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -155,8 +154,8 @@ def parse_token(text: str) -> SentToken | None:
 def decide_created(
     existing: Client | None, name: str, limits: Limits, cause: Cause
 ) -> Transition[Client]:
-    """A name that was deleted may be used again; its sequences go on by the time. One name is
-    that of the environment's tokens."""
+    """The name of a deleted client may be reused; its sequences continue from the current time. The
+    name of the environment's tokens is reserved."""
     if existing is not None or name == BOOTSTRAP:
         raise ClientExistsError
     client = Client(
@@ -171,7 +170,7 @@ def decide_created(
 
 
 def check_expiry(expires_at: int | None, now: int) -> None:
-    """TokenExpiryPassedError for a token that would never be in force."""
+    """Raises TokenExpiryPassedError for a token that would never be valid."""
     if expires_at is not None and expires_at <= now:
         raise TokenExpiryPassedError
 
@@ -179,7 +178,7 @@ def check_expiry(expires_at: int | None, now: int) -> None:
 def decide_token_added(
     client: Client | None, token: SentToken, expires_at: int | None, cause: Cause
 ) -> Transition[Client]:
-    """One more token. Those whose time is over go."""
+    """Add a token and remove expired ones."""
     before = _known(client)
     now = cause.at_ms // 1000
     check_expiry(expires_at, now)

@@ -7,20 +7,20 @@ from sandyard.broker.client_model import Client
 
 
 class ClientStore(Protocol):
-    """Clients, the last uses of their tokens, and their numbers of leases. What a method has
-    returned is durable; each raises UnavailableError if the engine is unavailable. Clients are
-    changed by `PoolStore.apply_together`."""
+    """Clients, the last uses of their tokens, and their lease counts. Returned results are durable;
+    every method raises UnavailableError if the engine is unavailable. Clients are changed by
+    `PoolStore.apply_together`."""
 
     async def find_client(self, name: str) -> Client | None:
         """As last committed."""
         ...
 
     async def clients(self) -> Sequence[Client]:
-        """All of them, as last committed, by their names. There are few."""
+        """All clients, as last committed, ordered by name. There are few."""
         ...
 
     async def note_use(self, token_id: str, *, at: int) -> None:
-        """Record a token's last use: data, without an event."""
+        """Record a token's last use, without an event."""
         ...
 
     async def last_uses(self, token_ids: Sequence[str]) -> Mapping[str, int]: ...
@@ -28,8 +28,8 @@ class ClientStore(Protocol):
     async def take_slot(
         self, client: str, lease_key: tuple[str, str], *, most: int, now_ms: int
     ) -> bool:
-        """Count a lease of this track and key towards the client's limit, once however often it is
-        asked; False if `most` others are counted. One write, whatever their number."""
+        """Count a lease of this track and key towards the client's limit, only once if repeated;
+        False if `most` others are counted. One write, whatever their number."""
         ...
 
     async def free_slot(
@@ -42,5 +42,5 @@ class ClientStore(Protocol):
     async def slots(
         self, *, taken_before_ms: int, limit: int, after: tuple[str, str, str] | None
     ) -> Sequence[tuple[str, str, str]]:
-        """Client, track and key of what was last asked for before then, in a fixed order."""
+        """Client, track and key of slots last requested before this time, in a fixed order."""
         ...

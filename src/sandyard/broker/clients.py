@@ -27,7 +27,7 @@ from sandyard.kit.transitions import Cause, Transition, Tries
 
 _PAGE = 100
 _IN_FLIGHT_SEC = 300
-"""A slot that is younger may be that of a call which still waits for its lease."""
+"""A younger slot may belong to a call that still waits for its lease."""
 
 Decide = Callable[[Client | None, Cause], Transition[Client]]
 
@@ -55,18 +55,18 @@ class Clients:
         self._turn = asyncio.Lock()
 
     async def create(self, name: str, limits: Limits, *, expires_at: int | None) -> SentToken:
-        """A client with its first token, which is shown this once; ClientExistsError, and
-        TokenExpiryPassedError."""
+        """Create a client with its first token, which is shown only once. Raises ClientExistsError
+        and TokenExpiryPassedError."""
         check_expiry(expires_at, int(self._clock.now()))
         await self._settle(name, lambda client, cause: decide_created(client, name, limits, cause))
         return await self.add_token(name, expires_at=expires_at)
 
     async def change(self, name: str, limits: Limits) -> Client:
-        """In force within half a minute in every process."""
+        """Takes effect in every process within half a minute."""
         return await self._settle(name, lambda client, cause: decide_changed(client, limits, cause))
 
     async def add_token(self, name: str, *, expires_at: int | None) -> SentToken:
-        """One more token, so that the one before it can be replaced and then revoked."""
+        """Add a token, so that an old one can be replaced and then revoked."""
         token = SentToken(name, ids.token_id(), secrets.token_urlsafe(32))
         await self._settle(
             name, lambda client, cause: decide_token_added(client, token, expires_at, cause)
@@ -74,7 +74,7 @@ class Clients:
         return token
 
     async def revoke_token(self, name: str, token_id: str) -> Client:
-        """In force within half a minute in every process."""
+        """Takes effect in every process within half a minute."""
         return await self._settle(
             name, lambda client, cause: decide_token_revoked(client, token_id, cause)
         )
@@ -103,7 +103,7 @@ class Clients:
         return client, [_use(token, uses) for token in client.tokens]
 
     async def free_slots(self) -> SlotReport:
-        """The job: what no live lease is behind counts no more."""
+        """Free the slots that have no live lease."""
         report = SlotReport()
         now = int(self._clock.now())
         after: tuple[str, str, str] | None = None

@@ -22,7 +22,8 @@ def is_deletion_due(row: Sandbox, now: int) -> bool:
 def decide_failed_deletion(
     row: Sandbox, policy: DeletionPolicy, *, jitter: float, cause: Cause
 ) -> Transition[Sandbox]:
-    """Retry after twice the last delay, less up to half of it at random; or fail for good."""
+    """Retry after twice the last delay, less a random part of up to half of it; or fail for
+    good."""
     now, count = seconds_of(cause), row.deletion_retry_count + 1
     failed = replace(row, deletion_retry_count=count, updated_at=now)
     if count >= policy.max_attempts:

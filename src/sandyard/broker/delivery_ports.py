@@ -9,8 +9,8 @@ from sandyard.kit.paging import Page
 
 
 class DeliveryStore(Protocol):
-    """Webhooks, the positions of sinks, and delivery attempts. What a method has returned is
-    durable; each raises UnavailableError if the engine is unavailable. Webhooks are changed by
+    """Webhooks, the positions of sinks, and delivery attempts. Returned results are durable; every
+    method raises UnavailableError if the engine is unavailable. Webhooks are changed by
     `PoolStore.apply_together`."""
 
     async def find_webhook(self, webhook_id: str) -> Webhook | None:
@@ -18,27 +18,27 @@ class DeliveryStore(Protocol):
         ...
 
     async def webhooks(self) -> Sequence[Webhook]:
-        """All of them, as last committed, by their ids. There are few."""
+        """All webhooks, as last committed, ordered by id. There are few."""
         ...
 
     async def find_stream(self, sink: str, part: str) -> StreamState | None: ...
 
     async def streams(self, sink: str) -> Sequence[StreamState]:
-        """How far the sink has come in each part's log."""
+        """The sink's position in each part's log."""
         ...
 
     async def save_stream(self, state: StreamState) -> None: ...
 
     async def forget_sink(self, sink: str) -> None:
-        """Remove its streams and, of a webhook, its attempts."""
+        """Remove its streams and, for a webhook, its attempts."""
         ...
 
     async def log_attempts(self, attempts: Sequence[Attempt]) -> None: ...
 
     async def attempts(self, webhook_id: str, *, limit: int, cursor: str | None) -> Page[Attempt]:
-        """The newest first."""
+        """Newest first."""
         ...
 
     async def drop_attempts(self, *, before_ms: int) -> None:
-        """Forget attempts that are older than this."""
+        """Remove attempts older than this."""
         ...

@@ -22,7 +22,7 @@ class ExpiryReport:
 
 
 class Expiry:
-    """Takes back what tracks forgot, once the lab and the grace period are over."""
+    """Ends leases that tracks did not release, after the lab and the grace period are over."""
 
     def __init__(
         self, store: PoolStore, *, clock: Clock, metrics: BrokerMetrics, grace_sec: int

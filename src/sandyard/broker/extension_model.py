@@ -12,12 +12,12 @@ from sandyard.broker.model import Sandbox, Status, Tombstone, owned_by, seconds_
 from sandyard.kit.transitions import Cause, Transition, changed
 
 _KEYS = 10
-"""So many keys are remembered; a retry comes soon."""
+"""How many keys are remembered; retries come soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A track's request for more time; `key` tells a retry from a second request."""
+    """A track's request for more time; `key` distinguishes a retry from a second request."""
 
     track_id: str
     minutes: int
@@ -25,7 +25,7 @@ class Extension:
 
 
 def lease_seconds(minutes: int, *, longest_sec: int) -> int:
-    """The length of a lease that a track asks for."""
+    """The length of the lease that a track requests."""
     if minutes * 60 > longest_sec:
         raise InvalidLabMinutesError(details={"longest_minutes": longest_sec // 60})
     return minutes * 60
@@ -34,7 +34,8 @@ def lease_seconds(minutes: int, *, longest_sec: int) -> int:
 def decide_extension(
     row: Sandbox | Tombstone | None, asked: Extension, *, longest_sec: int, cause: Cause
 ) -> Transition[Sandbox] | None:
-    """A later end for the lease, within its greatest length; None if this request had it before."""
+    """A later end for the lease, within its maximum length; None if this request was already
+    applied."""
     sandbox = owned_by(row, asked.track_id)
     if sandbox.status is not Status.ALLOCATED:
         raise TransitionNotAllowedError("extend", sandbox.status, [Status.ALLOCATED])

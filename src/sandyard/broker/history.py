@@ -38,8 +38,8 @@ class History:
         self._clock = clock
 
     async def sample(self) -> SampleReport:
-        """Keep a sample of this minute, unless there is one. The leases of the minute before are
-        counted again with it: some were not yet to be seen when that one was taken."""
+        """Record a sample of this minute, unless there is one. The leases of the previous minute
+        are counted again, because some may not have been visible when it was sampled."""
         minute = minute_of(self._clock.now())
         last = await self._history.samples(since=minute - MINUTE_SEC)
         if any(each.at == minute for each in last):
@@ -58,7 +58,7 @@ class History:
         )
 
     async def read(self, *, hours: int, step_sec: int) -> PoolHistory:
-        """The last hours in steps of time, and where the pool goes from here."""
+        """The last hours in steps, and the pool's outlook."""
         now = int(self._clock.now())
         since = minute_of(now) - max(hours * 3600, RATE_SEC)
         samples = await self._history.samples(since=since)

@@ -8,24 +8,24 @@ from sandyard.broker.model import Status
 MINUTE_SEC = 60
 KEPT_SEC = 24 * 3600
 RATE_SEC = 15 * 60
-"""Rates are of so long a time, up to now."""
+"""Rates cover this long a period, up to now."""
 _FEWEST = 3
-"""With fewer samples nothing is said about where the pool goes."""
+"""With fewer samples there is no forecast."""
 _FURTHEST_SEC = 7 * 24 * 3600
-"""Nothing is foretold beyond this."""
+"""There is no forecast beyond this."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSample:
-    """The pool as it was in one minute. Data, no state: it has no events."""
+    """The pool in one minute. Data, not state: it has no events."""
 
     at: int
-    """When the minute began, in Unix seconds."""
+    """The start of the minute, in Unix seconds."""
     counts: Mapping[Status, int]
     waiting: int
-    """Tickets that waited for a sandbox."""
+    """Tickets waiting for a sandbox."""
     leases: int = 0
-    """Leases that began in the minute before."""
+    """Leases that began in the previous minute."""
 
     @property
     def available(self) -> int:
@@ -34,12 +34,12 @@ class PoolSample:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How fast the pool is used, and how long it lasts at that."""
+    """How fast the pool is used, and how long it lasts at this rate."""
 
     leases_per_minute: float | None
-    """None while there is no sample to tell from."""
+    """None while there are no samples."""
     exhausted_in_sec: int | None
-    """None if it does not shrink, or not within a week."""
+    """None if the pool does not shrink, or lasts for more than a week."""
 
 
 def minute_of(now: float) -> int:
@@ -47,7 +47,8 @@ def minute_of(now: float) -> int:
 
 
 def outlook(samples: Sequence[PoolSample], *, available: int, now: int) -> Outlook:
-    """From the samples of the last quarter of an hour, the oldest first, and what is free now."""
+    """From the samples of the last quarter of an hour, oldest first, and the sandboxes available
+    now."""
     recent = [each for each in samples if each.at > now - RATE_SEC]
     if not recent:
         return Outlook(None, None)
@@ -66,7 +67,7 @@ def _exhausted_in(samples: Sequence[PoolSample], available: int) -> int | None:
 
 
 def _slope(points: Sequence[tuple[int, int]]) -> float | None:
-    """Of the straight line through the points, by least squares."""
+    """Slope of the line through the points, by least squares."""
     if len(points) < _FEWEST:
         return None
     middle = sum(at for at, _ in points) / len(points)
@@ -76,8 +77,8 @@ def _slope(points: Sequence[tuple[int, int]]) -> float | None:
 
 
 def in_steps(samples: Sequence[PoolSample], step_sec: int) -> Sequence[PoolSample]:
-    """One sample for each step of time: its last counts, and all of its leases. The samples are
-    in order; a step without any is left out."""
+    """One sample per step: its last counts, and the sum of its leases. The samples are in order; a
+    step without samples is left out."""
     steps: dict[int, PoolSample] = {}
     for each in samples:
         at = each.at - each.at % step_sec

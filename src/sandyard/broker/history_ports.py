@@ -7,14 +7,14 @@ from sandyard.broker.history_model import PoolSample
 
 
 class HistoryStore(Protocol):
-    """The pool's samples of the last day. What a method has returned is durable; each raises
+    """The pool's samples of the last day. Returned results are durable; every method raises
     UnavailableError if the engine is unavailable."""
 
     async def samples(self, *, since: int) -> Sequence[PoolSample]:
-        """Those of this minute and later ones, the oldest first, as last committed."""
+        """Samples from this minute on, oldest first, as last committed."""
         ...
 
     async def record(self, sample: PoolSample, *, kept_from: int) -> None:
-        """Keep it, in place of any other of its minute. Samples before `kept_from` may be
-        forgotten: at most a day of them is read or kept."""
+        """Store the sample, replacing any other of its minute. Samples before `kept_from` may be
+        removed: at most a day of them is read or stored."""
         ...

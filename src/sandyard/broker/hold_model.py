@@ -13,18 +13,19 @@ from sandyard.kit.transitions import Cause, Transition, changed
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A track's request for another sandbox instead of the one that it has."""
+    """A track's request to replace its sandbox."""
 
     track_id: str
     reason: str
     name_prefix: str = ""
     client: str | None = None
     unless_probed: bool = False
-    """A sandbox that has passed its probe meanwhile is kept."""
+    """Do not replace a sandbox that has passed its probe meanwhile."""
 
 
 def decide_hold(row: Sandbox | None, until: int, cause: Cause) -> Transition[Sandbox]:
-    """Keep it, in whatever state it is: a lease ends, a deletion waits. A repeat moves the time."""
+    """Hold the sandbox, whatever its state: its lease ends, its deletion waits. A repeat changes
+    the time."""
     if row is None:
         raise SandboxNotFoundError
     return changed(row, _held(row, until, cause), "sandbox.held", cause)
@@ -46,7 +47,7 @@ def _held(row: Sandbox, until: int, cause: Cause) -> Sandbox:
 
 
 def decide_reminder(row: Sandbox, cause: Cause) -> Transition[Sandbox] | None:
-    """A hold whose time is over and that is still there; None if not, or if that was told."""
+    """Report an overdue hold; None if it is not overdue, or was reported before."""
     now = seconds_of(cause)
     if row.status is not Status.HELD or row.held_until is None or row.held_until > now:
         return None
@@ -57,7 +58,7 @@ def decide_reminder(row: Sandbox, cause: Cause) -> Transition[Sandbox] | None:
 
 
 def replaceable(row: Sandbox | Tombstone | None, track_id: str, now: int) -> Sandbox:
-    """The track's sandbox, if it may have another instead, or has got one before."""
+    """The track's sandbox, if it may be replaced or has been replaced before."""
     sandbox = owned_by(row, track_id)
     if sandbox.replaced_by is not None:
         return sandbox
@@ -71,9 +72,9 @@ def replaceable(row: Sandbox | Tombstone | None, track_id: str, now: int) -> San
 def decide_replacement(
     old: Sandbox, free: Sandbox, *, held_until: int, cause: Cause, is_probed: bool = False
 ) -> tuple[Transition[Sandbox], Transition[Sandbox]]:
-    """The lease goes over to a free sandbox, with its beginning and its end, and the old one is
-    held: what bounded the lease before still does. It counts for the same reservation, unless the
-    free one was kept for one."""
+    """Move the lease, with its start and end, to a free sandbox, so that its limits still apply,
+    and hold the old one. It counts for the same reservation, unless the free one was reserved for
+    one."""
     held = replace(_held(old, held_until, cause), replaced_by=free.sandbox_id)
     leased = replace(
         free,

@@ -29,7 +29,7 @@ class Holds:
         self._metrics = metrics
 
     async def remind(self) -> HoldReport:
-        """Once for each hold whose time is over. It stays held: an operator decides."""
+        """Report each overdue hold once. It stays held: an operator decides."""
         report = HoldReport()
         cursor: str | None = None
         while True:

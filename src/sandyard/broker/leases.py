@@ -29,15 +29,15 @@ _RETRY_AFTER = 30
 
 
 class CheckFree(Protocol):
-    """Whether a free sandbox may be handed out, asked for one replacement."""
+    """Checks the free sandboxes of one replacement."""
 
     @property
     def refused(self) -> int:
-        """How many may not, so far."""
+        """How many have failed so far."""
         ...
 
     async def __call__(self, free: Sandbox) -> bool:
-        """Raises ProbeDeadlineError when no more are to be tried."""
+        """Whether the sandbox passes. Raises ProbeDeadlineError when no more are to be tried."""
         ...
 
 
@@ -53,8 +53,8 @@ class Leases:
         claims: ReservedClaims | None = None,
         begin_check: Callable[[], CheckFree] | None = None,
     ) -> None:
-        """`begin_check` is called for every replacement that a track asks for; what does not pass
-        is not given."""
+        """`begin_check` is called for each replacement that a track requests; only sandboxes that
+        pass its check are leased."""
         self._store = store
         self._rows = Rows(store, clock=clock)
         self._clock = clock
@@ -65,7 +65,7 @@ class Leases:
         self._begin_check = begin_check
 
     async def extend(self, sandbox_id: str, asked: Extension) -> Lease:
-        """Move the end of the track's own live lease, once for each key; the lease as it is then.
+        """Move the end of the track's own live lease, once for each key; returns the current lease.
 
         Raises AllocationExpiredError, LeaseTooLongError, TransitionNotAllowedError,
         NotSandboxOwnerError and SandboxNotFoundError.
@@ -90,11 +90,11 @@ class Leases:
         self, sandbox_id: str, asked: Replacement, *, check: CheckFree | None = None
     ) -> Lease:
         """Give the track another sandbox for the rest of its lease, and hold the old one; both or
-        nothing. A repeat answers what the track has instead.
+        neither. A repeat returns the lease of the replacement.
 
         Raises NoSandboxesAvailableError, AllocationExpiredError, TransitionNotAllowedError,
-        NotSandboxOwnerError, SandboxNotFoundError, and ProbeDeadlineError if what is free does not
-        pass; then nothing has changed.
+        NotSandboxOwnerError, SandboxNotFoundError, and ProbeDeadlineError if no free sandbox
+        passes; then nothing has changed.
         """
         if check is None and self._begin_check is not None:
             check = self._begin_check()
@@ -129,10 +129,10 @@ class Leases:
     async def _swap(
         self, old: Sandbox, asked: Replacement, check: CheckFree | None
     ) -> Lease | None:
-        """The lease on another sandbox; None if nothing is free, or the old one has changed."""
+        """The lease on another sandbox; None if none is free, or the old one has changed."""
         async for free in self._free(asked):
             if free.sandbox_id == old.sandbox_id:
-                continue  # an index that lags still has it among the free ones
+                continue  # a lagging index still lists it as free
             if check is not None and not await check(free):
                 continue
             lease = await self._move(old, free, asked, is_probed=check is not None)
@@ -143,8 +143,8 @@ class Leases:
     async def _move(
         self, old: Sandbox, free: Sandbox, asked: Replacement, *, is_probed: bool
     ) -> Lease | None:
-        """The lease on the free sandbox; None if one of the two has changed. If only the
-        reservation has, it is tried again."""
+        """The lease on the free sandbox; None if one of the two has changed. Retries if only the
+        reservation has changed."""
         async for _ in Tries():
             cause = Cause.by(actor("track", asked.track_id), self._clock, reason=asked.reason)
             until = cause.at_ms // 1000 + self._hold_sec
@@ -161,7 +161,7 @@ class Leases:
     async def _lost(
         self, old: Sandbox, free: Sandbox, cause: Cause
     ) -> Sequence[Transition[Reservation]]:
-        """The reservation has one less, if both sandboxes are of those that were kept for it."""
+        """The reservation loses one sandbox if both sandboxes were reserved ones."""
         if old.reservation_id is None or free.reservation_id is None:
             return ()
         found = await self._store.find_reservation(old.reservation_id)
@@ -170,8 +170,8 @@ class Leases:
         return [decide_lost(found, cause)]
 
     async def _free(self, asked: Replacement) -> AsyncIterator[Sandbox]:
-        """What the track may have: of its reservations, of the rest, and what has gone from there
-        into its reservations meanwhile."""
+        """Sandboxes that the track may lease: those of its reservations, available ones, and then
+        again those of its reservations, which may have gained some meanwhile."""
         claim = Claim(asked.track_id, asked.track_id, int(self._clock.now()), client=asked.client)
         for look in ("reserved", "free", "reserved"):
             if look == "free":
@@ -184,7 +184,7 @@ class Leases:
                         yield row
 
     async def _available(self, name_prefix: str) -> AsyncIterator[Sandbox]:
-        """In no order within a page: several who ask are not to try the same one."""
+        """In random order within a page, so that concurrent callers do not try the same one."""
         cursor: str | None = None
         while True:
             page = await self._store.page(
@@ -201,7 +201,7 @@ class Leases:
         return isinstance(found, Sandbox) and found.sequence == row.sequence
 
     async def _follow(self, old: Sandbox, track_id: str) -> Lease:
-        """The lease of the sandbox that the track has instead."""
+        """The lease of the sandbox that replaced this one."""
         row: Sandbox | Tombstone | None = old
         while isinstance(row, Sandbox) and row.replaced_by is not None:
             row = await self._store.find(row.replaced_by)

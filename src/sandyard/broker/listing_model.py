@@ -11,15 +11,15 @@ def loses_too_many(missing: int, *, of: int) -> bool:
 
 
 def is_confirmed(row: Sandbox, listed: Listed | None) -> bool:
-    """Whether the list tells that a sandbox which nobody uses is still there."""
+    """Whether the list confirms that an unused sandbox still exists."""
     return listed is not None and row.status in UNUSED
 
 
 def decide_discovery(
     listed: Listed, *, lab_duration_hours: float, cause: Cause
 ) -> Transition[Sandbox]:
-    """The sandbox joins the pool. Its id may have been in the pool before, so its sequence begins
-    at the time."""
+    """The sandbox joins the pool. Its id may have been in the pool before, so its sequence starts
+    at the current time."""
     now = seconds_of(cause)
     found = Sandbox(
         sandbox_id=ids.sandbox_id(listed.external_id),
@@ -37,9 +37,9 @@ def decide_discovery(
 def decide_listing(
     row: Sandbox, listed: Listed | None, *, cause: Cause
 ) -> Transition[Sandbox] | None:
-    """What the provider's list changes: a free sandbox is missing, one that was is back, or one
-    that nobody has leased has another name. What a track was told of its sandbox stays, and one
-    that is reserved keeps the name that its ticket's prefix chose it by."""
+    """Changes from the provider's list: a free sandbox is missing, a missing one is back, or one
+    that was never leased has a new name. A leased sandbox does not change, and a reserved one keeps
+    the name that matched its ticket's prefix."""
     now = seconds_of(cause)
     if listed is None:
         if row.status not in FREE:

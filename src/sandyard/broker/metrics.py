@@ -67,12 +67,12 @@ class BrokerMetrics:
             self.deletion_marked.labels(outcome)
 
     def count_delivery(self, sink: str, outcome: str) -> None:
-        """Webhooks are counted together: there may be many, and they come and go."""
+        """Webhooks share one label: there may be many, and they come and go."""
         self.delivery.labels("webhook" if sink.startswith("whk-") else sink, outcome).inc()
 
 
 def pool_gauges(counts: Mapping[Status, int]) -> Gauges:
-    """A gauge for each known state, zero or not, and their sum."""
+    """A gauge for every known state, including zeros, and their sum."""
     gauges: dict[str, tuple[str, float | Labelled]] = {
         f"pool_{status}": (f"Sandboxes that are {status}", counts[status]) for status in Status
     }

@@ -21,7 +21,7 @@ from sandyard.kit.transitions import DATA, Cause, Transition, changed, changed_i
 
 TOMBSTONE_SECONDS = 7 * 24 * 3600
 LEASE_GARBAGE_SECONDS = 7 * 24 * 3600
-"""How long after its end what is left of a lease may be collected as garbage."""
+"""How long after its end the data of a lease may be garbage-collected."""
 
 GIVEN_UP = "released by its track"
 RELEASED = "released by an operator"
@@ -32,12 +32,12 @@ SUPERSEDED = "superseded by a new lease of the same key"
 class Status(StrEnum):
     AVAILABLE = "available"
     RESERVED = "reserved"
-    """Free, and reserved for whoever `reserved_for` names."""
+    """Free, but only for the ticket or reservation in `reserved_for`."""
     ALLOCATED = "allocated"
     PENDING_DELETION = "pending_deletion"
     STALE = "stale"
     HELD = "held"
-    """Kept for somebody to look at: neither leased nor deleted."""
+    """Set aside for inspection: neither leased nor deleted."""
     DELETION_FAILED = "deletion_failed"
 
 
@@ -58,7 +58,7 @@ class Action(StrEnum):
 FREE = (Status.AVAILABLE, Status.RESERVED)
 """The states of a sandbox that can be leased."""
 UNUSED = (*FREE, Status.STALE)
-"""The states of a sandbox that nobody has and that is not to be deleted."""
+"""The states of a sandbox that is neither leased nor being deleted."""
 
 _ALLOWED_FROM: Mapping[Action, Collection[Status]] = {
     Action.QUARANTINE: FREE,
@@ -70,7 +70,7 @@ _ALLOWED_FROM: Mapping[Action, Collection[Status]] = {
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One track's right to one sandbox: everything that `allocate` answers."""
+    """One track's right to one sandbox: the response of `allocate`."""
 
     sandbox_id: str
     name: str
@@ -83,7 +83,7 @@ class Lease:
 
     @property
     def collected_at(self) -> int:
-        """When nobody can ask for it any more."""
+        """When it may be garbage-collected."""
         return self.expires_at + LEASE_GARBAGE_SECONDS
 
 
@@ -92,7 +92,7 @@ make_lease = maker_of(Lease)
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease with whose it is."""
+    """A lease with its track and key."""
 
     track_id: str
     key: str
@@ -101,7 +101,7 @@ class HeldLease:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A track's request for a sandbox; `key` tells a retry from a second request."""
+    """A track's request for a sandbox; `key` distinguishes a retry from a second request."""
 
     track_id: str
     key: str
@@ -109,13 +109,13 @@ class Claim:
     name_prefix: str = ""
     track_name: str | None = None
     at_ms: int | None = None
-    """`now` to the millisecond, as events have it."""
+    """`now` in milliseconds, as used in events."""
     lease_sec: int | None = None
-    """How long the lease lasts; None: as long as the sandbox's lab."""
+    """The length of the lease; None: that of the sandbox's lab."""
     client: str | None = None
-    """The named client that calls, if it is one."""
+    """The name of the calling client, if it is a named one."""
     reservations: tuple[str, ...] = ()
-    """Those that the track belongs to: what is kept for them is leased before what is free."""
+    """The track's reservations: sandboxes reserved for them are leased before available ones."""
 
     @property
     def lease_key(self) -> tuple[str, str]:
@@ -155,35 +155,35 @@ class Sandbox:
     last_synced: int | None = field(default=None, metadata=DATA)
     stale_reason: StaleReason | None = None
     ends_at: int | None = None
-    """The end of its lease; None before it is leased, and for a lease from before ends were
-    stored, which lasts as long as its lab."""
+    """The end of its lease. None before it is leased, and for old leases without a stored end,
+    which last as long as their lab."""
     extension_keys: str | None = None
-    """The keys of the last calls that extended the lease, with spaces in between."""
+    """Space-separated keys of the last calls that extended the lease."""
     reserved_for: str | None = None
-    """Who alone may lease it while it is `reserved`: the id of a ticket or of a reservation."""
+    """The id of the only ticket or reservation that may lease it while it is `reserved`."""
     reservation_id: str | None = None
-    """The reservation that it counts for; it stays when the sandbox is leased."""
+    """The reservation that it counts for, also while it is leased."""
     status_reason: str | None = None
     """Why it is quarantined or held."""
     held_until: int | None = None
-    """By when somebody wants to have looked at it."""
+    """When the hold becomes overdue."""
     hold_reminded_at: int | None = None
     replaced_by: str | None = None
-    """The sandbox that its track got instead."""
+    """The sandbox that replaced it in its track's lease."""
     probe_failures: int = 0
-    """How many probes in a row have failed; a quarantine by them is ended by one that passes."""
+    """Consecutive failed probes. If they led to a quarantine, a passed probe ends it."""
     probed_at: int | None = None
-    """When it passed the probe at its claim: from then on its track may have heard of it."""
+    """When it passed the probe at its claim; since then its track may know of it."""
     sequence: int = 0
 
     @property
     def expires_at(self) -> int | None:
-        """The end of its lease, or of the last one; None if nobody ever had it."""
+        """The end of its current or last lease; None if it was never leased."""
         return self._end if self.allocated_at else None
 
     @property
     def lease(self) -> Lease:
-        """What its track was told; only an allocated sandbox has one."""
+        """The lease as its track sees it; only an allocated sandbox has one."""
         whose = (self.sandbox_id, self.name, self.external_id)
         return make_lease(*whose, self.allocated_at, self._end)
 
@@ -198,7 +198,7 @@ class Sandbox:
         return self.status is Status.ALLOCATED and owner == (track_id, key)
 
     def sent_to_deletion(self, now: int) -> Self:
-        """Queued for deletion; the first request's time stays, however often it is repeated."""
+        """Queue it for deletion; repeating this keeps the time of the first request."""
         return replace(
             self,
             status=Status.PENDING_DELETION,
@@ -220,7 +220,7 @@ class Sandbox:
         return self._unused(Status.AVAILABLE, now)
 
     def _unused(self, status: Status, now: int) -> Self:
-        """In this state, for nobody and for no reason."""
+        """In this state, with no holder and no reason."""
         return replace(
             self,
             status=status,
@@ -240,7 +240,7 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is kept of a removed sandbox, so that no late list brings it back."""
+    """The record of a removed sandbox, so that an outdated list does not add it again."""
 
     SUBJECT: ClassVar[str] = "sandbox_id"
     OWNER: ClassVar[str | None] = None
@@ -281,7 +281,7 @@ def lab_seconds(hours: float) -> int:
 
 
 def tombstone_end(now: int) -> int:
-    """How long a tombstone is kept that is made or renewed now."""
+    """When a tombstone that is created or renewed now expires."""
     return now + TOMBSTONE_SECONDS
 
 
@@ -304,7 +304,7 @@ def decide_claim(free: Sandbox, claim: Claim) -> Transition[Sandbox]:
 def decide_reserved(
     free: Sandbox, holder: str, cause: Cause, *, reservation_id: str | None = None
 ) -> Transition[Sandbox]:
-    """Keep a free sandbox for one who waits, or for a reservation's tracks."""
+    """Reserve a free sandbox for a ticket, or for a reservation's tracks."""
     after = replace(
         free,
         status=Status.RESERVED,
@@ -316,12 +316,12 @@ def decide_reserved(
 
 
 def decide_unreserved(kept: Sandbox, cause: Cause) -> Transition[Sandbox]:
-    """It is kept for nobody any more: anybody may lease it."""
+    """End its reservation: any track may lease it."""
     return changed(kept, kept.made_available(seconds_of(cause)), "sandbox.unreserved", cause)
 
 
 def decide_superseded(row: Sandbox, claim: Claim) -> Transition[Sandbox] | None:
-    """The end of the lease that this claim's key had before; None if the row has no such lease."""
+    """End the lease that the claim's key had before; None if the row has no such lease."""
     if not row.is_leased_to(*claim.lease_key):
         return None
     return _end_lease(row, claim.cause.because(SUPERSEDED))
@@ -330,7 +330,7 @@ def decide_superseded(row: Sandbox, claim: Claim) -> Transition[Sandbox] | None:
 def decide_mark(
     row: Sandbox | Tombstone | None, *, track_id: str, cause: Cause
 ) -> Transition[Sandbox] | None:
-    """How the row changes when `track_id` gives it up; None when that was done before."""
+    """End the lease because `track_id` releases it; None if it was released before."""
     now = seconds_of(cause)
     if isinstance(row, Tombstone):
         if not _owned_tombstone(row, track_id, now):
@@ -345,7 +345,7 @@ def decide_mark(
 
 
 def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
-    """The row, if `track_id` has it or had it last."""
+    """The row, if `track_id` is its current or last owner."""
     if row is None or isinstance(row, Tombstone):
         raise SandboxNotFoundError
     if row.allocated_to_track != track_id or row.status in UNUSED:
@@ -376,13 +376,14 @@ def decide_action(row: Sandbox | None, action: Action, cause: Cause) -> Transiti
 
 
 def is_overdue(sandbox: Sandbox, *, grace_sec: int, now: int) -> bool:
-    """An allocation whose lab and grace period are both over: its track has forgotten it."""
+    """Whether it is allocated and its lab and grace period are over: its track did not release
+    it."""
     end = sandbox.expires_at
     return sandbox.status is Status.ALLOCATED and end is not None and end + grace_sec <= now
 
 
 def decide_expiry(row: Sandbox, *, grace_sec: int, cause: Cause) -> Transition[Sandbox] | None:
-    """The end of a lease that its track has forgotten; None if it is not due."""
+    """End a lease that its track did not release; None if it is not due."""
     if not is_overdue(row, grace_sec=grace_sec, now=seconds_of(cause)):
         return None
     return _end_lease(row, cause.because(EXPIRED))

@@ -35,7 +35,7 @@ class ProviderStatus:
     retry_at: float | None
     """When an open circuit lets the next call through."""
     sync_failures: int
-    """In a row."""
+    """Consecutive failures."""
     synced_at: float | None
 
 
@@ -45,7 +45,7 @@ class WatchedProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """What is known of the provider from the settings."""
+    """The provider's settings."""
 
     address: str
     dialect: str
@@ -64,7 +64,7 @@ class Monitor:
         provider: WatchedProvider,
         facts: ProviderFacts,
     ) -> None:
-        """`jobs` are the Broker's by name, and `does` says what each is for."""
+        """`jobs` are the Broker's jobs by name, and `does` describes each."""
         self._store = store
         self._clock = clock
         self._runner = runner
@@ -74,7 +74,7 @@ class Monitor:
         self._facts = facts
 
     async def tickets(self, *, limit: int, cursor: str | None) -> Page[Ticket]:
-        """Who waits for a sandbox, in the order in which they are served."""
+        """Waiting tickets, in the order in which they are served."""
         after = None if cursor is None else _queue_order(decode_cursor(_QUEUE, cursor))
         found = await self._store.tickets(limit=limit + 1, after=after)
         if len(found) <= limit:
@@ -102,7 +102,8 @@ class Monitor:
         )
 
     async def run_job(self, name: str) -> Mapping[str, int]:
-        """Run it to its end, after one that is under way anywhere; its counts. JobNotFoundError."""
+        """Wait for a run in progress anywhere, then run the job to its end; returns its counts.
+        Raises JobNotFoundError."""
         job = self._jobs.get(name)
         if job is None:
             raise JobNotFoundError

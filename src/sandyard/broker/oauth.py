@@ -22,12 +22,12 @@ class Issuer:
     audience: Sequence[str]
     """A token must be for one of these: in `aud`, or in `client_id` where it has no `aud`."""
     scope_prefix: str = ""
-    """What stands before our scopes in the issuer's names for them."""
+    """The issuer's prefix for our scopes."""
     leeway_sec: float = 30
 
 
 class OAuthTokens:
-    """Callers by access tokens; one that was checked is believed for a few seconds."""
+    """Callers by access token; a verified token is cached for a few seconds."""
 
     def __init__(self, issuer: Issuer, *, clock: Clock) -> None:
         self._issuer = issuer
@@ -60,13 +60,14 @@ class OAuthTokens:
         return claims
 
     def _is_for_us(self, claims: Mapping[str, Any]) -> bool:
-        """Cognito's access tokens have no `aud`, but the client they were given to."""
+        """Cognito's access tokens have no `aud`, but the id of the client that they were issued
+        to."""
         named = claims.get("aud", claims.get("client_id"))
         audience = named if isinstance(named, list) else [named]
         return any(each in self._issuer.audience for each in audience if isinstance(each, str))
 
     def _caller_of(self, claims: Mapping[str, Any]) -> Caller:
-        """Scopes by RFC 8693 are one text, as some issuers have them a list in `scp`."""
+        """Scopes are one string (RFC 8693); some issuers send a list in `scp` instead."""
         sent = claims.get("scope", claims.get("scp", ""))
         names = sent if isinstance(sent, list) else str(sent).split()
         prefix = self._issuer.scope_prefix

@@ -30,21 +30,22 @@ from sandyard.kit.transitions import Cause, Transition, Tries, followed_by, subj
 _PAGE = 100
 _ROUNDS = 3
 _FRESH_MS = 1000
-"""So long a look at the queue is gone by: who comes meanwhile may stand before those in it."""
+"""The queue is read again after this time, because a newcomer may precede the tickets read."""
 TOGETHER = 20
-"""So many sandboxes are kept for a reservation in one write, which on DynamoDB has a limit."""
+"""How many sandboxes are reserved for a reservation in one write; DynamoDB limits its size."""
 
 
 @dataclass(slots=True)
 class _Demand:
-    """Who wants what becomes free: tickets that wait, and reservations that lack something."""
+    """The demand for freed sandboxes: waiting tickets, and reservations that lack sandboxes."""
 
     waiting: list[Ticket]
     reservations: list[Reservation]
     cause: Cause
-    """Of all that is decided by it: older than the look, so that who waited by then is in it."""
+    """The cause of all decisions made from this demand. It predates the read of the queue, so that
+    the read includes everyone who was waiting at its time."""
     planned: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By reservation, which of the sandboxes that become free are going to be kept for it."""
+    """By reservation, the indexes of the freed sandboxes that are going to be reserved for it."""
 
     def reservation_for(self, row: Sandbox) -> Reservation | None:
         return next((each for each in self.reservations if self._lacks(each, row)), None)
@@ -54,7 +55,7 @@ class _Demand:
         return reservation.wants(row, self.cause.at_ms // 1000) and reservation.missing > planned
 
     def ticket_for(self, row: Sandbox, within: Reservation | None) -> Ticket | None:
-        """The ticket whose turn it is: of the reservation's tracks, if it is for one."""
+        """The next ticket; if the sandbox is for a reservation, the next of its tracks."""
         return first_who_wants(
             row,
             (
@@ -73,8 +74,8 @@ class _Demand:
 
 
 class Offers:
-    """Tickets whose holders stopped asking for `ticket_ttl_sec` are passed over: the job `queue`
-    drops them, and nothing is kept for them until it does."""
+    """Skips tickets that were not renewed for `ticket_ttl_sec`: the job `queue` drops them, and
+    nothing is reserved for them until then."""
 
     def __init__(self, store: PoolStore, *, clock: Clock, ticket_ttl_sec: float = math.inf) -> None:
         self._store = store
@@ -82,9 +83,9 @@ class Offers:
         self._ticket_ttl_sec = ticket_ttl_sec
 
     async def apply(self, transitions: Sequence[Transition[Sandbox]]) -> Sequence[bool]:
-        """As the store's `apply`; but a sandbox that would become available is kept in the same
-        write for a reservation that lacks one, or for the first ticket that waits for such a one.
-        A reservation that loses a sandbox is told so in the same write."""
+        """Like the store's `apply`, but a sandbox that would become available is reserved in the
+        same write for a reservation that lacks one, or for the first ticket that wants it. A
+        reservation that loses a sandbox is updated in the same write."""
         outcomes = await self._keep_freed(transitions)
         for index, each in enumerate(transitions):
             if loses_reserved(each) and not becomes_free(each):
@@ -97,8 +98,8 @@ class Offers:
         return [outcomes[index] for index in range(len(transitions))]
 
     async def _keep_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
-        """Those that were kept for somebody. The queue is looked at until nobody in it wants what
-        is left: others came while it was served, or a reservation lacks nothing any more."""
+        """Reserve freed sandboxes; returns the reserved ones. The queue is read again until nobody
+        in it wants the rest: tickets arrive meanwhile, and a reservation may no longer lack any."""
         kept: dict[int, bool] = {}
         freed = {index: each for index, each in enumerate(transitions) if becomes_free(each)}
         for _ in range(len(freed) + _ROUNDS):
@@ -127,7 +128,8 @@ class Offers:
     async def _offer(
         self, index: int, freed: Transition[Sandbox], demand: _Demand
     ) -> dict[int, bool]:
-        """Keep it for a ticket now, or plan to keep it for a reservation together with others."""
+        """Reserve it for a ticket now, or plan to reserve it for a reservation together with
+        others."""
         if await self._reserve_for_ticket(freed, demand):
             return {index: True}
         if (reservation := demand.reservation_for(freed.result)) is not None:
@@ -135,8 +137,8 @@ class Offers:
         return {}
 
     async def free(self, freed: Transition[Sandbox], *others: Transition[Any]) -> bool:
-        """The same for one sandbox together with other changes: all of them or nothing. One that
-        counts for a reservation goes back to it, as long as that is active."""
+        """Like `apply` for one sandbox, together with other changes: all or nothing. A sandbox that
+        counts for an active reservation goes back to it."""
         demand = await self._demand()
         gone = {subject_of(each.before) for each in others if each.before and not each.after}
         demand.waiting = [each for each in demand.waiting if each.ticket_id not in gone]
@@ -154,14 +156,14 @@ class Offers:
         return is_free
 
     async def reserve_for(self, ticket: Ticket, free: Sandbox, cause: Cause) -> bool:
-        """Keep a sandbox for the ticket that it can have now."""
+        """Reserve a free sandbox for the ticket."""
         kept = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
         return await self._store.apply_together(*kept)
 
     async def offer_again(self, free: Sequence[Sandbox]) -> None:
-        """Keep what has become available for those who queued meanwhile: whoever frees a sandbox
-        looks at the queue before and after that, and whoever queues looks at what is free after
-        it, so that neither misses the other."""
+        """Offer available sandboxes to tickets that were queued meanwhile. Whoever frees a sandbox
+        reads the queue before and after; whoever queues checks for available sandboxes afterwards.
+        So neither misses the other."""
         if not free:
             return
         demand = await self._demand()
@@ -172,15 +174,15 @@ class Offers:
                     demand.waiting.remove(ticket)
                     break
                 if not await self._is_changed(ticket, demand):
-                    break  # somebody has the sandbox
+                    break  # the sandbox was taken
 
     async def still_waits(self, ticket: Ticket) -> bool:
         found = await self._store.find_ticket(*ticket.lease_key)
         return found is not None and found.sequence == ticket.sequence
 
     async def fill(self, reservation: Reservation, free: Sequence[Sandbox]) -> Reservation | None:
-        """Keep these free sandboxes for the reservation, as many as it lacks and as can be had;
-        the reservation after it, None if it is gone. Somebody may be faster at some of them."""
+        """Reserve these free sandboxes for the reservation, as many as it lacks; others may take
+        some first. Returns the updated reservation, None if it is gone."""
         for start in range(0, len(free), TOGETHER):
             chunk = free[start : start + min(TOGETHER, reservation.missing)]
             if not chunk:
@@ -212,7 +214,8 @@ class Offers:
     async def _reserve_for_ticket(
         self, freed: Transition[Sandbox], demand: _Demand, *others: Transition[Any]
     ) -> bool:
-        """Keep it for the first who wants it; False if nobody does, or it is not what it was."""
+        """Reserve it for the first ticket that wants it; False if none does, or the sandbox has
+        changed."""
         while True:
             reservation = demand.reservation_for(freed.result)
             ticket = demand.ticket_for(freed.result, reservation)
@@ -237,7 +240,8 @@ class Offers:
                 return False
 
     async def _is_changed(self, ticket: Ticket, demand: _Demand) -> bool:
-        """Bring the ticket up to date in the demand, where it may wait again; False if it was."""
+        """Update the ticket in the demand, or remove it if it no longer waits; False if it is
+        unchanged."""
         fresh = await self._store.find_ticket(*ticket.lease_key)
         if fresh is not None and fresh.sequence == ticket.sequence:
             return False
@@ -247,7 +251,7 @@ class Offers:
         return True
 
     async def _is_renewed(self, reservation: Reservation | None, demand: _Demand) -> bool:
-        """Bring the reservation up to date in the demand; False if it was."""
+        """Update the reservation in the demand; False if it is unchanged."""
         if reservation is None:
             return False
         fresh = await self._store.find_reservation(reservation.reservation_id)
@@ -259,7 +263,7 @@ class Offers:
     async def _fill(
         self, reservation: Reservation, freed: Mapping[int, Transition[Sandbox]]
     ) -> dict[int, bool]:
-        """Keep what becomes free for the reservation; those for which that was done."""
+        """Reserve freed sandboxes for the reservation; returns the reserved ones."""
         kept: dict[int, bool] = {}
         current: Reservation | None = reservation
         indexes = list(freed)
@@ -276,7 +280,7 @@ class Offers:
         chunk: Sequence[tuple[int, Transition[Sandbox]]],
         kept: dict[int, bool],
     ) -> Reservation | None:
-        """All in one write, or, where something is different now, each for itself."""
+        """All in one write or, if something has changed, one by one."""
         cause = self._cause()
         rows, counted = decide_kept(reservation, [each.result for _, each in chunk], cause)
         together = [followed_by(each, row) for (_, each), row in zip(chunk, rows, strict=True)]
@@ -293,7 +297,7 @@ class Offers:
         return await self._store.find_reservation(reservation.reservation_id)
 
     async def _lose(self, lost: Transition[Sandbox]) -> bool:
-        """Apply it, and tell the reservation that it has one less."""
+        """Apply it, and count one sandbox less for the reservation."""
         before = lost.before
         assert before is not None  # noqa: S101 - it was kept for a reservation
         async for _ in Tries():
@@ -313,7 +317,8 @@ class Offers:
         demand: _Demand,
         others: Sequence[Transition[Any]],
     ) -> bool:
-        """It was kept for a ticket of the reservation's: now for the next one, or for all."""
+        """The sandbox was reserved for a ticket of the reservation; reserve it for the next one, or
+        else for the reservation itself."""
         ticket = demand.ticket_for(freed.result, own)
         holder = own.reservation_id
         if ticket is None:
@@ -335,7 +340,7 @@ class Offers:
         return _Demand(await self._waiting(), in_turn(wanting), cause)
 
     async def _keep_fresh(self, demand: _Demand) -> None:
-        """Look again, if the look at the queue is old."""
+        """Read the demand again if it is outdated."""
         if self._clock.now() * 1000 > demand.cause.at_ms + _FRESH_MS:
             fresh = await self._demand()
             demand.waiting, demand.reservations = fresh.waiting, fresh.reservations

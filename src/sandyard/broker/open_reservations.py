@@ -13,9 +13,9 @@ _FRESH_SEC = 1.0
 
 
 class ReservedClaims:
-    """The open reservations as they were about a second ago. What is kept for one is marked in the
-    pool itself, so nobody leases it by an old list; and before a claim is told that nothing is
-    free for it, the list is read again."""
+    """The open reservations as of about a second ago. Reserved sandboxes are marked in the pool
+    itself, so an outdated list leases none of them to others; and before a claim fails because
+    nothing is free, the list is read again."""
 
     def __init__(self, store: PoolStore) -> None:
         self._store = store
@@ -24,7 +24,7 @@ class ReservedClaims:
         self._reading: asyncio.Task[None] | None = None
 
     async def claim(self, claim: Claim) -> Claimed | None:
-        """As the store's, with what is kept for the track's reservations first."""
+        """Like the store's `claim`, but sandboxes of the track's reservations come first."""
         if self._known is None:
             await self._read()
         own = self._own(claim)
@@ -38,7 +38,7 @@ class ReservedClaims:
         return await self._store.claim(_of_reservations(claim, fresh))
 
     async def of(self, claim: Claim) -> tuple[str, ...]:
-        """The reservations that the claim may lease from, in the order of their beginnings."""
+        """The reservations that the claim may lease from, ordered by their start."""
         if self._known is None:
             await self._read()
         return self._own(claim)
@@ -52,14 +52,14 @@ class ReservedClaims:
         try:
             await self._read()
         except UnavailableError:
-            return  # whoever asks next tries again, and finds out by its claim
+            return  # the next call tries again, and its claim reports the outage
         finally:
             self._reading = None
 
     async def _read(self) -> None:
         began = self._loop_time()
         found = in_turn(await self._store.open_reservations())
-        if began >= self._read_at:  # else another look that began later was faster
+        if began >= self._read_at:  # else a read that began later has finished first
             self._known, self._read_at = found, began
 
     def _loop_time(self) -> float:

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class PoolProvider:
-    """`configured` is the name of the provider that this process would call, and `simulated` the
-    ids of the sandboxes that the built-in one begins with."""
+    """`configured` is the name of the provider that this process calls, `simulated` the ids of the
+    built-in provider's first sandboxes."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class PoolProvider:
         self._simulated = simulated
 
     async def require(self) -> None:
-        """Return if the pool belongs to the configured provider, or now does for the first time;
-        else raise ProviderMismatchError."""
+        """Return if the pool belongs to the configured provider, or bind it if it has none yet;
+        otherwise raise ProviderMismatchError."""
         bound = await self._store.find_provider()
         if bound is None:
             bound = await self._bind_first()
@@ -58,13 +58,13 @@ class PoolProvider:
         return await self._store.find_provider() or first.result
 
     async def before_change(self) -> str | None:
-        """The provider that the pool has, if it may get the configured one;
-        ProviderChangeRefusedError while simulated and real sandboxes would be mixed."""
+        """The pool's current provider, if it may change to the configured one. Raises
+        ProviderChangeRefusedError if simulated and real sandboxes would be mixed."""
         bound, _ = await self._decide_change()
         return bound.provider if bound else None
 
     async def change(self) -> str | None:
-        """Give the pool the configured provider, as far as that may be; what it was before."""
+        """Bind the pool to the configured provider, if allowed; returns the previous one."""
         async for _ in Tries():
             bound, change = await self._decide_change()
             if change is None or await self._store.apply_together(change):
@@ -80,7 +80,7 @@ class PoolProvider:
         return bound, decide_provider_change(bound, self.configured, has_rows=has_rows, cause=cause)
 
     def before(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-        """The same work, once it is known that the pool is this provider's."""
+        """Wraps `run` with a check that the pool belongs to this provider."""
 
         async def checked() -> T:
             await self.require()

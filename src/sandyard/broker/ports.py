@@ -27,9 +27,9 @@ from sandyard.kit.transitions import Transition
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
     by_status: Mapping[Status, int]
-    """Of every state, also where it is 0."""
+    """Every state, including zeros."""
     counted_at: int | None
-    """None: just now."""
+    """None: now."""
 
     @property
     def total(self) -> int:
@@ -47,31 +47,31 @@ class PoolStore(Protocol):
 
     @property
     def events(self) -> EventLog:
-        """What happened to the pool's sandboxes."""
+        """The events of the pool's sandboxes."""
         ...
 
     async def start(self) -> None:
-        """Get ready for claims; for a process that answers many, and works without the engine."""
+        """Prepare for claims. For a process that serves many; succeeds even without the engine."""
         ...
 
     async def claim(self, claim: Claim) -> Claimed | None:
-        """Lease a free sandbox to (track, key), or find the lease that they have.
+        """Lease a free sandbox to (track, key), or find their existing lease.
 
-        - A lease that is live at `claim.now` is returned as it is, with `is_new` False; also when
+        - A lease that is live at `claim.now` is returned unchanged, with `is_new` False; also when
           the pool is empty.
-        - A lease that is past its end is ended in the write that makes the new one: its sandbox
-          goes to `pending_deletion`.
+        - A lease past its end is ended in the write that creates the new one: its sandbox goes to
+          `pending_deletion`.
         - Otherwise one sandbox whose name begins with `claim.name_prefix` becomes `allocated` to
-          this claim alone: one that is kept for one of `claim.reservations`, or else one that is
-          `available`. What is kept for anybody else is never looked at.
-        - What changes is what `model.decide_claim` and `decide_superseded` say, with their events.
+          this claim alone: one reserved for one of `claim.reservations`, or else an `available`
+          one. Sandboxes reserved for others are never considered.
+        - The changes and events are those of `model.decide_claim` and `decide_superseded`.
         - None only if there was no such sandbox: neither contention nor a lock held by another
           claim counts as an empty pool.
         """
         ...
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
-        """The row or what is left of it, as last committed."""
+        """The row or its tombstone, as last committed."""
         ...
 
     async def find_lease(self, track_id: str, key: str) -> Lease | None:
@@ -79,37 +79,38 @@ class PoolStore(Protocol):
         ...
 
     async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
-        """Apply each transition whose row still has `before`'s sequence; say which were applied.
+        """Apply each transition whose row still has `before`'s sequence; returns which were
+        applied.
 
-        - The events are written with it or not at all.
-        - Without `before` the row is inserted, unless there is one or a tombstone of its id.
-        - A row that becomes a Tombstone is removed in the write that leaves the tombstone.
+        - The events are written in the same transaction.
+        - Without `before` the row is inserted, unless its id has a row or a tombstone.
+        - A row that becomes a Tombstone is removed in the write that adds the tombstone.
         - Leaving `allocated` ends the lease in the same write.
-        - A transition that lost changes nothing, and holds up none of the others.
+        - A transition that lost changes nothing and does not block the others.
         """
         ...
 
     async def apply_together(self, *transitions: Transition[Any]) -> bool:
-        """All of them with their events, in one write, or nothing and False: if one of the
-        entities is not what its transition was decided from, or one that is made is there. They
-        may be of sandboxes and of anything else that the pool keeps. A lease that one of them ends
-        may be the one that another begins, for the same track and key."""
+        """Apply all transitions with their events in one write; or nothing, and return False, if an
+        entity has changed since its transition was decided, or a new one already exists. They may
+        concern sandboxes and any other entity of the pool. One may end the lease that another
+        begins, for the same track and key."""
         ...
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
-        """Note that the provider still lists these `available` or `stale` rows."""
+        """Record that the provider still lists these `available` or `stale` rows."""
         ...
 
     async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
-        """Keep these tombstones until then."""
+        """Extend these tombstones until then."""
         ...
 
     async def drop_tombstones(self, *, now: int) -> None:
-        """Forget the tombstones whose time is over."""
+        """Remove expired tombstones."""
         ...
 
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
-        """Those of the ids that have a tombstone."""
+        """The ids that have a tombstone."""
         ...
 
     def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
@@ -117,7 +118,7 @@ class PoolStore(Protocol):
         ...
 
     def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
-        """All that is stored, as last written, in pages. Only for `verification`."""
+        """All stored entries, as last written, in pages. Only for `verification`."""
         ...
 
     async def page(
@@ -130,24 +131,23 @@ class PoolStore(Protocol):
         name_prefix: str = "",
         search: str = "",
     ) -> Page[Sandbox]:
-        """Rows in this state, of this track (that has it or had it last) and with names that
-        begin so. `search` is how an id, a track or a name begins; a store may find whole ids and
-        tracks alone, but never reads all rows for them. A page may be short, also empty, before
-        the last one."""
+        """Rows with this state, current or last track, and name prefix. `search` is a prefix of an
+        id, track or name; a store may match only whole ids and tracks, but never reads all rows for
+        them. A page before the last may be short or empty."""
         ...
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None
     ) -> Sequence[Sandbox]:
-        """Allocated rows that end at `ended_by` or before, in a fixed order, past `after`."""
+        """Allocated rows that end at or before `ended_by`, in a fixed order, after `after`."""
         ...
 
     async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
-        """Rows in `pending_deletion` whose next attempt is due, in a fixed order, past `after`."""
+        """Rows in `pending_deletion` whose next attempt is due, in a fixed order, after `after`."""
         ...
 
     async def counts(self) -> PoolCounts:
-        """How many rows are in each state, now or a quarter of a minute ago."""
+        """How many rows are in each state, now or up to 15 seconds ago."""
         ...
 
     async def find_ticket(self, track_id: str, key: str) -> Ticket | None:
@@ -159,42 +159,43 @@ class PoolStore(Protocol):
         ...
 
     async def tickets(self, *, limit: int, after: QueueOrder | None) -> Sequence[Ticket]:
-        """Tickets in queue order, past `after`, as last committed."""
+        """Tickets in queue order, after `after`, as last committed."""
         ...
 
     async def count_waiting(self, *, before: Ticket | None = None) -> int:
-        """How many tickets wait for a sandbox: all, or those before this one."""
+        """How many tickets wait for a sandbox: all, or those ahead of `before`."""
         ...
 
     async def renew_tickets(self, tickets: Sequence[Ticket], *, asked_at: int) -> None:
-        """Note that their holders still ask; those that are gone stay so."""
+        """Record that their holders still wait; removed tickets stay removed."""
         ...
 
     async def open_reservations(self) -> Sequence[Reservation]:
-        """Those that have not ended, as last committed, in no order."""
+        """Reservations that have not ended, as last committed, in no order."""
         ...
 
     async def find_reservation(self, reservation_id: str) -> Reservation | None:
-        """The reservation, also after its end, as last committed."""
+        """The reservation, even after its end, as last committed."""
         ...
 
     async def reservations(
         self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
     ) -> Page[Reservation]:
-        """Those whose time overlaps this one, in the order of their ends. A page may be short,
-        also empty, before the last one."""
+        """Reservations that overlap this time, ordered by their ends. A page before the last may be
+        short or empty."""
         ...
 
     async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
-        """Some of the rows that are kept for this ticket or reservation, as last written."""
+        """Some of the rows reserved for this ticket or reservation, as last written."""
         ...
 
     async def find_calendar(self) -> Calendar | None:
-        """What all reservations change, as last committed; None before the first."""
+        """The calendar, which every new reservation changes, as last committed; None before the
+        first."""
         ...
 
     async def find_autoscaler(self) -> Autoscaler | None:
-        """What is known of the pool's size, as last committed; None before it was looked at."""
+        """The autoscaler's state, as last committed; None before its first run."""
         ...
 
     async def find_provider(self) -> ProviderBinding | None:
@@ -202,14 +203,14 @@ class PoolStore(Protocol):
         ...
 
     async def check(self) -> None:
-        """Return if the engine answers and holds the schema that this code needs."""
+        """Return if the engine responds and has the schema that this code needs."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Probed(Protocol):
-    """What a probe knows of a sandbox."""
+    """The attributes of a sandbox that a probe needs."""
 
     @property
     def sandbox_id(self) -> str: ...
@@ -222,10 +223,11 @@ class Probed(Protocol):
 
 
 class Prober(Protocol):
-    """Asks a sandbox whether it is fit for use."""
+    """Checks whether a sandbox is fit for use."""
 
     async def check(self, sandbox: Probed) -> str | None:
-        """None if it is; else what is wrong, in a few words. Never raises for what it met."""
+        """None if it is; otherwise what is wrong, in a few words. Never raises for a failed
+        probe."""
         ...
 
     async def close(self) -> None: ...
@@ -234,31 +236,31 @@ class Prober(Protocol):
 class Provider(Protocol):
     """The cloud that owns the sandboxes.
 
-    Raises ProviderUnavailableError when it does not answer as it should, and CircuitOpenError,
-    without having asked, while it is being left alone.
+    Raises ProviderUnavailableError if it does not respond properly, and CircuitOpenError, without a
+    request, while the circuit is open.
     """
 
     async def list_sandboxes(self) -> Sequence[Listed]:
-        """All of them, or an error: never a part of the list."""
+        """The complete list, or an error: never a part of it."""
         ...
 
     async def delete_sandbox(self, external_id: str) -> None:
-        """Return when it is gone, by this call or before it."""
+        """Return when it is gone, by this call or an earlier one."""
         ...
 
     @property
     def can_create(self) -> bool:
-        """Whether its API has a call for that."""
+        """Whether its API can create sandboxes."""
         ...
 
     async def create_sandbox(self, name: str) -> Listed:
         """Create a sandbox with this name. After ProviderUnavailableError it may exist or not: the
-        list shows it by its name. Raises CreationNotSupportedError if the provider has no such
-        call."""
+        list shows it by its name. Raises CreationNotSupportedError if the provider can't create
+        sandboxes."""
         ...
 
     async def has_sandbox(self, external_id: str) -> bool:
-        """Whether it is there and in use, as the provider says now."""
+        """Whether the provider reports now that it exists and is in use."""
         ...
 
     async def close(self) -> None: ...

@@ -7,12 +7,12 @@ from sandyard.kit.transitions import Cause, Transition, changed
 
 RECOVERED = "its probe passes again"
 UNPROBED_SEC = 60
-"""How long after its beginning a lease may still be unheard of, because its claim's probe goes on
-or its server died."""
+"""How long after its start a lease may still be unknown to its track, because its claim is being
+probed or its server died."""
 
 
 def is_probed(row: Sandbox) -> bool:
-    """Free sandboxes, and those that a probe has quarantined; an operator's quarantine stays."""
+    """Free sandboxes, and those that a probe has quarantined; not those that an operator has."""
     if row.status in FREE:
         return True
     by_probe = row.stale_reason is StaleReason.QUARANTINED and row.probe_failures > 0
@@ -22,7 +22,8 @@ def is_probed(row: Sandbox) -> bool:
 def decide_probed(
     row: Sandbox, failure: str | None, *, threshold: int, cause: Cause
 ) -> Transition[Sandbox] | None:
-    """What a probe changes that passed, or that failed for this reason; None if nothing."""
+    """The result of a passed probe, or of one that failed for this reason; None if nothing
+    changes."""
     if not is_probed(row):
         return None
     if failure is None:
@@ -40,13 +41,13 @@ def decide_probed(
 
 
 def may_be_unprobed(lease: Lease, *, now: float) -> bool:
-    """Whether its track may not have heard of it. Older ones it has, or has long given up; those
-    that were leased without a probe are left alone."""
+    """Whether its track may not have received it yet. Older leases were received, or the caller has
+    long given up; leases made without a probe are left alone."""
     return now < lease.allocated_at + UNPROBED_SEC
 
 
 def decide_passed_at_claim(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
-    """Its track may hear of it; from now on no probe takes it away."""
+    """Its track may receive the lease; from now on no probe takes it away."""
     return changed(row, replace(row, probed_at=seconds_of(cause)), "lease.probed", cause)
 
 

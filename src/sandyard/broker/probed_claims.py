@@ -23,13 +23,13 @@ from sandyard.kit.transitions import Cause, Tries
 
 _LATE = "no answer in time"
 _MOST_REFUSED = 5
-"""After so many the prober is more likely to be cut off than all of them are broken."""
+"""After this many failures, a prober without network is more likely than broken sandboxes."""
 
 
 @dataclass(slots=True)
 class _Probing:
-    """The probes of one call, up to its deadline. What is free and fails stays in the pool: the job
-    `probe` takes it out, unless it finds that most fail."""
+    """The probes of one call, up to its deadline. A free sandbox that fails stays in the pool: the
+    job `probe` quarantines it, unless most sandboxes fail."""
 
     prober: Prober
     until: float
@@ -52,21 +52,20 @@ class _Probing:
 
 @dataclass(frozen=True, slots=True)
 class ClaimProbes:
-    """Probes that a call waits for, at most for its deadline."""
+    """Probes at a claim; a call waits for them no longer than the deadline."""
 
     prober: Prober
     deadline_sec: float
 
     def begin(self) -> _Probing:
-        """For one call: whether a free sandbox passes its probe."""
+        """Start the probes of one call."""
         return _Probing(self.prober, asyncio.get_running_loop().time() + self.deadline_sec)
 
 
 class ProbedClaims:
-    """That a sandbox has passed is written with its row, and a lease is taken from a sandbox only
-    as long as that is not there. So whichever of several calls with one key comes to an end first
-    decides for all of them, on whatever replica, and nobody is told of one that another replaces.
-    """
+    """A passed probe is recorded in the sandbox's row, and a lease moves to another sandbox only
+    while it is not recorded. So of concurrent calls with one key, on any replica, the first to
+    finish decides for all, and no call returns a sandbox that another call replaces."""
 
     def __init__(
         self,
@@ -85,11 +84,12 @@ class ProbedClaims:
         self._hold_sec = hold_sec
 
     async def check(self, claimed: Claimed, claim: Claim) -> Claimed:
-        """The lease, on another sandbox if the first fails its probe, such a one as was claimed;
-        the first is held. A repeat is probed too, if it may be the first to be answered.
+        """Probe the sandbox; returns the lease, moved to a similar sandbox if the first fails. The
+        first is then held. A repeat is probed too, if it may be the first to get a response.
 
-        With no other, the lease ends and NoSandboxesAvailableError is raised; with none that
-        passes, or past the deadline, ProbeDeadlineError. RowBusyError, if it ended meanwhile.
+        Raises NoSandboxesAvailableError if there is no other, and ProbeDeadlineError if none passes
+        or the deadline is over; the lease then ends. Raises RowBusyError if the lease ended
+        meanwhile.
         """
         if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self._clock.now()):
             return claimed
@@ -104,7 +104,7 @@ class ProbedClaims:
         raise RowBusyError
 
     async def _leased(self, sandbox_id: str, claim: Claim) -> Sandbox:
-        """What the claim's key has now."""
+        """The sandbox that the claim's key has now."""
         row = await self._store.find(sandbox_id)
         while isinstance(row, Sandbox) and row.replaced_by is not None:
             row = await self._store.find(row.replaced_by)
@@ -113,7 +113,7 @@ class ProbedClaims:
         return row
 
     async def _settle(self, row: Sandbox, claim: Claim, probing: _Probing) -> Lease | None:
-        """The lease that its track may hear of; None if the row was changed meanwhile."""
+        """The lease that its track may receive; None if the row was changed meanwhile."""
         reason = _reason(_LATE)
         try:
             failure = await probing.failure_of(row)
@@ -125,7 +125,7 @@ class ProbedClaims:
             if await self._hold(row, reason):
                 raise
         except (AllocationExpiredError, SandboxNotFoundError, TransitionNotAllowedError):
-            pass  # it was ended by another call
+            pass  # another call ended it
         return None
 
     async def _pass(self, row: Sandbox, claim: Claim) -> Lease | None:
@@ -141,7 +141,7 @@ class ProbedClaims:
         return await self._leases.replace(row.sandbox_id, asked, check=probing)
 
     async def _hold(self, row: Sandbox, reason: str) -> bool:
-        """False if the row is not what was probed any more."""
+        """False if the row has changed since the probe."""
         cause = Cause.by(actor("system"), self._clock, reason=reason)
         held = decide_hold(row, cause.at_ms // 1000 + self._hold_sec, cause)
         [is_done] = await self._offers.apply([held])

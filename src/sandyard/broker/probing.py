@@ -50,8 +50,8 @@ class Probes:
         self._parallel = parallel
 
     async def run(self) -> ProbeReport:
-        """Probe every sandbox once that nobody has. If most would be quarantined at once, none is:
-        then the prober is more likely to be cut off than they are broken."""
+        """Probe every sandbox that is not leased. If most would be quarantined at once, none is: a
+        prober without network is then more likely than broken sandboxes."""
         report = ProbeReport()
         if self._prober is None:
             return report

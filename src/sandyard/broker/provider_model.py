@@ -23,7 +23,7 @@ class ProviderBinding:
 
 
 def provider_name(base_url: str | None) -> str:
-    """What a pool remembers of its provider: its address, without credentials."""
+    """The name by which a pool identifies its provider: its address, without credentials."""
     if base_url is None:
         return SIMULATED
     url = urlsplit(base_url)
@@ -39,10 +39,10 @@ def require_same_provider(bound: ProviderBinding, configured: str) -> None:
 def decide_first_provider(
     configured: str, *, has_rows: bool, has_simulated: bool, cause: Cause
 ) -> Transition[ProviderBinding]:
-    """A pool that remembers no provider takes this one for its own, if it may.
+    """Bind a pool without a recorded provider to this one, if allowed.
 
-    An empty pool may. One that was filled before pools remembered belongs to the built-in
-    simulated provider if it has sandboxes of that one, and else to a real one.
+    An empty pool may be bound to any. One that was filled before providers were recorded belongs to
+    the built-in simulated provider if it has sandboxes of it, and otherwise to a real one.
     """
     if has_rows and has_simulated != (configured == SIMULATED):
         raise ProviderMismatchError(SIMULATED if has_simulated else None, configured)
@@ -52,9 +52,9 @@ def decide_first_provider(
 def decide_provider_change(
     bound: ProviderBinding | None, configured: str, *, has_rows: bool, cause: Cause
 ) -> Transition[ProviderBinding] | None:
-    """An operator gives the pool this provider; None if it has it.
+    """An operator binds the pool to this provider; None if it already is.
 
-    A real one may have a new address. Simulated sandboxes are never a real provider's.
+    A real provider may have a new address. Simulated sandboxes never become a real provider's.
     """
     if bound is None:
         if has_rows and configured == SIMULATED:

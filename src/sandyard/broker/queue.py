@@ -41,12 +41,12 @@ _LATELY_MS = 600_000
 _COUNT_EVERY_MS = 5_000
 
 MakeClaim = Callable[[], Claim]
-"""The caller's claim, at the time that it is then."""
+"""Makes the caller's claim with the current time."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where a ticket stands; the first has position 1, and 0 is one that is ready."""
+    """A ticket's position: 1 is first, 0 is ready."""
 
     ticket: Ticket
     position: int
@@ -74,7 +74,7 @@ class Queue:
         self._clock = clock
         self._ttl_sec = ticket_ttl_sec
         self.offers = Offers(store, clock=clock, ticket_ttl_sec=ticket_ttl_sec)
-        """For all who free sandboxes."""
+        """For everything that frees sandboxes."""
         self._watch = TicketWatch(store, clock=clock, renew_sec=ticket_ttl_sec / 3)
         self._make_id = EventIds()
         self._interval_sec: float | None = None
@@ -88,9 +88,9 @@ class Queue:
         urgency: int = URGENCY,
         waiter: Waiter | None = None,
     ) -> Claimed | None:
-        """The caller's lease once a sandbox is reserved for it; None if none was within the time,
-        or the caller has gone: nothing is leased to it after that. The ticket stays: whoever asks
-        again with the same track and key keeps its position."""
+        """The caller's lease once a sandbox is reserved for it. None if the time is over, or the
+        caller has disconnected: then nothing is leased to it. The ticket stays: a repeat with the
+        same track and key keeps its position."""
         waiter = waiter or Waiter()
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_sec
@@ -104,8 +104,8 @@ class Queue:
                 return None
 
     async def ask(self, make_claim: MakeClaim, *, urgency: int = URGENCY) -> Claimed | Ticket:
-        """The lease, if the caller has one, something is free or reserved for its ticket; else
-        its ticket, which is made if there is none."""
+        """The lease, if the caller has one, or a sandbox is free or reserved for its ticket;
+        otherwise its ticket, which is created if there is none."""
         async for _ in Tries():
             claim = make_claim()
             ticket = await self._store.find_ticket(*claim.lease_key)
@@ -131,8 +131,8 @@ class Queue:
         raise RowBusyError
 
     async def claim(self, claim: Claim) -> Claimed | None:
-        """A lease without waiting: the one that the caller has, of what is free, or of what is kept
-        for a ticket that it has. None if there is none; such a ticket counts as asked for."""
+        """A lease without waiting: the caller's own, of a free sandbox, or of one reserved for its
+        ticket. None if there is none; an existing ticket is renewed."""
         claimed = await self.claims.claim(claim)
         if claimed is not None or await self._store.find_ticket(*claim.lease_key) is None:
             return claimed
@@ -144,14 +144,14 @@ class Queue:
         return lease if lease is not None and lease.is_live(claim.now) else None
 
     async def _look_again(self, ticket: Ticket) -> None:
-        """What became free while the ticket was written is offered to the queue."""
+        """Offer sandboxes that became free while the ticket was written to the queue."""
         page = await self._store.page(
             status=Status.AVAILABLE, name_prefix=ticket.name_prefix, limit=1, cursor=None
         )
         await self.offers.offer_again(page.items)
 
     async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
-        """Lease the sandbox that is reserved for the ticket; None if something is different now."""
+        """Lease the sandbox that is reserved for the ticket; None if something has changed."""
         lease = await self._store.find_lease(*claim.lease_key)
         if lease is not None and lease.is_live(claim.now):
             await self._drop(ticket, claim.cause.because(LEASED))
@@ -168,7 +168,7 @@ class Queue:
         return Claimed(leased.result.lease, is_new=True)
 
     async def _end(self, sandbox_id: str, claim: Claim) -> None:
-        """End a lease of the same key whose time is over."""
+        """End an expired lease of the same key."""
         row = await self._store.find(sandbox_id)
         ended = decide_superseded(row, claim) if isinstance(row, Sandbox) else None
         if ended is not None:
@@ -184,7 +184,7 @@ class Queue:
         )
 
     async def _serving_interval(self) -> float | None:
-        """The seconds between two tickets that were served lately; None if none was."""
+        """The average seconds between recently served tickets; None if none was served."""
         now_ms = int(self._clock.now() * 1000)
         if now_ms >= self._counted_at_ms + _COUNT_EVERY_MS:
             query = EventQuery(kind="ticket.served", from_ms=now_ms - _LATELY_MS)
@@ -195,7 +195,7 @@ class Queue:
         return self._interval_sec
 
     async def leave(self, *, track_id: str, key: str) -> bool:
-        """Leave the queue; False if it was not in it."""
+        """Leave the queue; False if there was no ticket."""
         ticket = await self._store.find_ticket(track_id, key)
         if ticket is None:
             return False
@@ -203,14 +203,14 @@ class Queue:
         return await self._drop(ticket, cause)
 
     async def dispatch(self) -> QueueReport:
-        """Drop the tickets whose holders stopped asking, and reserve what is free for the next.
-        What becomes free is reserved at once; this is for what came between."""
+        """Drop tickets that were not renewed, and reserve free sandboxes for the next ones. Freed
+        sandboxes are reserved at once; this catches those that were missed."""
         report = QueueReport()
         now = int(self._clock.now())
         empty: set[str] = set()
         last: QueueOrder | None = None
         while True:
-            looked = Cause.by(actor("system"), self._clock)  # from before the look
+            looked = Cause.by(actor("system"), self._clock)  # before the read
             tickets = await self._store.tickets(limit=_PAGE, after=last)
             if not tickets:
                 break
@@ -238,8 +238,8 @@ class Queue:
             await self._look_again(waiting.result)
 
     async def _find_one_for(self, ticket: Ticket, empty: set[str], cause: Cause) -> None:
-        """Keep one for the ticket that is kept for a reservation of its track, or offer the queue
-        what is free until it has one; `empty` are the prefixes of which nothing is free."""
+        """Reserve a sandbox of one of its track's reservations for the ticket, or offer free ones
+        to the queue until the ticket has one; `empty` holds the prefixes with nothing free."""
         if await self._find_reserved_for(ticket, cause) or ticket.name_prefix in empty:
             return
         cursor: str | None = None
@@ -267,7 +267,7 @@ class Queue:
         return False
 
     async def _drop(self, ticket: Ticket, cause: Cause) -> bool:
-        """Remove the ticket, and in the same write offer what was reserved for it to the next."""
+        """Remove the ticket, and in the same write offer its reserved sandbox to the next."""
         dropped = decide_dropped(ticket, cause)
         reserved = await self._store.find(ticket.sandbox_id) if ticket.sandbox_id else None
         if isinstance(reserved, Sandbox) and ticket.has(reserved):
@@ -275,5 +275,5 @@ class Queue:
         return await self._store.apply_together(dropped)
 
     def stop(self) -> None:
-        """Let the calls that wait be answered now: the process is stopping."""
+        """Return from all waiting calls now: the process is stopping."""
         self._watch.stop()

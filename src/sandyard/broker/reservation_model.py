@@ -18,9 +18,9 @@ CANCELLED = "cancelled by an operator"
 
 class ReservationStatus(StrEnum):
     SCHEDULED = "scheduled"
-    """Its time has not come."""
+    """It has not started."""
     PENDING = "pending"
-    """Its time has come, and some of its sandboxes are missing."""
+    """It has started, and some of its sandboxes are missing."""
     FILLED = "filled"
     ENDED = "ended"
     CANCELLED = "cancelled"
@@ -28,11 +28,11 @@ class ReservationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What an operator asks for: so many sandboxes, for whom, from when and until when."""
+    """What an operator requests: how many sandboxes, for whom, and for what time."""
 
     count: int
     starts_at: int | None
-    """None: when the reservation is made."""
+    """None: when the reservation is created."""
     ends_at: int
     track_prefix: str | None = None
     client: str | None = None
@@ -55,13 +55,12 @@ class Reservation:
     name_prefix: str = ""
     note: str = ""
     kept: int = 0
-    """How many sandboxes were taken out of the pool for it: those that are kept for it, and those
-    that its tracks have leased."""
+    """How many sandboxes count for it: those reserved for it, and those leased by its tracks."""
     is_short: bool = False
-    """It was told that some are missing."""
+    """It was reported that some are missing."""
     cancelled_at: int | None = None
     ended_at: int | None = None
-    """When the last sandbox went back that was kept for it."""
+    """When the last sandbox reserved for it went back to the pool."""
     sequence: int = 0
 
     @property
@@ -69,7 +68,7 @@ class Reservation:
         return max(0, self.count - self.kept)
 
     def is_of(self, asked: Booking) -> bool:
-        """Whether this is what is asked for."""
+        """Whether it matches this request."""
         starts_at = self.created_at if asked.starts_at is None else asked.starts_at
         return replace(asked, starts_at=starts_at) == Booking(
             self.count,
@@ -91,20 +90,20 @@ class Reservation:
         return ReservationStatus.PENDING if self.missing else ReservationStatus.FILLED
 
     def is_active(self, now: int) -> bool:
-        """Whether sandboxes are kept for it now."""
+        """Whether sandboxes are reserved for it now."""
         return self.status(now) in (ReservationStatus.PENDING, ReservationStatus.FILLED)
 
     def is_over(self, now: int) -> bool:
         return self.status(now) in (ReservationStatus.ENDED, ReservationStatus.CANCELLED)
 
     def admits(self, track_id: str, client: str | None) -> bool:
-        """Whether a track may lease what is kept for it."""
+        """Whether the track may lease sandboxes reserved for it."""
         if self.client is not None:
             return client == self.client
         return track_id.startswith(self.track_prefix or "")
 
     def wants(self, row: Sandbox, now: int) -> bool:
-        """Whether it lacks a sandbox such as this one now."""
+        """Whether it lacks a sandbox like this one now."""
         return self.needs_more(now) and row.name.startswith(self.name_prefix)
 
     def needs_more(self, now: int) -> bool:
@@ -113,8 +112,8 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """What the pool's reservations have in common: each new one changes it, so that of two who
-    book at the same time the second sees what the first one took."""
+    """Shared by all reservations of the pool: each new one changes it, so that of two concurrent
+    bookings the second takes the first into account."""
 
     SUBJECT: ClassVar[str] = "calendar"
     OWNER: ClassVar[str | None] = None
@@ -125,7 +124,7 @@ class Calendar:
 
 
 def most_booked(others: Iterable[Reservation], starts_at: int, ends_at: int, now: int) -> int:
-    """The greatest number of sandboxes that the others have together at any time in between."""
+    """The maximum number of sandboxes that the others book at any one time in this period."""
     alike = [
         each
         for each in others
@@ -146,7 +145,7 @@ def decide_reservation(
     capacity: int,
     cause: Cause,
 ) -> Transition[Reservation]:
-    """A new reservation; OverbookedError if the pool can't have so many beside the others."""
+    """A new reservation. Raises OverbookedError if the pool is too small for it and the others."""
     now = seconds_of(cause)
     starts_at = now if asked.starts_at is None else asked.starts_at
     _require_sane(asked, starts_at, now)
@@ -178,7 +177,7 @@ def _require_sane(asked: Booking, starts_at: int, now: int) -> None:
 def decide_booked(
     calendar: Calendar | None, reservation: Reservation, cause: Cause
 ) -> Transition[Calendar]:
-    """The calendar's side of a new reservation."""
+    """The change of the calendar for a new reservation."""
     last = reservation.reservation_id
     if calendar is None:
         return created(Calendar(last), "calendar.changed", cause)
@@ -188,14 +187,14 @@ def decide_booked(
 def decide_kept(
     reservation: Reservation, free: Sequence[Sandbox], cause: Cause
 ) -> tuple[Sequence[Transition[Sandbox]], Transition[Reservation]]:
-    """These sandboxes are kept for it from now on."""
+    """Reserve these sandboxes for it."""
     own = reservation.reservation_id
     rows = [decide_reserved(each, own, cause, reservation_id=own) for each in free]
     return rows, decide_counted(reservation, len(free), cause)
 
 
 def decide_counted(reservation: Reservation, more: int, cause: Cause) -> Transition[Reservation]:
-    """So many more sandboxes count for it."""
+    """Count this many more sandboxes for it."""
     after = replace(reservation, kept=reservation.kept + more)
     if after.missing:
         return changed(reservation, after, "reservation.kept", cause)
@@ -203,13 +202,14 @@ def decide_counted(reservation: Reservation, more: int, cause: Cause) -> Transit
 
 
 def decide_lost(reservation: Reservation, cause: Cause) -> Transition[Reservation]:
-    """A sandbox that was kept for it can't be used any more."""
+    """A sandbox that was reserved for it can't be used any more."""
     after = replace(reservation, kept=max(0, reservation.kept - 1))
     return changed(reservation, after, "reservation.lost", cause)
 
 
 def decide_short(reservation: Reservation, cause: Cause) -> Transition[Reservation] | None:
-    """Its time has come and the pool has nothing more for it; None if that was told before."""
+    """It has started, and the pool has no more sandboxes for it; None if that was reported
+    before."""
     if reservation.is_short or not reservation.needs_more(seconds_of(cause)):
         return None
     why = cause.because(f"{reservation.missing} of {reservation.count} are missing")
@@ -217,7 +217,7 @@ def decide_short(reservation: Reservation, cause: Cause) -> Transition[Reservati
 
 
 def decide_cancelled(reservation: Reservation, cause: Cause) -> Transition[Reservation] | None:
-    """Nobody leases from it any more; None if it is over."""
+    """Cancel it, so that nobody leases from it; None if it is over."""
     now = seconds_of(cause)
     if reservation.is_over(now):
         return None
@@ -226,7 +226,8 @@ def decide_cancelled(reservation: Reservation, cause: Cause) -> Transition[Reser
 
 
 def decide_ended(reservation: Reservation, cause: Cause) -> Transition[Reservation] | None:
-    """It is over, and nothing is kept for it any more; None if it is not, or that was told."""
+    """It is over, and nothing is reserved for it any more; None if it is not, or has already
+    ended."""
     now = seconds_of(cause)
     if reservation.ended_at is not None or not reservation.is_over(now):
         return None
@@ -236,8 +237,8 @@ def decide_ended(reservation: Reservation, cause: Cause) -> Transition[Reservati
 
 
 def loses_reserved(transition: Transition[Sandbox]) -> bool:
-    """Whether a reservation has one sandbox less by it: one that nobody has leased can't be leased
-    any more, or one that its track had is held."""
+    """Whether a reservation loses a sandbox by it: a reserved one can't be leased any more, or a
+    leased one is held."""
     before, after = transition.before, transition.after
     if before is None or before.reservation_id is None:
         return False
@@ -249,5 +250,5 @@ def loses_reserved(transition: Transition[Sandbox]) -> bool:
 
 
 def in_turn(reservations: Iterable[Reservation]) -> list[Reservation]:
-    """In the order in which they are filled: those that began first, of those the oldest."""
+    """In the order in which they are filled: by start, then by creation."""
     return sorted(reservations, key=lambda r: (r.starts_at, r.created_at, r.reservation_id))

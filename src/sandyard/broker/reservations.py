@@ -45,7 +45,7 @@ class ReservationReport:
 
 
 class Reservations:
-    """`pool_max_total` is how large the pool may grow; None: it stays as it is."""
+    """`pool_max_total` is the maximum size of the pool; None: it does not grow."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Reservations:
         self._make_id = EventIds()
 
     async def reserve(self, asked: Booking, *, key: str | None = None) -> tuple[Reservation, bool]:
-        """The reservation, filled as far as it goes if its time has come, and whether it is new.
+        """The reservation, filled as far as possible if it has started, and whether it is new.
 
-        A repeat with the same key answers the reservation of the first call. Raises
+        A repeat with the same key returns the reservation of the first call. Raises
         OverbookedError, InvalidReservationError and ReservationExistsError.
         """
         async for _ in Tries():
@@ -93,7 +93,7 @@ class Reservations:
         return f"res-{hashlib.sha256(key.encode()).hexdigest()[:26]}"
 
     async def _capacity(self) -> int:
-        """How many the pool has, or may have, that can be leased."""
+        """How many leasable sandboxes the pool has, or may have."""
         counts = (await self._store.counts()).by_status
         return max(sum(counts[each] for each in _USABLE), self._pool_max_total or 0)
 
@@ -106,7 +106,7 @@ class Reservations:
     async def calendar(
         self, *, from_at: int, to_at: int, limit: int, cursor: str | None
     ) -> Page[Reservation]:
-        """Those whose time overlaps this one, in the order of their ends;
+        """Reservations that overlap this time, ordered by their ends. Raises
         InvalidReservationError."""
         if to_at < from_at:
             raise InvalidReservationError(details={"field": "to"})
@@ -115,7 +115,7 @@ class Reservations:
         )
 
     async def cancel(self, reservation_id: str) -> Reservation:
-        """End it now; what nobody leased goes back. One that is over stays as it is."""
+        """End it now; sandboxes that are not leased go back. One that is over does not change."""
         async for _ in Tries():
             found = await self.get(reservation_id)
             cancelled = decide_cancelled(found, Cause.by(actor("operator"), self._clock))
@@ -126,8 +126,7 @@ class Reservations:
         raise RowBusyError
 
     async def maintain(self) -> ReservationReport:
-        """Fill those whose time has come, first those that began first, and end those that are
-        over."""
+        """Fill active reservations, in the order of their start, and end those that are over."""
         report = ReservationReport()
         for each in in_turn(await self._store.open_reservations()):
             if each.is_over(self._now()):
@@ -139,7 +138,7 @@ class Reservations:
         return report
 
     async def _fill(self, reservation: Reservation) -> Reservation:
-        """Keep free sandboxes for it, as many as it lacks and as there are."""
+        """Reserve free sandboxes for it, as many as it lacks."""
         cursor: str | None = None
         while reservation.needs_more(self._now()):
             page = await self._store.page(
@@ -171,7 +170,8 @@ class Reservations:
         return short.result
 
     async def _end(self, reservation: Reservation) -> Reservation | None:
-        """Let what is kept for it go, and then say that it has ended; None if somebody is at it."""
+        """Unreserve its sandboxes, then record its end; None if another process is changing
+        them."""
         cause = Cause.by(actor("job", "reservations"), self._clock, reason=OVER)
         async for _ in Tries():
             while rows := await self._store.reserved_for(reservation.reservation_id, limit=_PAGE):

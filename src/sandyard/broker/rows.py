@@ -14,7 +14,7 @@ from sandyard.kit.transitions import Cause, Transition, Tries
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
 Decide = Callable[[Sandbox | Tombstone | None, Cause], Transition[Sandbox] | None]
-"""How the row changes; None if it need not."""
+"""The change of the row; None for no change."""
 
 
 def is_sandbox_id(text: str) -> bool:
@@ -29,14 +29,14 @@ class Rows:
         self._clock = clock
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
-        """What is stored under this id; nothing is under one that could never have been given."""
+        """The row or tombstone with this id; None, without a read, for an invalid id."""
         return await self._store.find(sandbox_id) if is_sandbox_id(sandbox_id) else None
 
     async def change(
         self, sandbox_id: str, by: str, decide: Decide
     ) -> tuple[Sandbox | Tombstone, bool]:
-        """Read, decide and apply, again whenever somebody else was faster, each time by the time
-        that it is then. The row after it, and whether it changed; RowBusyError."""
+        """Read, decide and apply; retries on conflicts, each time with the current time. Returns
+        the row and whether it changed. Raises RowBusyError."""
         async for _ in Tries():
             row = await self.find(sandbox_id)
             transition = decide(row, Cause.by(by, self._clock))
@@ -48,7 +48,7 @@ class Rows:
         raise RowBusyError
 
     async def _as_written(self, transition: Transition[Sandbox]) -> Sandbox:
-        """What became free may be kept for somebody by the same write."""
+        """A freed sandbox may have been reserved in the same write."""
         if not becomes_free(transition):
             return transition.result
         row = await self._store.find(transition.result.sandbox_id)

@@ -55,21 +55,19 @@ class Marked:
 
 
 class ClaimRequest(TypedDict, total=False):
-    """What a track says of the sandbox that it asks for."""
-
     track_id: Required[str]
     idempotency_key: str | None
     name_prefix: str
     track_name: str | None
     lab_minutes: int | None
-    """How long a new lease lasts, instead of as long as the sandbox's lab."""
+    """The length of a new lease; None: that of the sandbox's lab."""
     client: str | None
-    """The named client that calls, if it is one."""
+    """The name of the calling client, if it is a named one."""
 
 
 class RateLimit(Protocol):
     async def wait_for(self, track_id: str) -> int | None:
-        """Count a call of this track; the seconds it must wait if that was one too many."""
+        """Count a call of this track; returns the seconds it must wait if it exceeds the limit."""
         ...
 
 
@@ -90,8 +88,8 @@ class Broker:
         queue: Queue | None = None,
         check_claimed: CheckClaimed | None = None,
     ) -> None:
-        """`check_claimed` is called for every lease before its track gets it, and may replace its
-        sandbox."""
+        """`check_claimed` is called for every lease before its track receives it, and may replace
+        its sandbox."""
         self._store = store
         self._queue = queue or Queue(store, clock=clock, ticket_ttl_sec=60)
         self._rows = Rows(store, clock=clock, offers=self._queue.offers)
@@ -112,10 +110,10 @@ class Broker:
     ) -> Claimed:
         """The lease of this track and key: the live one if there is one, else a new one.
 
-        With `wait_sec` the call waits up to this long for a sandbox; a retry keeps its position. A
-        `waiter` that leaves ends the wait, and nothing is leased to it.
-        Raises NoSandboxesAvailableError only if no free sandbox matched, TrackRateLimitedError,
-        and UnavailableError if the engine did not respond; a retry then returns the lease, if any.
+        With `wait_sec` the call waits up to this long for a sandbox; a retry keeps its position. If
+        the `waiter` leaves, the wait ends and nothing is leased to it. Raises
+        NoSandboxesAvailableError only if no free sandbox matched, TrackRateLimitedError, and
+        UnavailableError if the engine did not respond; a retry then returns the lease, if any.
         """
         started = time.perf_counter()
         claim = self._claim(**asked)
@@ -147,7 +145,7 @@ class Broker:
     async def queue(
         self, *, urgency: int = URGENCY, **asked: Unpack[ClaimRequest]
     ) -> Claimed | QueuePosition:
-        """The same without waiting: the lease, or the track's ticket with its position."""
+        """The lease without waiting, or the track's ticket with its position."""
         make_claim = partial(self._claim, **asked)
         claim = make_claim()
         if self._rate_limit is not None:
@@ -161,7 +159,7 @@ class Broker:
         return await self._queue.position_of(answer)
 
     async def leave_queue(self, *, track_id: str, idempotency_key: str | None) -> None:
-        """Leave the queue; TicketNotFoundError if it was not in it."""
+        """Leave the queue. Raises TicketNotFoundError if there is no ticket."""
         if not await self._queue.leave(track_id=track_id, key=idempotency_key or track_id):
             raise TicketNotFoundError
 
@@ -202,7 +200,7 @@ class Broker:
             self._metrics.idempotent_hits.inc()
 
     async def mark_for_deletion(self, *, track_id: str, sandbox_id: str) -> Marked:
-        """Give the sandbox up. Repeating it changes nothing and answers the same."""
+        """Release the sandbox. A repeat changes nothing and returns the same."""
 
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
             return decide_mark(row, track_id=track_id, cause=cause)
@@ -220,7 +218,7 @@ class Broker:
         return Marked(sandbox_id, status, row.deletion_requested_at)
 
     async def get_sandbox(self, *, track_id: str, sandbox_id: str) -> Sandbox:
-        """The sandbox, for the track that has it or had it last."""
+        """The sandbox, for its current or last track."""
         return owned_by(await self._rows.find(sandbox_id), track_id)
 
     async def list_sandboxes(
@@ -245,7 +243,7 @@ class Broker:
     async def get_history(
         self, sandbox_id: str, *, limit: int, cursor: str | None
     ) -> Page[LoggedEvent]:
-        """What happened to the sandbox, the newest first, also after it is gone."""
+        """The sandbox's events, newest first, even after its deletion."""
         if not is_sandbox_id(sandbox_id):
             raise SandboxNotFoundError
         query = EventQuery(subject=sandbox_id)
@@ -270,7 +268,7 @@ class Broker:
         return await self._change(action, sandbox_id, decide)
 
     async def hold(self, *, sandbox_id: str, reason: str, until: int | None = None) -> Sandbox:
-        """Keep a sandbox for an operator to look at, in whatever state it is; a lease ends."""
+        """Hold a sandbox for inspection, whatever its state; its lease ends."""
 
         def decide(row: Sandbox | None, cause: Cause) -> Transition[Sandbox]:
             end = self._hold_end() if until is None else until
@@ -300,7 +298,7 @@ class Broker:
         return row
 
     async def stats(self) -> PoolCounts:
-        """How many sandboxes are in each state, and when that was counted."""
+        """How many sandboxes are in each state, and when they were counted."""
         counts = await self._store.counts()
         if counts.counted_at is None:
             return replace(counts, counted_at=int(self._clock.now()))

@@ -11,7 +11,7 @@ ANY_KIND = "*"
 
 
 def wants(kinds: Sequence[str], kind: str) -> bool:
-    """Whether a filter lets this kind of event through; an empty one lets all."""
+    """Whether a filter accepts this kind of event; an empty one accepts all."""
     return not kinds or any(_matches(each, kind) for each in kinds)
 
 
@@ -23,14 +23,14 @@ def _matches(wanted: str, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """An event that a sink did not take is sent again, later each time, until that is given up."""
+    """A failed event is retried with growing delays, until the sink is given up."""
 
     first_sec: float = 1
     longest_sec: float = 300
     give_up_sec: float = 24 * 3600
 
     def delay(self, failures: int, chance: float) -> float:
-        """Seconds until the next try; `chance` between 0 and 1 spreads the tries of many."""
+        """Seconds until the next attempt; `chance` between 0 and 1 spreads retries."""
         longest: float = min(self.longest_sec, self.first_sec * 2 ** min(failures - 1, 30))
         return longest * (0.5 + chance / 2)
 
@@ -40,16 +40,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How far a sink has come in the log of one part. Data, which no event tells of."""
+    """A sink's position in the log of one part. Data, without events."""
 
     sink: str
     part: str
     since_ms: int
-    """Events that were written before then are not sent."""
+    """Events written before this time are not sent."""
     position: str | None
-    """Everything up to here has arrived."""
+    """All events up to here are delivered."""
     failing_since_ms: int | None = None
-    """Since when events have failed without the position moving on."""
+    """The start of the current failures, while the position does not advance."""
     last_error: str | None = None
 
     def is_due(self, logged: LoggedEvent) -> bool:
@@ -58,7 +58,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to deliver an event to a webhook."""
+    """One attempt to deliver an event to a webhook."""
 
     attempt_id: str
     """Sorts by time."""
@@ -69,39 +69,39 @@ class Attempt:
     at_ms: int
     duration_ms: int
     status: int | None
-    """What the receiver answered; None if it did not."""
+    """The receiver's status code; None without a response."""
     error: str | None = None
 
 
 class Sink(Protocol):
-    """Takes events; each is sent until it was taken, so it may come twice."""
+    """Receives events; each is sent until it is accepted, so it may arrive twice."""
 
     @property
     def name(self) -> str:
-        """Its id, the same in every process and after every restart."""
+        """Its id, the same in every process and after restarts."""
         ...
 
     @property
     def since_ms(self) -> int | None:
-        """From when on it gets events; None: from when it is first seen."""
+        """The start of its events; None: when the sink is first seen."""
         ...
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The filter; empty for all."""
+        """The filter; empty accepts all."""
         ...
 
     @property
     def parallel(self) -> int:
-        """How many events may be under way, of different subjects."""
+        """How many events of different subjects may be sent concurrently."""
         ...
 
     async def send(self, logged: LoggedEvent) -> None:
-        """Return once the sink has the event; SinkError if that is not known."""
+        """Return once the sink has the event. Raises SinkError if that is not certain."""
         ...
 
     async def give_up(self, reason: str) -> bool:
-        """It has failed for too long. Whether no more is sent from now on."""
+        """The sink has failed for too long. Returns whether sending stops."""
         ...
 
     async def close(self) -> None: ...

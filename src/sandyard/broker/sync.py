@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 _SYNC = actor("job", "sync")
 _BATCH = 100
-"""So many sandboxes sync changes before it looks at the queue again: who queues while they are
-written is passed by newcomers for that long."""
+"""How many sandboxes are changed before the queue is read again: newcomers may overtake tickets
+that are queued during a batch."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class SyncReport:
 
 @dataclass(slots=True)
 class _Comparison:
-    """The pool's rows beside the provider's list."""
+    """The pool's rows compared with the provider's list."""
 
     listed: Mapping[str, Listed]
     cause: Cause
@@ -71,7 +71,7 @@ class _Comparison:
 
     @property
     def unknown(self) -> Mapping[str, Listed]:
-        """What the list has and the pool does not."""
+        """Listed sandboxes that are not in the pool."""
         return {each: self.listed[each] for each in self.listed.keys() - self.known}
 
     def _changes(self, before: Sandbox, after: Sandbox) -> list["_Compared"]:
@@ -81,11 +81,11 @@ class _Comparison:
 
 
 _Compared = tuple[Sandbox, Listed | None]
-"""A row and what the list says of it, if anything."""
+"""A row and its entry in the list, if any."""
 
 
 class Sync:
-    """Brings the pool in line with the provider's list, without touching what is in use."""
+    """Brings the pool in line with the provider's list, without touching sandboxes in use."""
 
     def __init__(
         self,
@@ -105,7 +105,8 @@ class Sync:
         self._lab_duration_hours = lab_duration_hours
 
     async def run(self, *, force: bool = False) -> SyncReport:
-        """Compare and apply. `force` lets also a suspiciously large part of the pool go stale."""
+        """Compare and apply. `force` allows a suspiciously large part of the pool to become
+        stale."""
         started = time.perf_counter()
         try:
             report = await self._run(force=force)
@@ -130,8 +131,8 @@ class Sync:
         return report
 
     async def _return_orphans(self, reserved: Sequence[Sandbox]) -> None:
-        """Let go what is kept for a reservation that has ended: a lagging index may have hidden it
-        from its end."""
+        """Unreserve sandboxes of ended reservations: a lagging index may have hidden them when the
+        reservation ended."""
         if not reserved:
             return
         is_open = {each.reservation_id for each in await self._store.open_reservations()}
@@ -171,8 +172,8 @@ class Sync:
     async def _change(
         self, subjects: Sequence[T], decide: Callable[..., Transition[Sandbox] | None]
     ) -> int:
-        """Decide and apply in batches, each at its own time: an event is not to be written long
-        after the time that it names."""
+        """Decide and apply in batches, each with the current time: an event must not be written
+        long after its timestamp."""
         changed = 0
         for start in range(0, len(subjects), _BATCH):
             cause = Cause.by(_SYNC, self._clock)

@@ -15,10 +15,10 @@ from sandyard.broker.model import (
 from sandyard.kit.transitions import DATA, Cause, Transition, changed, created, removed
 
 QueueOrder = tuple[int, str]
-"""Where a ticket stands among the others; the smaller is served first."""
+"""A ticket's place in the queue; smaller ones are served first."""
 
 URGENCY = 3
-"""Of a ticket that names none; 0 is served first and 7 last, as in RFC 9218."""
+"""The default; 0 is served first and 7 last, as in RFC 9218."""
 ABANDONED = "its holder stopped polling"
 GIVEN_UP = "left by its track"
 LEASED = "its track has a lease"
@@ -26,13 +26,13 @@ LEASED = "its track has a lease"
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A track that waits in the queue; a track and key have at most one."""
+    """A track's place in the queue; a track and key have at most one."""
 
     SUBJECT: ClassVar[str] = "ticket_id"
     OWNER: ClassVar[str | None] = None
 
     ticket_id: str
-    """Sorts by time: of the same urgency, the smaller is served first."""
+    """Sorts by time: with equal urgency, smaller ones are served first."""
     track_id: str
     key: str
     urgency: int
@@ -42,7 +42,7 @@ class Ticket:
     """The sandbox that is reserved for it; None while it waits."""
     asked_at: int = field(default=0, metadata=DATA)
     client: str | None = None
-    """The named client that its track called by."""
+    """The named client through which its track called."""
     sequence: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Ticket:
         return self.asked_at + ttl_sec <= now
 
     def wants(self, row: Sandbox) -> bool:
-        """Whether it waits for a sandbox such as this one."""
+        """Whether it waits for a sandbox like this one."""
         return self.sandbox_id is None and row.name.startswith(self.name_prefix)
 
     def has(self, row: Sandbox | Tombstone | None) -> bool:
@@ -66,7 +66,7 @@ class Ticket:
 
 
 def decide_queued(claim: Claim, *, ticket_id: str, urgency: int) -> Transition[Ticket]:
-    """A ticket at the end of the queue for a claim that found nothing free."""
+    """A ticket at the end of the queue, for a claim that found no free sandbox."""
     ticket = Ticket(
         ticket_id=ticket_id,
         track_id=claim.track_id,
@@ -83,21 +83,21 @@ def decide_queued(claim: Claim, *, ticket_id: str, urgency: int) -> Transition[T
 def decide_ready(
     ticket: Ticket, free: Sandbox, cause: Cause, *, reservation_id: str | None = None
 ) -> tuple[Transition[Sandbox], Transition[Ticket]]:
-    """A free sandbox is reserved for the ticket that is next, and counts for its reservation."""
+    """Reserve a free sandbox for the next ticket; it counts for the ticket's reservation."""
     reserved = decide_reserved(free, ticket.ticket_id, cause, reservation_id=reservation_id)
     after = replace(ticket, sandbox_id=free.sandbox_id)
     return reserved, changed(ticket, after, "ticket.ready", cause)
 
 
 def decide_waiting(ticket: Ticket, cause: Cause) -> Transition[Ticket]:
-    """The sandbox that was reserved for it is gone or broken: it waits again, as before."""
+    """The sandbox reserved for it is gone or broken: it waits again, in the same position."""
     return changed(ticket, replace(ticket, sandbox_id=None), "ticket.waiting", cause)
 
 
 def decide_served(
     ticket: Ticket, reserved: Sandbox, claim: Claim
 ) -> tuple[Transition[Sandbox], Transition[Ticket]]:
-    """Its track leases the sandbox that is reserved for it."""
+    """Its track leases the sandbox reserved for it."""
     return decide_claim(reserved, claim), removed(ticket, "ticket.served", claim.cause)
 
 
@@ -106,7 +106,7 @@ def decide_dropped(ticket: Ticket, cause: Cause) -> Transition[Ticket]:
 
 
 def first_who_wants(row: Sandbox, tickets: Iterable[Ticket]) -> Ticket | None:
-    """The ticket that is next; they are in queue order."""
+    """The first ticket that wants the sandbox; the tickets are in queue order."""
     return next((each for each in tickets if each.wants(row)), None)
 
 

@@ -18,11 +18,9 @@ _LOOK_SEC = 0.25
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """A call that waits."""
-
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_gone: bool = False
-    """Its connection is closed: nobody would hear of a lease."""
+    """Its connection is closed: nobody would receive the lease."""
 
     def leave(self) -> None:
         self.is_gone = True
@@ -39,8 +37,8 @@ class TicketWatch:
         self.is_stopping = False
 
     async def until_served(self, ticket: Ticket, waiter: Waiter, *, within_sec: float) -> None:
-        """Return when a sandbox is reserved for the ticket, it is gone, the waiter is gone, the
-        time is over, or the process stops. The ticket is renewed meanwhile."""
+        """Return when a sandbox is reserved for the ticket, the ticket is gone, the waiter has
+        left, the time is over, or the process stops. The ticket is renewed meanwhile."""
         if self.is_stopping or waiter.is_gone:
             return
         waiter.woken.clear()
@@ -54,7 +52,7 @@ class TicketWatch:
             self._leave(ticket.lease_key, waiter)
 
     def stop(self) -> None:
-        """Let everybody who waits be answered now."""
+        """Wake all waiters now."""
         self.is_stopping = True
         self._wake(list(self._waiters))
 
@@ -85,7 +83,7 @@ class TicketWatch:
             self._looking = None
 
     async def _look_once(self) -> list[Ticket]:
-        """Wake those who are served or whose ticket is gone; the tickets of the others."""
+        """Wake waiters whose ticket is served or gone; returns the other tickets."""
         keys = list(self._waiters)
         found = {each.lease_key: each for each in await self._store.find_tickets(keys)}
         waiting = {key: each for key, each in found.items() if each.sandbox_id is None}

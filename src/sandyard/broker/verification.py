@@ -21,12 +21,12 @@ from sandyard.kit.transitions import Cause, Entity, subject_of
 from sandyard.kit.verification import Problem, adopt_changes, verify_gone, verify_history
 
 _OTHERS = ("whk-", "client:")
-"""How the ids of what `others` gives begin."""
+"""Prefixes of the ids of `others`."""
 _LOOKS = 3
 _PAGE = 100
 _BETWEEN_LOOKS_SEC = 0.2
 _FAR = 10**11
-"""After every reservation."""
+"""A time after every reservation."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class VerificationReport:
 
 @dataclass(slots=True)
 class _Seen:
-    """What one pass over the pool met, as far as it has to be compared."""
+    """The entries read in one pass, as far as they must be compared."""
 
     allocated: dict[str, Sandbox] = field(default_factory=dict)
     leases: dict[tuple[str, str], HeldLease] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class _Seen:
 
 
 Others = Callable[[], Awaitable[Sequence[Entity]]]
-"""All that the log tells of beside sandboxes, tickets and the provider; there is little of it."""
+"""All other entities with events; there are few."""
 
 
 async def _no_others() -> Sequence[Entity]:
@@ -62,10 +62,10 @@ async def verify(
     progress: Callable[[int], None] = lambda _: None,
     others: Others = _no_others,
 ) -> VerificationReport:
-    """Read everything, then again what looked wrong, and compare it with what its events fold into.
+    """Read everything, read suspicious entries again, and compare all with their folded events.
 
-    The pool changes while it is read, so a lease and its row may be seen at different instants.
-    Only what is wrong at several looks in a row is a problem.
+    The pool changes while it is read, so a lease and its row may be read at different instants.
+    Only what is wrong in several consecutive reads is a problem.
     """
     report = VerificationReport()
     seen = _Seen()
@@ -91,7 +91,8 @@ async def verify(
 
 
 async def adopt(store: PoolStore, cause: Cause) -> int:
-    """Write a baseline for each sandbox that a server of 0.1.0 has changed beside this release."""
+    """Write a baseline for each sandbox that a server of 0.1.0 has changed alongside this
+    release."""
 
     async def apply(transition: PoolTransition) -> bool:
         return all(await store.apply([transition]))
@@ -100,7 +101,7 @@ async def adopt(store: PoolStore, cause: Cause) -> int:
 
 
 async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None:
-    """A sandbox, a reservation, a ticket, one of those that a pool has one of, or of the others."""
+    """A sandbox, reservation, ticket, single entity of the pool, or one of the others."""
     if subject.startswith(_OTHERS):
         return next((each for each in await others() if subject_of(each) == subject), None)
     for only in await _all_singles(store):
@@ -111,7 +112,7 @@ async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None
 
 
 def _is_tombstone(state: State) -> bool:
-    """A tombstone goes without an event when its time is over."""
+    """A tombstone expires without an event."""
     return "deleted_at" in state
 
 
@@ -144,7 +145,7 @@ async def _singles(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
 
 
 async def _all_singles(store: PoolStore) -> list[Entity]:
-    """What a pool has one of."""
+    """The entities of which a pool has one."""
     found: list[Entity | None] = [
         await store.find_provider(),
         await store.find_calendar(),
@@ -210,7 +211,7 @@ async def _confirm(
 
 
 async def _look(store: PoolStore, sandbox_id: str, leased_to: tuple[str, str] | None) -> str | None:
-    """What is wrong with this sandbox now."""
+    """What is wrong with this sandbox now; None if nothing."""
     row = await store.find(sandbox_id)
     if leased_to is not None:
         lease = await store.find_lease(*leased_to)
@@ -245,7 +246,7 @@ def _owner(row: Sandbox | Tombstone | None) -> tuple[str, str] | None:
 
 
 def _attributes(row: Sandbox) -> str | None:
-    """What a row of this state has or lacks wrongly."""
+    """Which attribute is wrong for the row's state; None if none."""
     free = row.status in UNUSED
     if free and (row.allocated_at or row.allocated_to_track):
         return f"is {row.status} and has an owner"

@@ -11,7 +11,7 @@ from sandyard.broker.errors import WebhookNotFoundError
 from sandyard.kit.transitions import SECRET, Cause, Transition, changed, created, removed
 
 OVERLAP_MS = 24 * 3600 * 1000
-"""How long the secret from before a rotation still signs, beside the new one."""
+"""How long the previous secret also signs after a rotation."""
 SECRET_BYTES = 32
 _PREFIX = "whsec_"
 
@@ -27,7 +27,7 @@ class Webhook:
     url: str
     created_at_ms: int
     kinds: str = ""
-    """The filter: kinds of events with commas in between; empty for all."""
+    """The filter: comma-separated kinds of events; empty accepts all."""
     note: str | None = None
     is_enabled: bool = True
     disabled_reason: str | None = None
@@ -41,7 +41,7 @@ class Webhook:
         return [each for each in self.kinds.split(",") if each]
 
     def secrets_at(self, now_ms: int) -> Sequence[str]:
-        """Those that sign now, the new one first."""
+        """The secrets that sign now, newest first."""
         if self.old_secret is None or now_ms >= (self.old_secret_until_ms or 0):
             return [self.secret]
         return [self.secret, self.old_secret]
@@ -60,7 +60,8 @@ def decide_changed(
     note: str | None = None,
     is_enabled: bool | None = None,
 ) -> Transition[Webhook] | None:
-    """What is None stays; None if nothing changes. To enable it clears why it was disabled."""
+    """None leaves a field unchanged; returns None if nothing changes. Enabling it clears the reason
+    why it was disabled."""
     before = _known(webhook)
     after = replace(
         before,
@@ -87,7 +88,7 @@ def decide_given_up(webhook: Webhook | None, reason: str, cause: Cause) -> Trans
 
 
 def decide_rotated(webhook: Webhook | None, secret: str, cause: Cause) -> Transition[Webhook]:
-    """A new secret. The one before it signs too for a day, so that receivers can follow."""
+    """A new secret. The previous one also signs for a day, so that receivers can switch."""
     before = _known(webhook)
     after = replace(
         before,
@@ -109,12 +110,12 @@ def _known(webhook: Webhook | None) -> Webhook:
 
 
 def secret_of(random: bytes) -> str:
-    """A secret as Standard Webhooks writes it."""
+    """A secret in the format of Standard Webhooks."""
     return _PREFIX + base64.b64encode(random).decode()
 
 
 def signatures(secrets: Sequence[str], message_id: str, at_sec: int, body: bytes) -> str:
-    """`webhook-signature` of Standard Webhooks: one for each secret, with spaces in between."""
+    """`webhook-signature` of Standard Webhooks: one per secret, space-separated."""
     signed = f"{message_id}.{at_sec}.".encode() + body
     return " ".join(f"v1,{_signature(each, signed)}" for each in secrets)
 

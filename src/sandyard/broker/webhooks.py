@@ -35,8 +35,8 @@ Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]
 
 
 class Webhooks:
-    """`find_event` looks through all logs; `post` tries to deliver once; `require_public` raises
-    WebhookAddressError for a URL that nothing may be sent to."""
+    """`find_event` searches all logs; `post` makes one delivery attempt; `require_public` raises
+    WebhookAddressError for a URL to which nothing may be sent."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Webhooks:
         self._turn = asyncio.Lock()
 
     async def create(self, *, url: str, kinds: Sequence[str], note: str | None) -> Webhook:
-        """It gets all events that are written from now on; WebhooksOffError and
+        """The webhook receives all events written from now on. Raises WebhooksOffError and
         WebhookAddressError."""
         if not self._is_on:
             raise WebhooksOffError
@@ -82,12 +82,12 @@ class Webhooks:
         return await self._store.webhooks()
 
     async def get(self, webhook_id: str) -> tuple[Webhook, Sequence[StreamState]]:
-        """The webhook, and how far it has come in each part's log."""
+        """The webhook, and its position in each part's log."""
         return await self._get(webhook_id), await self._store.streams(webhook_id)
 
     async def change(self, webhook_id: str, **changes: Any) -> Webhook:
-        """What is None stays as it is. One that is enabled goes on where it was.
-        WebhookAddressError."""
+        """None leaves a field unchanged. A webhook that is enabled again continues at its position.
+        Raises WebhookAddressError."""
         if changes.get("url") is not None:
             self._require_public(changes["url"])
         return await self._settle(
@@ -101,7 +101,7 @@ class Webhooks:
         )
 
     async def disable(self, webhook_id: str, reason: str) -> bool:
-        """It has failed for too long; True: nothing more is sent to it."""
+        """It has failed for too long; True if nothing more is sent to it."""
 
         def decide(webhook: Webhook | None, cause: Cause) -> Transition[Webhook] | None:
             if webhook is None or not webhook.is_enabled:
@@ -120,7 +120,7 @@ class Webhooks:
         raise WebhookBusyError
 
     async def replay(self, webhook_id: str, event_id: str) -> Attempt:
-        """Send one event again, now and once; EventNotFoundError."""
+        """Send one event again, once and now. Raises EventNotFoundError."""
         webhook = await self._get(webhook_id)
         logged = await self._find_event(event_id)
         if logged is None:
