@@ -1,1 +1,1 @@
-"""What every part shares and no part owns; it knows none of them."""
+"""Code that all parts share; it depends on none of them."""

@@ -17,16 +17,16 @@ from sandyard.kit.errors import UnavailableError
 class CircuitState:
     state: StateName = "closed"
     failures: int = 0
-    """In a row, whoever met them."""
+    """Consecutive failures, across all processes."""
     opened_at: float | None = None
 
 
 class CircuitStore(Protocol):
-    """The states of circuits, kept beside the job leases. Each change gives the state after it;
-    UnavailableError when the engine is away."""
+    """Circuit states, stored beside the job leases. Each change returns the new state; raises
+    UnavailableError when the engine is down."""
 
     async def find(self, circuit: str) -> CircuitState:
-        """As last committed; closed if nothing was."""
+        """The last committed state; closed if there is none."""
         ...
 
     async def move(self, circuit: str, state: str, opened_at: float | None) -> CircuitState:
@@ -39,8 +39,8 @@ class CircuitStore(Protocol):
 
 
 class StoredCircuits(AsyncInMemoryUnitOfWork):
-    """Circuits for a factory of circuit breakers. Each call reads its circuit's state first; while
-    the engine is away, this process goes on by what it has seen itself."""
+    """Circuit storage for a circuit breaker factory. Each call reads its circuit's state first;
+    while the engine is down, this process uses its own view."""
 
     def __init__(self, store: CircuitStore, *, threshold: int, timeout_sec: float) -> None:
         self.contexts = _Contexts(store, threshold, timeout_sec)
@@ -49,13 +49,13 @@ class StoredCircuits(AsyncInMemoryUnitOfWork):
 @dataclass(slots=True)
 class _Seen:
     state: CircuitState
-    """As it is stored, when it was last looked at."""
+    """The stored state when last read."""
     context: Context
 
 
 class _Contexts(AsyncAbstractRepository):
-    """All calls of this process share a circuit's context, so that calls at one time count
-    together. It is made anew when somebody else has changed the stored state."""
+    """All calls of this process share a circuit's context, so that concurrent calls are counted
+    together. It is rebuilt when another process has changed the stored state."""
 
     def __init__(self, store: CircuitStore, threshold: int, timeout_sec: float) -> None:
         self.messages: list[Any] = []
@@ -75,7 +75,7 @@ class _Contexts(AsyncAbstractRepository):
         return seen.context
 
     async def register(self, context: Context) -> None:
-        """Nothing to do: `get` knows every circuit."""
+        """Nothing to do: `get` creates contexts on demand."""
 
     async def update_state(self, name: str, state: str, opened_at: float | None) -> None:
         await self._write(name, self._store.move(name, state, opened_at))
@@ -87,7 +87,7 @@ class _Contexts(AsyncAbstractRepository):
         await self._write(name, self._store.forget_failures(name))
 
     async def _count_failure(self, name: str) -> CircuitState:
-        """A context knows the failures of others only as they were before its call."""
+        """A context knows other processes' failures only as of the start of its call."""
         counted = await self._store.count_failure(name)
         if counted.state == "closed" and counted.failures >= self._threshold:
             return await self._store.move(name, "opened", time.time())
@@ -97,7 +97,7 @@ class _Contexts(AsyncAbstractRepository):
         try:
             self._seen[name].state = await change
         except UnavailableError:
-            return  # what was called has answered, and that is not to be lost for this
+            return  # the guarded call has completed; do not lose its result over this
 
     def _context(self, name: str, stored: CircuitState) -> Context:
         return Context(

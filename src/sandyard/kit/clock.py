@@ -1,4 +1,4 @@
-"""The time, as something that is passed in."""
+"""The clock, as an injected dependency."""
 
 import time
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ class SystemClock:
 
 
 def rfc3339(at: float) -> str:
-    """As `2024-01-15T10:30:00Z`, which sorts as the times follow each other."""
+    """Formatted as `2024-01-15T10:30:00Z`, which sorts chronologically."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
@@ -27,7 +27,7 @@ def now_ms(clock: Clock) -> int:
 
 
 def rfc3339_from_ms(at_ms: int) -> str:
-    """As `rfc3339`, which is exact to the second."""
+    """Like `rfc3339`; whole seconds."""
     return rfc3339(at_ms // 1000)
 
 
@@ -36,5 +36,5 @@ def ms_from_rfc3339(text: str) -> int:
 
 
 def utc_time(at: float) -> datetime:
-    """The same instant as a `datetime` that knows its zone."""
+    """The same instant as a timezone-aware `datetime`."""
     return datetime.fromtimestamp(at, UTC)

@@ -13,44 +13,45 @@ State = Mapping[str, Any]
 """A subject's state in JSON values, by field."""
 
 SETTLED_MS = 60_000
-"""Nothing takes so long from the making of an event's id to its commit, and to an index."""
+"""An upper bound on the time from generating an event's id to its commit and its appearance in an
+index."""
 
 
 class Effect(StrEnum):
-    """What an event's data says of the subject's state."""
+    """How an event's data relates to the subject's state."""
 
     FULL = "full"
-    """All of it."""
+    """The whole state."""
     PARTIAL = "partial"
     """The fields that changed."""
     REMOVED = "removed"
-    """Nothing is left."""
+    """The subject was removed."""
     NONE = "none"
-    """Nothing changed; the data only tells more."""
+    """Nothing changed; the data is only informative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened, as the model decided it. It never holds a secret."""
+    """One thing that happened, as decided by the model. It never contains a secret."""
 
     kind: str
     """Such as `lease.created`."""
     subject: str
     sequence: int | None
-    """The subject's number after the change, which its next change is compared with; None if
-    nothing of the subject changed."""
+    """The subject's sequence after the change, which its next change is compared with; None if the
+    subject did not change."""
     actor: str
     at_ms: int
     effect: Effect
     data: State = field(default_factory=dict)
     reason: str | None = None
     account_id: str | None = None
-    """Whose subject it is, where subjects belong to accounts."""
+    """The account that owns the subject, if subjects belong to accounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event in a part's log. Ids sort by the time of writing, which is not before `at_ms`."""
+    """An event in a part's log. Ids sort by time of writing, which is never before `at_ms`."""
 
     event_id: str
     part: str
@@ -59,8 +60,8 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events are listed; times are of writing, in epoch milliseconds, from the first on and
-    before the second."""
+    """Filters of an event listing; times are times of writing in epoch milliseconds, start
+    inclusive, end exclusive."""
 
     subject: str | None = None
     kind: str | None = None
@@ -74,70 +75,71 @@ class EventQuery:
 class Pruned:
     removed: int
     next_after: str | None
-    """Where the next batch begins; None when there is no more."""
+    """Where the next batch starts; None at the end."""
 
 
 class EventListing(Protocol):
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
-        """The newest first; of one subject, the last change first."""
+        """Newest first; for one subject, the last change first."""
         ...
 
 
 class EventLog(EventListing, Protocol):
-    """A part's events, append-only. Every method raises UnavailableError when the engine is away.
+    """A part's events, append-only. Every method raises UnavailableError when the engine is down.
 
-    An event is in the log if and only if the change that it tells of was committed.
+    An event is in the log if and only if the change it describes was committed.
     """
 
     @property
     def part(self) -> str: ...
 
     async def state_events(self, subjects: Sequence[str]) -> Mapping[str, Sequence[Event]]:
-        """Each subject's events from its last full state on, in order, as last committed."""
+        """Each subject's events since its last full state, in order, as last committed."""
         ...
 
     def gone(self) -> AsyncIterator[Sequence[str]]:
-        """The subjects of all events that are not there, or not any more, in batches. For checks of
-        everything."""
+        """All subjects that have events but do not exist (any more), in batches. For full
+        checks."""
         ...
 
     def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
-        """All events that were written in that time, the oldest first, in batches. For exports: an
-        event that is written later is not of a time that is a minute ago."""
+        """All events written in that period, oldest first, in batches. For exports: no event is
+        added to a period that ended a minute ago."""
         ...
 
     async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
-        """How many events of this kind were written in that time, as far as is to be seen."""
+        """The number of events of this kind written in that period, as far as visible."""
         ...
 
     async def read_after(
         self, position: str | None, *, limit: int
     ) -> tuple[Sequence[LoggedEvent], str | None]:
-        """The next events of the log after this position, and the position behind them.
+        """The next events after this position, and the position after them.
 
-        Positions follow commits, not ids: whoever goes on from the last one misses no event of a
-        transaction that began earlier and committed later. A subject's events come in order.
+        Positions follow commits, not ids: a reader that continues from the last position misses no
+        event of a transaction that began earlier and committed later. A subject's events come in
+        order.
         """
         ...
 
     async def position_before(self, at_ms: int) -> str | None:
-        """A position for `read_after` that no event which is written from then on is before. Some
-        older ones may come after it too."""
+        """A position for `read_after` that precedes every event written from then on. Some older
+        events may follow it too."""
         ...
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
-        """Remove what is not needed from a batch of events that are older than this. Not needed are
-        all events of a subject that is gone, and those before a live subject's last full state."""
+        """Remove unneeded events from a batch of events older than this. Unneeded are all events of
+        a removed subject, and those before a live subject's last full state."""
         ...
 
 
 def actor(kind: ActorKind, name: str | None = None) -> str:
-    """Who acts, as events tell it: `track:demo`, `job:expiry`, `operator`."""
+    """The actor of an event: `track:demo`, `job:expiry`, `operator`."""
     return kind if name is None else f"{kind}:{name}"
 
 
 def fold(events: Iterable[Event]) -> State | None:
-    """The state that the events lead to; None if there is none, or the subject was removed."""
+    """The state that the events produce; None if there is none, or the subject was removed."""
     state: dict[str, Any] | None = None
     for event in events:
         match event.effect:

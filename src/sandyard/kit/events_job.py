@@ -13,7 +13,7 @@ class PruneReport:
 
 
 class PruneEvents:
-    """Removes in batches, so that writers never wait long for it."""
+    """Removes in batches, so that writers never wait long."""
 
     def __init__(self, log: EventLog, *, clock: Clock, retention: timedelta) -> None:
         self._log = log

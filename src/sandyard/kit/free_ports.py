@@ -1,4 +1,4 @@
-"""A port for a process that is about to be started."""
+"""Finds a free port for a process that is about to start."""
 
 import random
 import socket
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """One that nobody listens on, below those that outgoing connections are given."""
+    """A port that no process listens on, below the ephemeral range."""
     while True:
         port = random.randrange(10_000, 32_000)  # noqa: S311 - no secret
         with socket.socket() as probe, suppress(OSError):

@@ -1,4 +1,4 @@
-"""Makers of identifiers."""
+"""Generators of identifiers."""
 
 import itertools
 import random
@@ -13,17 +13,17 @@ IdMaker = Callable[[], str]
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _SHORT = frozenset({"not", "usg", "mtr", "bil", "sgn"})
-"""Prefixes of what is made so often that shorter ids are kinder to read."""
+"""Prefixes of resources so numerous that shorter ids are easier to read."""
 _SANDBOX_NAMESPACE = uuid.UUID("6f0e3e0c-6f0b-5b57-9a3c-2f6d7f1f7c11")
 
 
 def request_id() -> str:
-    """Nothing secret: it only tells requests apart."""
+    """Not secret: it only distinguishes requests."""
     return f"req_{random.getrandbits(64):016x}"
 
 
 def holder_id() -> str:
-    """A name for this process, for leases that only their holder may renew."""
+    """An id for this process, for leases that only their holder may renew."""
     return _random(16)
 
 
@@ -32,25 +32,25 @@ def uuid4() -> str:
 
 
 class EventIds:
-    """Makes ids that sort by time, and within one process in the order in which they are made."""
+    """Generates ids that sort by time, and within one process in order of generation."""
 
     def __init__(self) -> None:
         self._count = itertools.count()
 
     def __call__(self, at_ms: int) -> str:
-        """12 digits of time, 6 of counting and 8 of chance, all hexadecimal."""
+        """12 digits of time, 6 of a counter and 8 random, all hexadecimal."""
         chance = random.getrandbits(32)
         return f"{at_ms:012x}{next(self._count) & 0xFFFFFF:06x}{chance:08x}"
 
 
 def first_event_id(at_ms: int) -> str:
-    """Not after any id that was made at this time or later, and after all from before."""
+    """A lower bound for ids generated at this time or later, and above all earlier ones."""
     return f"{max(0, at_ms):012x}"
 
 
 def subject_key(subject: str) -> int:
-    """A small number that an index of subjects goes by. Subjects are long and random: an index of
-    them writes a page of its own for almost every event."""
+    """A small number to index subjects by. Subjects are long and random: indexing them directly
+    would write a separate page for almost every event."""
     return zlib.crc32(subject.encode())
 
 
@@ -60,22 +60,22 @@ def device_api_key() -> str:
 
 
 def sandbox_id(external_id: str) -> str:
-    """The same external id always gives the same sandbox id, so a second row can't be made."""
+    """The same external id always gives the same sandbox id, so duplicates are impossible."""
     return str(uuid.uuid5(_SANDBOX_NAMESPACE, external_id))
 
 
 def resource_id(prefix: str) -> str:
-    """Such as `prj-` and 17 letters and digits; 12 for what is made in great numbers."""
+    """Such as `prj-` and 17 letters and digits; 12 for very numerous resources."""
     return f"{prefix}-{_random(12 if prefix in _SHORT else 17)}"
 
 
 def is_resource_id(prefix: str, text: str) -> bool:
-    """Whether this could be an id that we made; what could not need not be looked for."""
+    """Whether this has the form of our ids; if not, no lookup is needed."""
     return bool(re.fullmatch(rf"{prefix}-[a-z0-9]{{12,17}}", text))
 
 
 def account_id() -> str:
-    """12 digits, the first not 0. Not so many that two could never be the same."""
+    """12 digits, the first not 0. Collisions are possible."""
     return str(10**11 + secrets.randbelow(9 * 10**11))
 
 
@@ -88,17 +88,17 @@ def account_api_key() -> str:
 
 
 def e2b_api_key() -> str:
-    """In the form of E2B's own: their SDKs may look at it."""
+    """In the format of E2B's own keys, which their SDKs may check."""
     return f"e2b_{secrets.token_hex(20)}"
 
 
 def token_id() -> str:
-    """Names a token; nothing secret."""
+    """Identifies a token; not secret."""
     return _random(12)
 
 
 def mail_token() -> str:
-    """What a mail carries to show that its reader has the address."""
+    """A token sent by email to prove ownership of the address."""
     return secrets.token_urlsafe(32)
 
 

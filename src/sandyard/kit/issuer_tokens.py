@@ -1,8 +1,8 @@
-"""JWTs of one issuer, checked with the keys that it publishes.
+"""JWTs of one issuer, verified with its published keys.
 
-Only asymmetric algorithms are taken, so that a public key can't be passed off as a shared secret.
-Keys stay in use while the issuer is away. A key id that is not known is looked for at most once in
-a while, so that forged tokens can't make us call the issuer each time.
+Only asymmetric algorithms are accepted, so that a public key can't be passed off as a shared
+secret. Keys stay in use while the issuer is unavailable. Fetches for unknown key ids are
+rate-limited, so that forged tokens can't make us call the issuer each time.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class JwksKeys:
     def __init__(
         self, url: str, *, clock: Clock, unavailable: type[UnavailableError] = UnavailableError
     ) -> None:
-        """`unavailable` is what is raised while the keys can't be fetched."""
+        """`unavailable` is raised while the keys can't be fetched."""
         self.url = url
         self._clock = clock
         self._unavailable = unavailable
@@ -42,10 +42,10 @@ class JwksKeys:
         self._lock = asyncio.Lock()
 
     async def find(self, key_id: str) -> jwt.PyJWK | None:
-        """None if the issuer has no such key; `unavailable` if that can't be known."""
+        """None if the issuer has no such key; raises `unavailable` if that can't be determined."""
         is_old = self._clock.now() - self._fetched_at >= _FRESH_SEC
         if key_id not in self._keys or (is_old and not self._lock.locked()):
-            async with self._lock:  # who comes while they are fetched waits for them
+            async with self._lock:  # concurrent callers wait for the same fetch
                 if self._clock.now() - self._tried_at >= _AGAIN_SEC:
                     await self._fetch()
         if key_id not in self._keys and self._is_away:
@@ -68,7 +68,7 @@ class JwksKeys:
 
 
 def _keys_of(document: Any) -> Mapping[str, jwt.PyJWK]:
-    """Those that can check signatures; others in the set are not ours to judge."""
+    """Those that can verify signatures; others in the set are ignored."""
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise jwt.PyJWKSetError("the response is not a set of keys")
     found: dict[str, jwt.PyJWK] = {}
@@ -83,8 +83,8 @@ def _keys_of(document: Any) -> Mapping[str, jwt.PyJWK]:
 
 
 class IssuerTokens:
-    """Tells what a token says that the issuer signed and whose time it is; whom it is for, and
-    what for, is for the caller to check."""
+    """Returns the claims of a token that the issuer signed and that is valid now; the caller checks
+    its audience and purpose."""
 
     def __init__(self, keys: JwksKeys, *, issuer: str, clock: Clock, leeway_sec: float) -> None:
         self._keys = keys
@@ -93,7 +93,7 @@ class IssuerTokens:
         self._leeway_sec = leeway_sec
 
     async def claims(self, token: str) -> dict[str, Any]:
-        """UnauthorizedError, and what the keys raise while they can't be fetched."""
+        """Raises UnauthorizedError, or the keys' `unavailable` while they can't be fetched."""
         if len(token) > _LONGEST:
             raise UnauthorizedError
         try:
@@ -109,7 +109,7 @@ class IssuerTokens:
         return self._decode(token, key, str(algorithm))
 
     def _decode(self, token: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
-        """Signature and times; the clock is ours, so that it is the one of everything else."""
+        """Verify signature and times, by our own clock, like everything else."""
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,

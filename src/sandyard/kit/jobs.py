@@ -1,4 +1,4 @@
-"""Jobs that run in one process at a time, whichever of many that is."""
+"""Jobs that run in at most one of many processes at a time."""
 
 import asyncio
 import logging
@@ -14,34 +14,34 @@ Report = TypeVar("Report")
 logger = logging.getLogger(__name__)
 
 _SAFE_SHARE = 0.8
-"""The share of a lease's time after which its holder, unable to renew, stops of its own accord."""
+"""The share of a lease's duration after which a holder that can't renew stops on its own."""
 _WRITE_CHECK_SEC = 2.0
-"""How long an engine that took a write is trusted to take the next."""
+"""How long a successful write counts as proof that the engine accepts writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """When a job last ran, as far as it did."""
+    """Times of a job's last run."""
 
     started_at: float | None = None
     finished_at: float | None = None
-    """When it last came to its end."""
+    """When it last completed."""
     held_until: float | None = None
-    """None while nobody runs it."""
+    """None while no process runs it."""
 
     def is_running(self, now: float) -> bool:
         return self.held_until is not None and now < self.held_until
 
     def next_at(self, *, interval_sec: float, now: float) -> float:
-        """When it is due; now, if it should have run already."""
+        """When it is next due; now, if it is overdue."""
         return now if self.started_at is None else max(now, self.started_at + interval_sec)
 
 
 class JobLeases(Protocol):
-    """Who runs which job, kept in the engine that the replicas share.
+    """Which process runs which job, stored in the engine that the replicas share.
 
-    A job has at most one holder whose time is not over. A holder that dies without releasing
-    keeps others out no longer than the time it was given.
+    A job has at most one holder whose lease has not expired. A holder that dies without releasing
+    blocks others only until its lease expires.
     """
 
     async def acquire(
@@ -53,28 +53,28 @@ class JobLeases(Protocol):
         held_until: float,
         unless_started_after: float | None = None,
     ) -> bool:
-        """Take the job if nobody holds it at `now`, and it was not started after that time. One
-        whose holder died is taken whenever that was."""
+        """Acquire the job if it is free at `now` and was not started after `unless_started_after`.
+        If its holder died, it is acquired regardless of when it started."""
         ...
 
     async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
-        """Keep a job longer; False if it is not this holder's any more."""
+        """Extend the lease; False if this holder no longer has it."""
         ...
 
     async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
-        """Give the job up; `finished_at` is kept as its last success if it came to its end."""
+        """Release the job; `finished_at` is stored as its last success if it completed."""
         ...
 
     async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
-        """When each of the jobs last came to its end."""
+        """When each of the jobs last completed."""
         ...
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
-        """Of each of the jobs that was ever taken, as last committed."""
+        """Runs of those jobs that were ever acquired, as last committed."""
         ...
 
     async def touch(self, *, now: float) -> None:
-        """Write an entry that no job has; returns when that is durable."""
+        """Write an entry that belongs to no job; returns when it is durable."""
         ...
 
 
@@ -91,11 +91,11 @@ class Job(Generic[Report]):
     run: Callable[[], Awaitable[Report]]
     at_start: bool = False
     run_forced: Callable[[], Awaitable[Report]] | None = None
-    """The same without its safety check, for operators; None if it has none."""
+    """The same without its safety check, for operators; None if there is no such check."""
 
     @property
     def plain_name(self) -> str:
-        """The name without the node, which the job of one node has after it."""
+        """The name without the node suffix of jobs that are specific to a node."""
         return self.name.split()[0]
 
     def forced(self) -> "Job[Report]":
@@ -103,7 +103,7 @@ class Job(Generic[Report]):
 
 
 class JobRunner:
-    """Runs jobs under their leases and keeps renewing while they last."""
+    """Runs jobs under their leases, and renews these during the run."""
 
     _POLL_SEC = 0.1
 
@@ -119,17 +119,17 @@ class JobRunner:
         self._under_way: set[asyncio.Task[Any]] = set()
 
     async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
-        """When each of the jobs last came to its end; those that never did are not there."""
+        """When each of the jobs last completed; jobs that never did are omitted."""
         return await self._leases.finished(jobs)
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
-        """When each of the jobs last ran; those that never did are not there."""
+        """When each of the jobs last ran; jobs that never did are omitted."""
         return await self._leases.runs(jobs)
 
     async def run(self, job: Job[Report]) -> Report:
-        """Run the job to its end, after any run of it that is under way anywhere.
+        """Run the job to completion, after any run that is in progress in any process.
 
-        A caller that goes away does not stop it.
+        Cancelling the caller does not stop it.
         """
         task = asyncio.create_task(self._run_locked(job))
         self._under_way.add(task)
@@ -139,7 +139,7 @@ class JobRunner:
     async def run_if_due(
         self, job: Job[Report], *, interval_sec: float | None = None
     ) -> Report | None:
-        """Run the job unless somebody runs it now or started it within the interval."""
+        """Run the job unless it is running now or was started within the interval."""
         interval = job.interval_sec if interval_sec is None else interval_sec
         lock = self._locks.setdefault(job.name, asyncio.Lock())
         if lock.locked():
@@ -151,14 +151,14 @@ class JobRunner:
             return await self._run_held(job, asked_at)
 
     async def check_writes(self) -> None:
-        """Return if the engine takes writes; raise UnavailableError if it does not."""
+        """Return if the engine accepts writes; raise UnavailableError if it does not."""
         now = self._clock.now()
         if not 0 <= now - self._written_at < _WRITE_CHECK_SEC:
             await self._leases.touch(now=now)
             self._written_at = now
 
     async def stop(self) -> None:
-        """Break off the runs that `run` started; each gives its lease up."""
+        """Cancel the runs that `run` started; each releases its lease."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -166,7 +166,7 @@ class JobRunner:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # its caller has been told of it, or has gone away
+            task.exception()  # mark it as retrieved: the caller has received it or is gone
 
     async def _run_locked(self, job: Job[Report]) -> Report:
         async with self._locks.setdefault(job.name, asyncio.Lock()):
@@ -179,7 +179,7 @@ class JobRunner:
     async def _acquire(
         self, job: Job[Any], now: float, *, unless_started_after: float | None = None
     ) -> bool:
-        """Take the lease; one that is taken while we are broken off is given up again."""
+        """Acquire the lease; if cancelled meanwhile, release it again."""
         taking = asyncio.ensure_future(
             self._leases.acquire(
                 job.name,
@@ -218,8 +218,8 @@ class JobRunner:
         return report
 
     async def _keep(self, job: Job[Any], work: "asyncio.Future[Any]", asked_at: float) -> None:
-        """Renew in good time; when the lease is lost, stop the work before another's begins. Its
-        time counts from when it was asked for, however late the answer came."""
+        """Renew in good time; when the lease is lost, stop the work before another process starts
+        it. The lease's duration counts from the request, however late the response came."""
         safe_for = self._lease_sec * _SAFE_SHARE
         safe_until = asked_at + safe_for
         while (left := safe_until - self._clock.now()) > 0:

@@ -1,6 +1,6 @@
 """The name of a node: one data dir, with everything that runs and is stored there.
 
-What another node holds is not here, and never taken for gone.
+Data held by another node is not visible here, and is never treated as deleted.
 """
 
 import os
@@ -16,7 +16,7 @@ class ElsewhereError(UnavailableError):
     code = "ON_ANOTHER_NODE"
 
     def __init__(self, node: str) -> None:
-        """Without `retry_after`: here the answer stays the same, however long one waits."""
+        """Without `retry_after`: this node's answer will not change."""
         words = " ".join((type(self).__doc__ or "").split())
         super().__init__(f"{words} The node is {node}.", retry_after=None, details={"node": node})
 
@@ -24,20 +24,20 @@ class ElsewhereError(UnavailableError):
 def require_here(
     holder: str | None, *, node: str, error: type[ElsewhereError] = ElsewhereError
 ) -> None:
-    """Raises the error, with the holder's name, unless this node holds it or none does."""
+    """Raise the error with the holder's name, unless this node or no node holds it."""
     if holder is not None and holder != node:
         raise error(holder)
 
 
 def node_name(data_dir: Path) -> str:
-    """The node's name, which what runs there is known by; made at the first start."""
+    """The node's name, which identifies what runs there; generated at the first start."""
     path = data_dir / "node"
     if not path.exists():
         data_dir.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"node.{os.getpid()}")
         draft.write_text(secrets.token_hex(8))
         try:
-            os.link(draft, path)  # of two processes that start at once, one names it
+            os.link(draft, path)  # atomic: of two processes that start at once, one wins
         except FileExistsError:
             pass
         finally:

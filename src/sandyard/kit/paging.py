@@ -40,9 +40,9 @@ def encode_cursor(listing: str, position: Sequence[Any]) -> str:
 
 
 def decode_cursor(listing: str, cursor: str) -> list[Any]:
-    """The position inside `cursor`; InvalidCursorError if another listing made it, or nobody did.
+    """The position inside `cursor`; InvalidCursorError unless this listing made it.
 
-    The seal is a checksum, no signature: a forged cursor could only name another place in a
+    The seal is a checksum, not a signature: a forged cursor could only name another position in a
     listing that its caller may read anyway.
     """
     try:

@@ -7,13 +7,13 @@ _WORDS: dict[str, str] = {}
 
 
 def pattern(regex: str, words: str) -> str:
-    """The regular expression as it is; `words` is what a mistake says: "must be …"."""
+    """The regular expression unchanged; `words` is its error message: "must be …"."""
     _WORDS[regex] = words
     return regex
 
 
 def in_words(mistake: Mapping[str, Any]) -> str:
-    """What a mistake of pydantic says, without a regular expression."""
+    """The message of a pydantic error, without a regular expression."""
     if mistake["type"] == "string_pattern_mismatch":
         return _WORDS.get(mistake["ctx"]["pattern"], "has a form that is not taken here")
     message: str = mistake["msg"]
@@ -21,7 +21,7 @@ def in_words(mistake: Mapping[str, Any]) -> str:
 
 
 NO_NUL = pattern(r"^[^\x00]*$", "must have no NUL")
-"""For text that people write: PostgreSQL stores none with a NUL."""
+"""For free text: PostgreSQL stores none with a NUL."""
 
 
 def has_words(regex: str) -> bool:

@@ -8,10 +8,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that is given out so far. What Python takes for global beyond it is no host of the internet:
-IPv4-compatible, site-local (fec0::/10), an operator's own NAT64 (64:ff9b:1::/48)."""
+"""All global addresses allocated so far. Others that Python considers global are not internet
+hosts: IPv4-compatible, site-local (fec0::/10), an operator's own NAT64 (64:ff9b:1::/48)."""
 _DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")
-"""RFC 9637; newer than Python's own list."""
+"""RFC 9637; not yet in Python's own list."""
 _ANY_PORT = 9
 
 
@@ -20,14 +20,14 @@ def networks_of(texts: Sequence[str]) -> list[Network]:
 
 
 def may_connect(text: str, *, allowed: Sequence[Network] = ()) -> bool:
-    """Whether this is public and no address of this very machine, or is allowed by name."""
+    """Whether the address is public and not this machine's own, or is explicitly allowed."""
     if is_allowed(text, allowed):
         return True
     return is_public(text, allowed=allowed) and not is_own(text)
 
 
 def is_public(text: str, *, allowed: Sequence[Network] = ()) -> bool:
-    """Whether the address is one that anybody on the internet may reach, or is allowed by name."""
+    """Whether the address is publicly reachable, or explicitly allowed."""
     if is_allowed(text, allowed):
         return True
     address: Address = ipaddress.ip_address(text)
@@ -46,18 +46,19 @@ def is_allowed(text: str, allowed: Sequence[Network]) -> bool:
 
 
 def is_own(text: str) -> bool:
-    """Whether it is an address of this machine: what goes there comes from there. Sends nothing."""
+    """Whether this machine itself has the address: packets to it have it as their source. Sends
+    nothing."""
     family = socket.AF_INET6 if ":" in text else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((text, _ANY_PORT))
         except OSError:
-            return False  # there is no way to it at all
+            return False  # no route to it
         return bool(probe.getsockname()[0] == text)
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
+    """The IPv4 address embedded in an IPv6 address."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:

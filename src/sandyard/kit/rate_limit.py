@@ -1,4 +1,4 @@
-"""How often one caller may ask, counted by the `limits` library."""
+"""Rate limits per caller, counted by the `limits` library."""
 
 import math
 import time
@@ -9,19 +9,20 @@ from limits.storage import storage_from_string
 
 
 class RateLimit:
-    """One rate, for any number of keys. Who shares a storage shares the counts of equal names."""
+    """One rate, for any number of keys. Limits with the same name and storage share their
+    counts."""
 
     def __init__(
         self, rate: str, storage_url: str, *, name: str = "", is_sliding: bool = True
     ) -> None:
-        """A window that does not slide costs one number per key, however high the rate is."""
+        """A fixed window costs one number per key, however high the rate."""
         self._rate = parse(rate)
         strategy = MovingWindowRateLimiter if is_sliding else FixedWindowRateLimiter
         self._limiter = strategy(storage_from_string(storage_url))
         self._name = (name,) if name else ()
 
     async def wait_for(self, key: str) -> int | None:
-        """Count an attempt; None, or the seconds to wait if it is one too many."""
+        """Count an attempt; None if allowed, else the seconds to wait."""
         if await self._limiter.hit(self._rate, *self._name, key):
             return None
         return await self._wait(key)
@@ -37,5 +38,5 @@ class RateLimit:
         return max(1, math.ceil(window.reset_time - time.time()))
 
     async def reset(self, key: str) -> None:
-        """Forget the attempts of this key."""
+        """Clear the attempts of this key."""
         await self._limiter.clear(self._rate, *self._name, key)

@@ -1,4 +1,4 @@
-"""Rates, as settings write them: `10/minute`, `10 per 15 minutes`."""
+"""Rates in the format of settings: `10/minute`, `10 per 15 minutes`."""
 
 import re
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ _FORM = re.compile(r"\s*(\d+)\s*(?:/|per)\s*(\d+)?\s*(second|minute|hour|day)s?\
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many in a window of time, which begins with the first of them."""
+    """A number of requests per window, which begins with the first of them."""
 
     amount: int
     window: timedelta
 
     @classmethod
     def parse(cls, text: str) -> "Rate":
-        """ValueError if it is none."""
+        """Raises ValueError if malformed."""
         found = _FORM.fullmatch(text)
         if found is None or not int(found[1]) or found[2] == "0":
             raise ValueError("must be like `10/minute` or `2 per second`")

@@ -1,4 +1,4 @@
-"""Secrets that change while they are in use: a new value and the old one hold side by side."""
+"""Secrets that are rotated while in use: the new value and the old one are valid side by side."""
 
 import hmac
 import math
@@ -12,34 +12,34 @@ LookAgain = Callable[[], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class RotationPolicy:
     settle_sec: float
-    """How long a new value is accepted before it is the one to use: until then some replicas may
+    """How long a new value is only accepted before it becomes primary: until then some replicas may
     not know it."""
     overlap_sec: float
-    """How long a value holds that is not kept any more."""
+    """How long a value stays valid after it is no longer stored."""
 
 
 NEVER_DROPPED = math.inf
-"""The overlap of keys that stored data rests on."""
+"""The overlap of keys that stored data depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The values of a secret as they are stored, and those that held before."""
+    """The stored values of a secret, and its former values."""
 
     current: tuple[str, ...]
     since: float
     former: Mapping[str, float] = field(default_factory=dict)
-    """Until when each holds, the one that was in use first."""
+    """When each expires; the former primary is first."""
 
     def in_force(self, *, now: float, policy: RotationPolicy) -> tuple[str, ...]:
-        """The values that hold now; the first is the one to use."""
+        """The values that are valid now; the first is the primary one."""
         former = [value for value, until in self.former.items() if now < until]
         is_settled = now >= self.since + policy.settle_sec
         ordered = (*self.current, *former) if is_settled else (*former, *self.current)
         return tuple(dict.fromkeys(ordered))
 
     def rotate(self, current: tuple[str, ...], *, now: float, policy: RotationPolicy) -> "Rotation":
-        """The same with other values stored since now; itself if they are the same."""
+        """The rotation to newly stored values at `now`; itself if they are unchanged."""
         if current == self.current:
             return self
         until = now + policy.overlap_sec
@@ -56,11 +56,11 @@ async def _never() -> None:
 
 
 class Secret(Sequence[str]):
-    """The values of a setting that hold now, swapped as a whole when it is rotated. The first is
-    the one to use."""
+    """The currently valid values of a setting, replaced as a whole on rotation. The first is the
+    primary one."""
 
     def __init__(self, values: Sequence[str], reload: LookAgain = _never) -> None:
-        """`reload` reads it anew from where it is stored, and swaps the values if they changed."""
+        """`reload` rereads it from its source, and swaps the values if they changed."""
         self.reload = reload
         self.swap(values)
 
@@ -69,12 +69,13 @@ class Secret(Sequence[str]):
         self._values = tuple(values)
 
     def accepts(self, sent: bytes) -> bool:
-        """Whether this is one of the values; each is compared, in constant time."""
+        """Whether this is one of the values; compares each one, in constant time."""
         matches = [hmac.compare_digest(sent, each) for each in self._encoded]
         return any(matches)
 
     async def accepts_newest(self, sent: bytes) -> bool:
-        """The same for a value that nothing else accepts: it may be newer than the last look."""
+        """The same after a reload, for a value that is otherwise unknown: it may be newer than the
+        last one."""
         await self.reload()
         return self.accepts(sent)
 
@@ -118,5 +119,5 @@ class AnyOf(Sequence[str]):
 
 
 def as_secret(values: Sequence[str]) -> Secret:
-    """The secret itself, or one of values that never change."""
+    """The secret itself, or a secret of constant values."""
     return values if isinstance(values, Secret) else Secret(values)

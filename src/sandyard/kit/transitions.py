@@ -1,7 +1,7 @@
 """Transitions: a decided change of one entity, with its events.
 
-A decision is a pure function of a model that returns one. A store applies it if the entity still
-has the sequence that it was decided from, and writes the events in the same transaction.
+A decision is a pure function of a model that returns a transition. A store applies it if the entity
+still has the sequence that it was decided from, and writes the events in the same transaction.
 """
 
 import asyncio
@@ -18,33 +18,33 @@ from sandyard.kit.events import Effect, Event, State
 from sandyard.kit.frozen import maker_of, quick_replace
 
 SECRET: Mapping[str, bool] = {"secret": True}
-"""Marks a dataclass field that no event may hold: `field(metadata=SECRET)`."""
+"""Marks a dataclass field that no event may contain: `field(metadata=SECRET)`."""
 DATA: Mapping[str, bool] = {"data": True}
-"""Marks a field that is data and no state, such as when something was last seen."""
+"""Marks a field that is data, not state, such as the time something was last seen."""
 TEXT_TIME: Mapping[str, Callable[[int], str]] = {"form": rfc3339_from_ms}
-"""Marks a time in epoch milliseconds that events hold as RFC 3339."""
+"""Marks a time in epoch milliseconds that events store as RFC 3339."""
 
 ATTEMPTS = 20
-"""How often a use case decides anew, where others are faster, before it says so."""
+"""How many times a use case retries its decision after concurrent changes, before it fails."""
 FULL_EVERY = 50
-"""A change whose sequence is a multiple of this tells the whole state, so that what came before it
-can be pruned."""
+"""A change whose sequence is a multiple of this records the whole state, so that earlier events can
+be pruned."""
 _FIRST_PAUSE_SEC = 0.002
 _LONGEST_PAUSE_SEC = 0.05
 _PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 class Entity(Protocol):
-    """A frozen dataclass that changes by transitions alone."""
+    """A frozen dataclass that is changed only by transitions."""
 
     SUBJECT: ClassVar[str]
-    """The field whose value names it in events."""
+    """The field that identifies it in events."""
     OWNER: ClassVar[str | None]
-    """The field that says which account it belongs to, if it belongs to one."""
+    """The field with the account that owns it, if any."""
 
     @property
     def sequence(self) -> int:
-        """Counts its changes; the number that a compare-and-set checks."""
+        """The number of its changes, which a compare-and-set checks."""
         ...
 
 
@@ -53,10 +53,10 @@ E = TypeVar("E", bound=Entity)
 
 @dataclass(frozen=True, slots=True)
 class Transition(Generic[E]):
-    """From `before` to `after`. Without `before` the entity is made, without `after` removed.
+    """From `before` to `after`. Without `before` the entity is created, without `after` removed.
 
-    `given` are facts beyond the entity that the decision rests on, such as how many others there
-    are. They are compared too: where one is different now, nothing is applied.
+    `given` are facts beyond the entity that the decision depends on, such as a count of others.
+    They are compared too: if one has changed, nothing is applied.
     """
 
     before: E | None
@@ -86,7 +86,7 @@ class Cause:
 
     @property
     def at(self) -> datetime:
-        """The same moment, in UTC."""
+        """The same time, in UTC."""
         return utc_time(self.at_ms / 1000)
 
     def because(self, reason: str | None) -> "Cause":
@@ -96,7 +96,7 @@ class Cause:
 def created(
     entity: E, kind: str, cause: Cause, *, first: int = 1, given: tuple[Any, ...] = ()
 ) -> Transition[E]:
-    """The entity is new, with `first` as its sequence. For an id that may be used again after a
+    """Create the entity, with `first` as its sequence. For an id that may be reused after a
     removal, pass the time: then the new entity's sequences are greater than the old one's."""
     entity = _numbered(entity, first)
     event = _event(entity, kind, cause, Effect.FULL, state_of(entity))
@@ -106,8 +106,8 @@ def created(
 def changed(
     before: E, after: E, kind: str, cause: Cause, *, given: tuple[Any, ...] = ()
 ) -> Transition[E]:
-    """The event holds the fields that are different; now and then, and for the first change of an
-    entity from before there were events, the whole state."""
+    """The event contains the fields that differ; periodically, and for the first change of an
+    entity that predates events, the whole state."""
     after = _numbered(after, before.sequence + 1)
     if after.sequence % FULL_EVERY and before.sequence:
         event = _event(after, kind, cause, Effect.PARTIAL, state_changes(before, after))
@@ -117,8 +117,8 @@ def changed(
 
 
 def changed_in(before: E, changes: Mapping[str, Any], kind: str, cause: Cause) -> Transition[E]:
-    """The same where it is known which fields may differ, for decisions that are made thousands
-    of times a second. All of them are state."""
+    """The same if the fields that may differ are known, for decisions made thousands of times a
+    second. All of them are state."""
     sequence = before.sequence + 1
     after = quick_replace(before, {"sequence": sequence, **changes})
     if not before.sequence:
@@ -132,27 +132,27 @@ def changed_in(before: E, changes: Mapping[str, Any], kind: str, cause: Cause) -
 
 
 def replaced(before: E, after: E, kind: str, cause: Cause) -> Transition[E]:
-    """Something else takes the entity's place under the same subject; the event holds all of it."""
+    """Another entity replaces this one under the same subject; the event contains all of it."""
     after = _numbered(after, before.sequence + 1)
     event = _event(after, kind, cause, Effect.FULL, state_of(after))
     return Transition(before, after, (event,))
 
 
 def baseline(entity: E, cause: Cause, *, after: int = 0) -> Transition[E]:
-    """Nothing changes but the sequence, to one above `after`; the event holds the whole state, for
-    an entity that its events do not lead to."""
+    """Only the sequence changes, to one above `after`; the event contains the whole state, for an
+    entity that does not match its events."""
     made = created(entity, "baseline", cause, first=max(entity.sequence, after) + 1)
     return Transition(entity, made.after, made.events)
 
 
 def baseline_removal(last: Event, cause: Cause) -> Event:
-    """The entity is not there any more, although `last` is its last event."""
+    """The entity no longer exists, although `last` is its last event."""
     gone = replace(last, kind="baseline", sequence=(last.sequence or 0) + 1, actor=cause.actor)
     return replace(gone, at_ms=cause.at_ms, effect=Effect.REMOVED, data={}, reason=cause.reason)
 
 
 def followed_by(first: Transition[E], second: Transition[E]) -> Transition[E]:
-    """Both in one write, with the events of both."""
+    """Both in one write, with both sets of events."""
     return Transition(first.before, second.after, (*first.events, *second.events))
 
 
@@ -169,7 +169,7 @@ def stateless_event(
     account_id: str | None = None,
     data: State | None = None,
 ) -> Event:
-    """Something that happened and changed nothing, such as a login that failed."""
+    """An event that changed nothing, such as a failed login."""
     return Event(
         kind=kind,
         subject=subject,
@@ -184,8 +184,8 @@ def stateless_event(
 
 
 class Tries:
-    """`async for _ in Tries()`: as many as ATTEMPTS. Between two of them is a random pause, longer
-    each time, so that several processes do not keep getting in each other's way."""
+    """`async for _ in Tries()`: up to ATTEMPTS iterations, with increasing random delays in
+    between, so that processes do not keep conflicting."""
 
     def __init__(self) -> None:
         self._made = 0
@@ -211,9 +211,8 @@ async def settle(
     lock: asyncio.Lock,
     busy: type[Exception],
 ) -> E:
-    """Read, decide and apply, again whenever somebody else was faster. Returns the entity after
-    the change, or as it was read if the decision is that nothing changes. Those who share the
-    lock go one after another."""
+    """Read, decide and apply; retry after a concurrent change. Returns the entity after the change,
+    or as read if the decision is to change nothing. Callers that share the lock are serialized."""
     async with lock:
         async for _ in Tries():
             entity = await find()
@@ -230,7 +229,7 @@ def subject_of(entity: Entity) -> str:
 
 
 def state_of(entity: Any) -> dict[str, Any]:
-    """All that is state of an entity, in JSON values: no secret and no data."""
+    """The state fields of an entity, in JSON values: no secrets and no data."""
     forms = state_fields(type(entity))
     return {name: form(getattr(entity, name)) for name, form in forms.items()}
 
@@ -244,7 +243,7 @@ def state_changes(before: Any, after: Any) -> dict[str, Any]:
 
 
 def state_fields(kind: type) -> Mapping[str, Callable[[Any], Any]]:
-    """The names of the fields that are state, and what gives each its form in events."""
+    """The state fields, and the conversion of each to its form in events."""
     forms = _STATE_FIELDS.get(kind)
     if forms is None:
         forms = _STATE_FIELDS[kind] = {
@@ -259,7 +258,7 @@ _STATE_FIELDS: dict[type, Mapping[str, Callable[[Any], Any]]] = {}
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON has it, always in the same form."""
+    """The canonical JSON form of a value."""
     if type(value) in _PLAIN:
         return value
     match value:

@@ -1,4 +1,4 @@
-"""Checks that a part's events and its stored state agree, also under traffic."""
+"""Verifies that a part's events and its stored state agree, also under traffic."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -22,9 +22,9 @@ _LOOKS = 5
 _BETWEEN_LOOKS_SEC = 0.2
 
 Find = Callable[[str], Awaitable[Entity | None]]
-"""The entity with this subject id, as last written."""
+"""Returns the entity with this subject id, as last written."""
 _Compare = Callable[[Entity | None, Sequence[Event]], list[str]]
-"""What is wrong with an entity and its events."""
+"""Returns the differences between an entity and its events."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,8 +52,8 @@ async def verify_history(
 ) -> HistoryReport:
     """Fold the events of every entity and compare.
 
-    Entities change while they are read, so one that differs is looked at again: only what differs
-    at several looks in a row is a problem.
+    Entities change while they are read, so one that differs is checked again: only repeated
+    differences are a problem.
     """
     report = HistoryReport()
     async for entities in pages:
@@ -73,10 +73,10 @@ async def adopt_changes(
     apply: Callable[[Transition[E]], Awaitable[bool]],
     cause: Cause,
 ) -> int:
-    """Write a baseline for every entity that its events do not lead to; how many there were.
+    """Write a baseline for every entity that does not match its events; returns their number.
 
-    A server of a release without events, which ran beside this one, has changed them. Whoever
-    changes one meanwhile is faster, and its next run finds it again.
+    A server of a release without events, running beside this one, has changed them. If an entity
+    changes meanwhile, its baseline is not applied; the next run finds it again.
     """
     adopted = 0
     async for entities in pages:
@@ -92,7 +92,7 @@ async def adopt_changes(
 async def adopt_removals(
     find: Find, log: EventLog, write: Callable[[Event], Awaitable[object]], cause: Cause
 ) -> int:
-    """The same for what such a server has removed: an event that says so."""
+    """The same for entities that such a server has removed: writes a removal event."""
     adopted = 0
     async for subjects in log.gone():
         for subject in subjects:
@@ -108,8 +108,8 @@ async def adopt_removals(
 async def verify_gone(
     find: Find, log: EventLog, *, may_be_gone: Callable[[State], bool] = lambda _: False
 ) -> HistoryReport:
-    """The other way round: find those that are not there although their events lead to a state.
-    `may_be_gone` says of which states that is no problem."""
+    """The reverse check: find subjects that do not exist although their events produce a state.
+    `may_be_gone` says for which states that is no problem."""
 
     def compare(entity: Entity | None, events: Sequence[Event]) -> list[str]:
         state = fold(events)
@@ -126,8 +126,8 @@ async def verify_gone(
 
 
 def differences(entity: Entity, events: Sequence[Event]) -> list[str]:
-    """The fields in which the entity is not what its events lead to. A field that is younger than
-    the last full state has its default."""
+    """The fields in which the entity does not match its events. A field added after the last full
+    state has its default."""
     folded = fold(events)
     if folded is None:
         return ["no events lead to it"]

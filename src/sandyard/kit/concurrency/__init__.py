@@ -1,1 +1,1 @@
-"""Work that is shared, bounded, or done beside an answer."""
+"""Shared, bounded and background work."""

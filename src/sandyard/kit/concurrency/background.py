@@ -1,4 +1,4 @@
-"""Work that an answer does not wait for, but a stopping process does."""
+"""Background tasks: a response does not wait for them, but shutdown does."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ class Background:
         self._under_way: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], *, action: str) -> None:
-        """Begin the work; if it fails, the log says so."""
+        """Start the task; failures are logged."""
         task = asyncio.create_task(self._logged(work, action))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     async def finish(self, *, within_sec: float = _FINISH_SEC) -> None:
-        """Wait until nothing is under way; break off what takes longer."""
+        """Wait for all running tasks; cancel those that exceed the limit."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=within_sec)
         for task in list(self._under_way):

@@ -1,4 +1,4 @@
-"""Many callers' requests carried by one round trip to an engine."""
+"""Batches the requests of many callers into one round trip to an engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -13,14 +13,14 @@ Found = TypeVar("Found")
 
 
 class Batcher(Generic[Item, Result]):
-    """Collects what is submitted while earlier batches are under way, and runs it together.
+    """Collects items submitted while earlier batches run, and runs them together.
 
-    A lone caller never waits for company. When a batch had several, their callers come back, and
-    the next one waits until as many are there, at most `pause_sec` for each: few full batches cost
-    less than many small ones.
-    Items with the same key are never in two batches at once; within one batch they stand in
-    order of arrival. A caller that goes away leaves its item in the batch, and `run` gives each
-    item a result or an exception of its own, so no caller's trouble is another's.
+    A single caller never waits for others. After a batch of several items, the next batch waits
+    until as many items have been submitted again, at most `pause_sec` for each: a few full batches
+    cost less than many small ones. Items with the same key are never in two concurrent batches;
+    within a batch they are in order of arrival. If a caller is cancelled, its item stays in the
+    batch. `run` returns a result or an exception for each item, so one caller's failure does not
+    affect another.
     """
 
     def __init__(
@@ -33,7 +33,8 @@ class Batcher(Generic[Item, Result]):
         pause_sec: float = 0,
         is_spread: bool = False,
     ) -> None:
-        """`is_spread`: what waits is shared out among all that can run, before any takes more."""
+        """`is_spread`: divide waiting items evenly among the free workers instead of filling one
+        batch."""
         self._run = run
         self._key = key
         self._parallel = parallel
@@ -58,19 +59,19 @@ class Batcher(Generic[Item, Result]):
         return await future
 
     async def drain(self) -> None:
-        """Return when all that was submitted is done."""
+        """Wait until all submitted items are done."""
         while self._workers:  # one may start another
             await asyncio.gather(*self._workers)
 
     def _start_worker(self) -> None:
-        """One at a time: it takes what has come by the time that it runs, and starts the next for
-        what it leaves."""
+        """Start one worker at a time: it takes the items waiting when it runs, and starts another
+        for the rest."""
         if self._is_starting or not self._waiting or self._at_work == self._parallel:
             return
         self._is_starting = True
         self._at_work += 1
         worker = asyncio.create_task(self._work())
-        self._workers.add(worker)  # the loop itself holds tasks only weakly
+        self._workers.add(worker)  # the loop holds only weak references to tasks
         worker.add_done_callback(self._workers.discard)
 
     async def _work(self) -> None:
@@ -91,7 +92,7 @@ class Batcher(Generic[Item, Result]):
                 _settle(future, result)
             if len(batch) > 1 and self._pause_sec:
                 await self._wait_for_callers(len(batch))
-        self._at_work -= 1  # in the same step in which nothing was left: no item is overlooked
+        self._at_work -= 1  # no await since `_take` found nothing, so no item is missed
 
     async def _wait_for_callers(self, number: int) -> None:
         if len(self._waiting) >= number:
@@ -120,7 +121,7 @@ class Batcher(Generic[Item, Result]):
 
 
 class BatchedLookup(Generic[Key, Found]):
-    """Lookups by key, as many as wait in one: each begins after it was asked for."""
+    """Lookups by key, batched: each runs in a query that starts after the lookup was requested."""
 
     _LARGEST = 200
 
@@ -130,7 +131,7 @@ class BatchedLookup(Generic[Key, Found]):
         *,
         parallel: int = 2,
     ) -> None:
-        """`find_all` leaves out what is not there."""
+        """`find_all` omits keys that do not exist."""
         self._find_all = find_all
         self._lookups: Batcher[Key, Found | None] = Batcher(
             self._find_together, key=_no_matter, parallel=parallel, max_size=self._LARGEST
@@ -145,7 +146,7 @@ class BatchedLookup(Generic[Key, Found]):
 
 
 def _no_matter(_item: object) -> Hashable:
-    """The same key may be looked up twice at once."""
+    """The same key may be looked up concurrently."""
     return object()
 
 

@@ -1,12 +1,12 @@
-"""Locks by key, for use cases of one process that would change the same thing at once."""
+"""Locks by key, for use cases in one process that may change the same thing concurrently."""
 
 import asyncio
 from weakref import WeakValueDictionary
 
 
 class KeyedLocks:
-    """A lock for each key, kept while somebody holds it or waits for it. Whoever waits gets it in
-    the order of asking."""
+    """One lock per key, removed when no one holds it or waits for it. Waiters acquire it in FIFO
+    order."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -1,4 +1,4 @@
-"""Several calls at once, but not too many."""
+"""Concurrent calls with a limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,7 +11,7 @@ R = TypeVar("R")
 async def for_each(
     items: Iterable[T], call: Callable[[T], Awaitable[R]], *, slots: asyncio.Semaphore
 ) -> list[R]:
-    """The results of the calls, in order; the first error ends the others and is raised."""
+    """The results in order; the first error cancels the other calls and is raised."""
 
     async def one(item: T) -> R:
         async with slots:

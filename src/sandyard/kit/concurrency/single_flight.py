@@ -8,18 +8,19 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs of one key follow each other. Whoever asks while one is under way shares the next one
-    with all others who do, so that the answer is of a run that began after the question."""
+    """Runs of one key are serialized. Callers that arrive during a run share the next one, so that
+    every result comes from a run that started after its call."""
 
     def __init__(self, *, gather_sec: float = 0) -> None:
-        """`gather_sec`: how long a run waits for others who may share it, before it begins."""
+        """`gather_sec`: how long a run waits before it starts, so that more callers can share
+        it."""
         self._gather_sec = gather_sec
         self._next: dict[str, asyncio.Task[T]] = {}
         self._running: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, key: str, work: Callable[[], Awaitable[T]]) -> T:
-        """A caller that goes away does not stop the run."""
+        """Cancelling a caller does not stop the run."""
         task = self._next.get(key)
         if task is None:
             task = asyncio.create_task(self._run_alone(key, work))
@@ -29,7 +30,7 @@ class SingleFlight(Generic[T]):
         return await asyncio.shield(task)
 
     async def stop(self) -> None:
-        """Break off what is under way."""
+        """Cancel all runs."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -39,7 +40,7 @@ class SingleFlight(Generic[T]):
         async with lock:
             if self._gather_sec:
                 await asyncio.sleep(self._gather_sec)
-            self._next.pop(key, None)  # who asks from here on asks for the run after this one
+            self._next.pop(key, None)  # callers from here on share the following run
             try:
                 return await work()
             finally:
@@ -49,4 +50,4 @@ class SingleFlight(Generic[T]):
     def _ended(self, task: asyncio.Task[T]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # its callers have been told of it, or have gone away
+            task.exception()  # mark it as retrieved: callers have received it or are gone

@@ -1,1 +1,1 @@
-"""What every part needs of DynamoDB, and how shared things are kept there."""
+"""DynamoDB access and shared stores for all parts."""

@@ -23,8 +23,8 @@ from sandyard.kit.errors import UnavailableError
 
 
 class _QuietCredentialProviders(logging.Filter):
-    """A credential provider that has none is no error: the next is asked, and our own error says
-    so if none has any. Of a file that makes no sense a line is enough."""
+    """A credential provider without credentials is not an error: the next one is tried, and our own
+    error reports it if none has any. A malformed credentials file needs only one line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = None
@@ -61,14 +61,14 @@ _TROUBLE = {
     "TransactionInProgressException": "is busy with other transactions",
     "TransactionConflict": "is busy with other transactions",
 }
-"""What callers are told of what it says; of anything else, that it answers with an error."""
+"""Messages for callers, by DynamoDB error code; for any other code: returns an error."""
 _NO_ANSWER = "does not respond in time"
 _STALE_CREDENTIALS = frozenset({"ExpiredTokenException", "ExpiredToken"})
 
 
 @dataclass(frozen=True, slots=True)
 class DynamoPolicy:
-    """How long one call may take in all, one try of it, and the waits between tries."""
+    """Time limits for a whole call and for one attempt, and the delays between attempts."""
 
     deadline_sec: float = 8.0
     try_sec: float = 3.0
@@ -89,7 +89,8 @@ class ConditionFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one action of a transaction kept it from being carried out, or that it did not."""
+    """The outcome of one action of a cancelled transaction: the reason that it failed, or that it
+    did not fail."""
 
     code: str
     item: Item | None
@@ -127,10 +128,11 @@ class _PassingError(Exception):
 
 
 class Dynamo:
-    """The engine. Every call either answers, raises one of the refusals above, or is unavailable.
+    """The engine. Every call either succeeds, raises one of the errors above, or raises
+    UnavailableError.
 
-    A write whose answer was lost is sent again: callers give their writes conditions under which
-    a second arrival is told apart from a first.
+    A write whose response was lost is retried, so callers must give their writes conditions that
+    distinguish a retry from a first attempt.
     """
 
     name = "dynamodb"
@@ -156,13 +158,13 @@ class Dynamo:
                 ConditionFailedError,
                 TransactionRefusedError,
                 ValueError,
-                UnavailableError,  # a table or a credential that is missing stays named
+                UnavailableError,  # keeps the message about a missing table or credentials
                 asyncio.CancelledError,
             ],
         )
 
     async def call(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """One call, tried until its deadline."""
+        """One call, retried until its deadline."""
         policy = self._policy
         breaker = await self._breakers.get_breaker(_CIRCUIT)
         try:
@@ -179,8 +181,8 @@ class Dynamo:
             raise _unavailable(action, error) from error
 
     async def probe(self, action: str, payload: Mapping[str, Any]) -> None:
-        """One call, tried for a moment, to learn whether the engine takes it; UnavailableError
-        names the call and why not. The circuit neither stops it nor hears of it."""
+        """One call with brief retries, to check whether the engine accepts it; UnavailableError
+        names the call and the reason. Bypasses the circuit breaker and does not affect it."""
         probe_sec = self._policy.probe_sec
         try:
             async with asyncio.timeout(probe_sec):
@@ -307,7 +309,7 @@ def _json(body: bytes) -> Any:
 
 @asynccontextmanager
 async def within(seconds: float) -> AsyncIterator[None]:
-    """One deadline for all the calls inside."""
+    """A single deadline for all calls inside the block."""
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -29,15 +29,15 @@ def event_table_definition(name: str) -> Definition:
 
 
 def job_key(job: str) -> Item:
-    """Where the lease of a job is kept, if the part has no better table for it."""
+    """The key of a job's lease, for parts without a more suitable table."""
     return {"subject": f"#job {job}", "sequence": 0}
 
 
 class EventItems:
-    """Events as actions of the transactions that they belong to.
+    """Events as actions of the transactions they belong to.
 
-    Id and bucket are made with the action, which is sent at once: what has the time of its
-    decision, however old that is, would be behind those who read the log.
+    Id and bucket are generated with the action, which is sent at once. With the time of the
+    decision, which may be older, an event could be inserted behind the position of log readers.
     """
 
     def __init__(self, engine: Dynamo, name: str, clock: Clock | None = None) -> None:

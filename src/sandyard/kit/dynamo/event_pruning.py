@@ -1,4 +1,4 @@
-"""Removes old events from a DynamoDB table, but for those that a live subject's state needs."""
+"""Removes old events from a DynamoDB table, except those that the state of a live subject needs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -10,13 +10,13 @@ from sandyard.kit.events import Event, Pruned
 
 _KEPT = "kept-"
 _KEPT_FOR = timedelta(days=30)
-"""Old events that a live subject still needs move to the bucket `kept-DAY`, with a day so much
-later, and are looked at again when pruning comes to that day."""
+"""Old events that a live subject still needs move to the bucket `kept-DAY`, dated this much later,
+and are checked again when pruning reaches that day."""
 _MARK: Item = {"subject": "#pruned", "sequence": 0}
-"""Where pruning goes on; no subject's id begins with `#`."""
+"""Stores where pruning continues; no subject id begins with `#`."""
 
 Alive = Callable[[Sequence[str]], Awaitable[set[str]]]
-"""Those of the subjects that there are."""
+"""Returns those of the subjects that exist."""
 StateEvents = Callable[[Sequence[str]], Awaitable[Mapping[str, Sequence[Event]]]]
 
 
@@ -27,7 +27,7 @@ class EventPruning:
         self._state_events = state_events
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
-        """One day at a time, beginning where the last run ended."""
+        """One day at a time, starting where the last run ended."""
         day = await self._first_day() if after is None else date.fromisoformat(after)
         if day >= day_of(before_ms):
             return Pruned(0, None)

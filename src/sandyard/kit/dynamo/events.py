@@ -1,9 +1,8 @@
 """A part's event log in a separate DynamoDB table: one more item in each transaction.
 
-The key is (subject, sequence), so a subject's history is one query, as last written. `TimeIndex`
-has the events by time; a partition of it holds one day's events of one shard, so that neither
-writes nor queries all meet in one. `ActorIndex` has the same for each actor. Both lag a moment
-behind.
+The key is (subject, sequence), so a subject's history is one strongly consistent query. `TimeIndex`
+orders the events by time; each of its partitions holds one day's events of one shard, to spread
+writes and queries. `ActorIndex` does the same for each actor. Both are eventually consistent.
 """
 
 import asyncio
@@ -31,10 +30,10 @@ _LEAST_READ = 100
 _PAGE = 200
 _MOST_READ = 5_000
 _MOST_DAYS = 10
-"""A page of events of any subject ends after reading so many of them, or of days."""
+"""A page of events of any subject ends after reading this many events, or this many days."""
 _PARALLEL = 32
 _LAST = "g"
-"""After every event id, which is hexadecimal."""
+"""Sorts after every event id, as ids are hexadecimal."""
 
 
 class DynamoEventLog:
@@ -55,7 +54,7 @@ class DynamoEventLog:
         self._retention = retention
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
-        """May be short, also empty, where few of many events match; the cursor goes on."""
+        """May return a short or empty page where few of many events match; the cursor continues."""
         listing = f"events {self.part} {query}"
         position = None if cursor is None else _position(query, decode_cursor(listing, cursor))
         found: list[Item]
@@ -72,7 +71,7 @@ class DynamoEventLog:
     async def _page_by_subject(
         self, query: EventQuery, subject: str, position: int | None, limit: int
     ) -> tuple[list[Item], int | None]:
-        """In the order of its changes, as last written."""
+        """In order of its changes; strongly consistent."""
         values = _filter_values(query) | {"subject": subject, "position": position}
         found = await self._up_to(
             limit + 1,
@@ -140,7 +139,7 @@ class DynamoEventLog:
 
     async def gone(self) -> AsyncIterator[Sequence[str]]:
         last: str | None = None
-        async for items in self._table.scan():  # which has a subject's events together
+        async for items in self._table.scan():  # a scan returns a subject's events together
             found = dict.fromkeys(item["subject"] for item in items)
             subjects = [each for each in found if each != last and not each.startswith("#")]
             last = next(reversed(found), last)
@@ -174,7 +173,7 @@ class DynamoEventLog:
         return sum(await asyncio.gather(*counts))
 
     async def _count_of_shard(self, bucket: str, kind: str, first: str, end: str) -> int:
-        """Counted by the engine: what is read is what was written in that time."""
+        """DynamoDB counts; it reads only events written in that period."""
         total, start = 0, None
         while True:
             _, start, count = await self._table.query(
@@ -192,8 +191,8 @@ class DynamoEventLog:
     async def read_after(
         self, position: str | None, *, limit: int
     ) -> tuple[Sequence[LoggedEvent], str | None]:
-        """Only what has settled is read, so that nothing can appear before a position later. Ids
-        follow the replicas' clocks: a subject's events are in order as far as those agree."""
+        """Reads only settled events, so that none can appear before a position later. Ids are based
+        on the replicas' clocks: a subject's events are in order as far as those clocks agree."""
         now_ms = int(self._clock.now() * 1000)
         settled = now_ms - SETTLED_MS
         after = position or first_event_id(now_ms - int(self._retention.total_seconds() * 1000))
@@ -223,8 +222,8 @@ class DynamoEventLog:
         kind: str | None,
         forward: bool,
     ) -> tuple[list[Item], str | None]:
-        """Up to so many events between the two ids, from all shards in one order; and the id up to
-        which the day was read, if that was not to its end."""
+        """Up to `limit` events between the two ids, merged from all shards in order; and the id
+        that reading reached, if it stopped before the end of the day."""
         shards = await asyncio.gather(
             *(
                 self._of_shard(buckets, f"{day}#{shard}", first, before, limit, kind, forward)
@@ -251,8 +250,8 @@ class DynamoEventLog:
         kind: str | None,
         forward: bool,
     ) -> tuple[list[Item], str | None]:
-        """Those that were found, and where reading ended because too few of too many matched; that
-        happens only with a kind, and backwards."""
+        """The events found, and where reading stopped if too many were read for too few matches;
+        this happens only with a `kind`, and backwards."""
         values = {"bucket": buckets.prefix + shard, "first": first, "before": before, "kind": kind}
         found: list[Item] = []
         start: Item | None = None
@@ -297,7 +296,7 @@ def _buckets_of(actor: str) -> _Buckets:
 
 
 def _position(query: EventQuery, position: list[Any]) -> Any:
-    """A subject's events go by its sequence, all others by their ids."""
+    """A subject's events are ordered by sequence, all others by id."""
     match position:
         case [int() as sequence] if query.subject is not None:
             return sequence
@@ -339,6 +338,6 @@ def _midnight_ms(day: date) -> int:
 
 
 def _days(first: date, last: date) -> list[date]:
-    """From the one to the other, both included, in that direction."""
+    """From `first` to `last` inclusive, in either direction."""
     step = 1 if last >= first else -1
     return [first + timedelta(days=step * n) for n in range(abs((last - first).days) + 1)]

@@ -1,4 +1,4 @@
-"""One table of DynamoDB: its items, and the actions of its transactions, in plain values."""
+"""One DynamoDB table: its items and transaction actions, in plain Python values."""
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.values import Item, plain, plain_or_none, wire, wire_value
 
 _NAME = re.compile(r"#(\w+)")
-"""An attribute in an expression; those that DynamoDB reserves can only be written so."""
+"""An attribute name in an expression; reserved words can only be written this way."""
 
 
 class Table:
@@ -19,20 +19,20 @@ class Table:
         self.name = name
 
     async def get(self, key: Item) -> Item | None:
-        """The item as last written."""
+        """A strongly consistent read."""
         answer = await self.engine.call(
             "GetItem", {"TableName": self.name, "Key": wire(key), "ConsistentRead": True}
         )
         return plain_or_none(answer.get("Item"))
 
     async def probe_get(self, key: Item) -> None:
-        """Read, to learn whether the engine answers; UnavailableError says why not."""
+        """Check whether the engine responds to reads; UnavailableError gives the reason."""
         await self.engine.probe(
             "GetItem", {"TableName": self.name, "Key": wire(key), "ConsistentRead": True}
         )
 
     async def get_many(self, keys: Sequence[Item]) -> list[Item]:
-        """Those of the items that exist, as last written."""
+        """The items that exist; strongly consistent."""
         found: list[Item] = []
         for start in range(0, len(keys), 100):
             left = [wire(key) for key in keys[start : start + 100]]
@@ -48,13 +48,13 @@ class Table:
     async def update(
         self, key: Item, expression: str, values: Item, *, condition: str | None = None
     ) -> Item:
-        """The item as it is then."""
+        """Return the updated item."""
         action = self.update_action(key, expression, values, condition=condition)["Update"]
         answer = await self.engine.call("UpdateItem", {**action, "ReturnValues": "ALL_NEW"})
         return plain(answer.get("Attributes", {}))
 
     async def probe_update(self, key: Item, expression: str, values: Item) -> None:
-        """Write, to learn whether the engine takes writes; UnavailableError says why not."""
+        """Check whether the engine accepts writes; UnavailableError gives the reason."""
         action = self.update_action(key, expression, values)["Update"]
         await self.engine.probe("UpdateItem", action)
 
@@ -69,7 +69,7 @@ class Table:
         await self.engine.call("DeleteItem", {"TableName": self.name, "Key": wire(key)})
 
     async def transact(self, *actions: Mapping[str, Any]) -> None:
-        """All actions or none; TransactionRefusedError with a reason for each."""
+        """All actions or none; raises TransactionRefusedError with a reason for each."""
         await self.engine.call("TransactWriteItems", {"TransactItems": list(actions)})
 
     async def query(
@@ -84,8 +84,8 @@ class Table:
         count_only: bool = False,
         forward: bool = True,
     ) -> tuple[list[Item], Item | None, int]:
-        """A page of the table as last written, or of an index as it was a moment ago; where the
-        next begins; and its count."""
+        """One page (strongly consistent for the table, eventually for an index), the key where the
+        next page starts, and the count."""
         payload: dict[str, Any] = {
             "TableName": self.name,
             "KeyConditionExpression": condition,
@@ -115,7 +115,7 @@ class Table:
                 return
 
     async def scan(self) -> AsyncIterator[list[Item]]:
-        """The whole table, as last written. For checks of everything only."""
+        """The whole table, strongly consistent. Only for full checks."""
         start: dict[str, Any] | None = None
         while True:
             payload: dict[str, Any] = {"TableName": self.name, "ConsistentRead": True}
@@ -156,7 +156,7 @@ class Table:
 
 
 def _expression(values: Item | None, *texts: str | None) -> dict[str, Any]:
-    """The `:values` that the texts use, and the names among them that DynamoDB reserves."""
+    """The `:values` and the attribute names that the expressions use."""
     text = " ".join(filter(None, texts))
     parts: dict[str, Any] = {}
     used = {

@@ -11,7 +11,7 @@ _NO_JOB = "write-check"
 
 
 class DynamoJobLeases:
-    """`key` gives the key of a job's item, where the table has another than the pool's."""
+    """`key` returns the key of a job's item, for tables whose key differs from the pool's."""
 
     def __init__(self, table: Table, *, key: Callable[[str], Item] | None = None) -> None:
         self._table = table
@@ -42,7 +42,7 @@ class DynamoJobLeases:
                 condition=is_free if unless_started_after is None else f"{is_free} AND {is_due}",
             )
         except ConditionFailedError as refused:
-            # Our own earlier try, whose answer was lost, looks just like this.
+            # Our own earlier attempt whose response was lost looks the same.
             item = refused.item or {}
             return item.get("holder") == holder and item.get("started_at") == now
         return True

@@ -1,4 +1,4 @@
-"""The processes that share a DynamoDB table, as they know each other."""
+"""Membership of the processes that share a DynamoDB table."""
 
 import asyncio
 import logging
@@ -16,16 +16,17 @@ logger = logging.getLogger(__name__)
 _RENEW_SEC = 3.0
 _FRESH_SEC = 1.0
 _ALIVE_SEC = 12.0
-"""A process that has not renewed its entry for so long counts as gone."""
+"""A process that has not renewed its entry for this long is considered gone."""
 _ENTRY = "replica_"
 
 
 class DynamoReplicas:
-    """Who of them there is, in one item with an entry for each, which it renews while it runs.
+    """The live processes, in one item with an entry for each, which the process renews while it
+    runs.
 
-    All see the same order. One that comes or goes is known to all others within three seconds,
-    and to those who `refresh` within one; one that was killed within fifteen. Nothing that must
-    be right may rest on it.
+    All processes see the same order. A process that joins or leaves is visible to the others within
+    three seconds, to those that call `refresh` within one; one that was killed disappears within
+    fifteen. Do not rely on it for correctness.
     """
 
     def __init__(self, table: Table, *, key: Item, clock: Clock) -> None:
@@ -38,14 +39,15 @@ class DynamoReplicas:
         self.rank, self.count = 0, 1
 
     async def start(self) -> None:
-        """Join, and stay until `stop`; with the engine away, join as soon as it is there."""
+        """Join, and remain a member until `stop`; if the engine is down, join once it is
+        available."""
         with suppress(UnavailableError):
             await self.renew()
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._keep_renewing())
 
     async def refresh(self) -> None:
-        """Look again who there is, unless that was done within the last second."""
+        """Reread the members, unless this was done within the last second."""
         if self._renewing is not None and _now() - self._renewed_at > _FRESH_SEC:
             with suppress(UnavailableError):
                 await self.renew()
@@ -60,7 +62,7 @@ class DynamoReplicas:
             await self._table.update(self._key, f"REMOVE #{self._name}", {})
 
     async def renew(self) -> None:
-        """Say that this one is here, and see who else is."""
+        """Renew this process's entry and reread the members."""
         now, self._renewed_at = self._clock.now(), _now()
         item = await self._table.update(
             self._key, f"SET #{self._name} = :until", {"until": now + _ALIVE_SEC}
@@ -72,7 +74,7 @@ class DynamoReplicas:
             await self._forget(name, now)
 
     async def _forget(self, name: str, now: float) -> None:
-        with suppress(ConditionFailedError):  # it has come back
+        with suppress(ConditionFailedError):  # it has rejoined
             await self._table.update(
                 self._key, f"REMOVE #{name}", {"now": now}, condition=f"#{name} <= :now"
             )

@@ -9,17 +9,17 @@ from sandyard.kit.dynamo.client import Dynamo, TableMissingError
 from sandyard.kit.errors import UnavailableError
 
 Definition = dict[str, Any]
-"""A table as `CreateTable` takes it; infrastructure code uses this too."""
+"""A table in the form of `CreateTable`; infrastructure code uses it too."""
 Billed = Callable[[Definition], Definition]
 """`on_demand` or `provisioned`."""
 Key = tuple[str, ...]
-"""The attributes of a key: the partition's, and the sort's if it has one."""
+"""The attributes of a key: the partition key, and the sort key if there is one."""
 
 CREATED = "created"
 EXISTS = "exists"
 _ACTIVE_SEC = 60
 _FILLED_SEC = 3600
-"""An index over a large table takes its time."""
+"""Building an index over a large table takes long."""
 
 
 class TableUnfitError(UnavailableError):
@@ -30,7 +30,7 @@ class TableUnfitError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table, and the attribute that says when DynamoDB may remove an item, if it has one."""
+    """A table, and its TTL attribute if it has one."""
 
     definition: Definition
     ttl: str | None = None
@@ -44,7 +44,7 @@ class TableSpec:
 def table_definition(
     name: str, key: Key, indexes: Mapping[str, Key], *, numbers: Sequence[str] = ()
 ) -> Definition:
-    """A table billed by request; key attributes are texts unless they are named as numbers."""
+    """A table with on-demand billing; key attributes are strings unless listed as numbers."""
     attributes = dict.fromkeys([*key, *(each for keys in indexes.values() for each in keys)])
     definition: dict[str, Any] = {
         "TableName": name,
@@ -68,12 +68,12 @@ def table_definition(
 
 
 def on_demand(definition: Definition) -> Definition:
-    """The table as it is defined: billed by request."""
+    """The table as defined: on-demand billing."""
     return definition
 
 
 def provisioned(definition: Definition) -> Definition:
-    """The same table with provisioned capacity, at the least that auto scaling goes down to."""
+    """The same table with provisioned capacity, at the minimum of its auto scaling."""
     indexes = [
         index | {"ProvisionedThroughput": _LEAST_CAPACITY}
         for index in definition.get("GlobalSecondaryIndexes", ())
@@ -88,8 +88,8 @@ def provisioned(definition: Definition) -> Definition:
 
 @dataclass(frozen=True, slots=True)
 class ScalingTarget:
-    """What a provisioned table needs to be registered with Application Auto Scaling, and the
-    utilization in percent that its target-tracking policy aims at."""
+    """Parameters for registering a provisioned table with Application Auto Scaling, and the target
+    utilization in percent of its target-tracking policy."""
 
     resource_id: str
     dimension: str
@@ -103,7 +103,7 @@ class ScalingTarget:
 
 
 def scaling_targets(definition: Definition) -> list[ScalingTarget]:
-    """One for the reads and one for the writes of the table and of each index."""
+    """One for reads and one for writes, for the table and for each index."""
     table = f"table/{definition['TableName']}"
     indexes = [each["IndexName"] for each in definition.get("GlobalSecondaryIndexes", ())]
     resources = [(table, "table"), *((f"{table}/index/{name}", "index") for name in indexes)]
@@ -118,7 +118,8 @@ _LEAST_CAPACITY = {"ReadCapacityUnits": 5, "WriteCapacityUnits": 5}
 
 
 async def create_table(engine: Dynamo, definition: Definition, *, ttl: str | None) -> str:
-    """Make the table with a TTL on this attribute, or the indexes that it lacks; says which."""
+    """Create the table with a TTL on this attribute, or its missing indexes; returns what was
+    created."""
     name = definition["TableName"]
     try:
         actual = await _describe(engine, name)
@@ -136,7 +137,7 @@ async def create_table(engine: Dynamo, definition: Definition, *, ttl: str | Non
 
 
 async def _add_indexes(engine: Dynamo, definition: Definition, actual: dict[str, Any]) -> str:
-    """One by one, as AWS wants it; each is filled from the table's rows before the next."""
+    """One at a time, as AWS requires; each is backfilled before the next."""
     name = definition["TableName"]
     there = {index["IndexName"] for index in actual.get("GlobalSecondaryIndexes", [])}
     wanted = definition.get("GlobalSecondaryIndexes", ())
@@ -155,7 +156,7 @@ async def _add_indexes(engine: Dynamo, definition: Definition, actual: dict[str,
 
 
 def _billed_as(actual: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
-    """The index with capacity of its own exactly if the table has some."""
+    """The index with provisioned throughput if and only if the table has it."""
     summary = actual.get("BillingModeSummary", {})
     if summary.get("BillingMode") == "PAY_PER_REQUEST":
         return {key: value for key, value in index.items() if key != "ProvisionedThroughput"}
@@ -163,7 +164,7 @@ def _billed_as(actual: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _wait_until_active(engine: Dynamo, name: str, seconds: float) -> None:
-    """AWS has no event for it."""
+    """Polls, as AWS has no event for it."""
     try:
         async with asyncio.timeout(seconds):
             while not _is_active(await _describe(engine, name)):  # noqa: ASYNC110
@@ -181,7 +182,7 @@ def _is_active(actual: dict[str, Any]) -> bool:
 
 
 async def check_table(engine: Dynamo, definition: Definition) -> None:
-    """Raise TableMissingError or TableUnfitError unless keys and indexes are as defined."""
+    """Raise TableMissingError or TableUnfitError unless keys and indexes match the definition."""
     name = definition["TableName"]
     actual = await _describe(engine, name)
     if not _same_keys(actual["KeySchema"], definition["KeySchema"]):

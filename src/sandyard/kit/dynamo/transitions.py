@@ -1,4 +1,4 @@
-"""Transitions on DynamoDB: an item that is compared and set, and its events, in one transaction."""
+"""Transitions on DynamoDB: a compare-and-set on an item, and its events, in one transaction."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,8 +27,8 @@ class DynamoTransitions:
         self._item_of = item_of
 
     async def apply(self, transition: Transition[E]) -> bool:
-        """False if the item is not what the transition was decided from. A write whose answer was
-        lost is sent again and is then refused too: whoever decides anew finds it done."""
+        """False if the item has changed since the decision. A write whose response was lost is
+        retried and then refused too: the caller, deciding again, finds it already done."""
         events = [self._events.put_action(event) for event in transition.events]
         try:
             await self._table.transact(self._action(transition), *events)
@@ -45,8 +45,8 @@ class DynamoTransitions:
 
 
 def change_action(table: Table, key: Item, before: Item, after: Item) -> dict[str, Any]:
-    """Write what is different, if the item still has the sequence of `before`; 0 is that of an
-    item from before there were sequences."""
+    """Write the attributes that differ, if the item still has the sequence of `before`; 0 stands
+    for an item that predates sequences."""
     unchanged = "#sequence = :before" if before["sequence"] else "attribute_not_exists(#sequence)"
     changed = [name for name in after if after[name] != before.get(name)]
     sets = [f"#{name} = :{name}" for name in changed if after[name] is not None]

@@ -1,4 +1,4 @@
-"""Items as Python has them and as DynamoDB sends them."""
+"""Conversion of items between Python values and DynamoDB's wire format."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -9,9 +9,9 @@ Item = dict[str, Any]
 
 
 def wire(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Python values as DynamoDB's; an attribute that is None is left out."""
+    """Python values in wire format; attributes that are None are omitted."""
     return {
-        name: {"S": value} if type(value) is str else wire_value(value)  # most are text
+        name: {"S": value} if type(value) is str else wire_value(value)  # most are strings
         for name, value in item.items()
         if value is not None
     }

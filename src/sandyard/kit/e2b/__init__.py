@@ -1,1 +1,1 @@
-"""E2B's SDK as the parts use it."""
+"""The parts' access to E2B's SDK."""

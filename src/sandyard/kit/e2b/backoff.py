@@ -1,4 +1,4 @@
-"""When E2B, or one sandbox at E2B, is asked again after it refused a call or failed."""
+"""Backoff for E2B, or for one sandbox at E2B, after a refused or failed call."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ _FIRST_SEC = 0.25
 _LONGEST_SEC = 8.0
 _LONGEST_RETRY_AFTER_SEC = 60.0
 _MANY = 1000
-"""Sandboxes whose refusals are remembered, before those that are long over are forgotten."""
+"""The number of sandboxes tracked before stale entries are removed."""
 
 
 class BackingOffError(Exception):
@@ -26,10 +26,10 @@ class BackingOffError(Exception):
 
 
 class Backoff:
-    """Shared by all calls of E2B's control API with one key, or by all calls into one sandbox.
-    After a 429 or 5xx none is sent before the time that E2B named, at most a minute; where it named
-    none, before a pause that doubles with each refusal and is partly chance, so that servers do not
-    come back at once together."""
+    """Shared by all calls to E2B's control API with one key, or by all calls into one sandbox.
+    After a 429 or 5xx no call is sent before the time that E2B gave, at most a minute. If it gave
+    none, the delay doubles with each refusal and has jitter, so that servers do not retry at the
+    same time."""
 
     def __init__(
         self,
@@ -49,16 +49,17 @@ class Backoff:
 
     @property
     def left_sec(self) -> float:
-        """How long nothing is to be sent."""
+        """Seconds until the next call may be sent."""
         return max(0.0, self._not_before - self._now())
 
     @property
     def is_long_over(self) -> bool:
-        """Nothing was refused in the last minute, so that the next refusal is a first one."""
+        """True if nothing was refused in the last minute; the next refusal then counts as the
+        first."""
         return self._now() - self._not_before > _LONGEST_RETRY_AFTER_SEC
 
     def another(self) -> "Backoff":
-        """One with the same pauses, for what refuses independently of this."""
+        """A new one with the same delays, for an independent target."""
         return Backoff(
             first_sec=self._first_sec,
             longest_sec=self._longest_sec,
@@ -67,15 +68,15 @@ class Backoff:
         )
 
     async def wait(self, *, within_sec: float) -> None:
-        """Return when a call may be sent; BackingOffError at once if that is not within the
-        time."""
+        """Return when a call may be sent; raise BackingOffError at once if that exceeds the
+        limit."""
         while (left := self.left_sec) > 0:
             if left >= within_sec:
                 raise BackingOffError(self._refusal, left)
             await asyncio.sleep(left)
 
     def refused(self, refusal: Refusal, *, retry_after: int | None, sent_at: float) -> None:
-        """A call that was sent then was refused. Those that were under way together count once."""
+        """Record a refused call. Concurrent calls that are refused count once."""
         if sent_at >= self._not_before:
             self._refusals += 1
         self._refusal = refusal
@@ -94,7 +95,7 @@ class Backoff:
 
 
 class SandboxBackoffs:
-    """One for each sandbox: what its own server refuses says nothing about the others."""
+    """One per sandbox: a refusal by one sandbox's server says nothing about the others."""
 
     def __init__(self, like: Backoff) -> None:
         self._like = like

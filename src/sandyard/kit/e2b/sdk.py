@@ -1,6 +1,6 @@
-"""E2B's SDK as the parts use it: connecting, mapping its errors, sending files in batches.
+"""The parts' access to E2B's SDK: connecting, mapping its errors, uploading files in batches.
 
-The SDK is the extra `e2b`. It is imported when it is used: that takes its time.
+The SDK is the extra `e2b`. It is imported on first use, as the import is slow.
 """
 
 import asyncio
@@ -24,18 +24,19 @@ Trouble = Literal[
 
 SHORTEST_SEC = 1
 _PLAIN_PATH = re.compile(r"[^\"%\\\x00-\x1f\x7f]+")
-"""A path that survives as the file name of a multipart body."""
+"""A path that is preserved as the file name in a multipart body."""
 _FILES_AT_ONCE = 50
 _BYTES_AT_ONCE = 16 << 20
 _RETRY_AFTER_SEC = 5
 _PATIENCE_SEC = 10.0
-"""How long a call waits at most until it may be sent, however long it may take itself."""
+"""The longest wait before a call may be sent, however long the call itself may take."""
 
 
 def open_sandboxes(
     api_key: str, *, api_url: str | None, sandbox_url: str | None
 ) -> "type[AsyncSandbox]":
-    """The SDK for this key. Without URLs E2B's own are asked. Raises ImportError without it."""
+    """The SDK for this key. URLs default to E2B's own. Raises ImportError if the SDK is not
+    installed."""
     from e2b import E2B
 
     client = E2B(
@@ -43,15 +44,15 @@ def open_sandboxes(
         api_url=api_url,
         sandbox_url=sandbox_url,
         debug=False,
-        request_timeout=0,  # time is kept here: the SDK waits twice as long, or forever
-        retries=0,  # trouble is told at once, and a create is never sent twice
+        request_timeout=0,  # timeouts are enforced here: the SDK waits twice as long, or forever
+        retries=0,  # errors are reported at once, and a create is never sent twice
     )
     sandboxes: type[AsyncSandbox] = client.AsyncSandbox
     return sandboxes
 
 
 def public_url(info: "SandboxInfo", *, port: int, scheme: str) -> str:
-    """Where the world reaches a port of the sandbox."""
+    """The public URL of a port of the sandbox."""
     from e2b import ConnectionConfig
 
     config = ConnectionConfig(debug=False)
@@ -66,8 +67,8 @@ async def translated(
     *but: type[Exception],
     backoff: Backoff | None = None,
 ) -> AsyncIterator[None]:
-    """What the SDK raises, as an error of ours; `but` what the caller sees to himself. With None
-    it may take as long as it likes. With `backoff`, the call is sent when it says so."""
+    """Translate the SDK's errors to ours, except those in `but`, which the caller handles. None
+    means no time limit. With `backoff`, wait until it allows the call."""
     try:
         async with asyncio.timeout(within_sec):
             if backoff is None:
@@ -96,7 +97,7 @@ async def _backing_off(backoff: Backoff, within_sec: float) -> AsyncIterator[Non
 
 
 def trouble_of(error: Exception) -> Trouble:
-    """What the SDK's error means. Only E2B's own word for it makes a sandbox gone."""
+    """Classify the SDK's error. A sandbox is gone only if E2B says so explicitly."""
     import e2b
     from connectrpc.errors import ConnectError
 
@@ -127,8 +128,8 @@ def trouble_of(error: Exception) -> Trouble:
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """Whether it is a reason to back off: a 429 or 5xx. The proxy before a sandbox answers 5xx too
-    while it can't reach the sandbox; that none is there is no refusal."""
+    """Whether to back off: a 429 or 5xx. The proxy in front of a sandbox also returns 5xx while it
+    can't reach the sandbox; its answer that there is no such sandbox is not a refusal."""
     import e2b
 
     trouble = trouble_of(error)
@@ -142,7 +143,7 @@ def reason_of(error: Exception) -> str:
 
 
 def retry_after(error: Exception) -> int:
-    """How many seconds to wait: those that the answer names, or a few."""
+    """Seconds to wait: from the response, or a default."""
     if isinstance(error, BackingOffError):
         return error.retry_after
     named = named_retry_after(error)
@@ -150,8 +151,8 @@ def retry_after(error: Exception) -> int:
 
 
 def named_retry_after(error: Exception) -> int | None:
-    """The seconds that the answer names. The SDK drops them, but still holds the answer where it
-    raised the error."""
+    """The seconds given in the response. The SDK drops them, but the response is still in the frame
+    that raised the error."""
     from e2b.retry import parse_retry_after
 
     trace = error.__traceback__
@@ -165,7 +166,7 @@ def named_retry_after(error: Exception) -> int | None:
 
 
 def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
-    """Paths to be sent together: not too much at once, and an odd path by itself."""
+    """Groups of paths to send together: limited in size, and an unusual path on its own."""
     together: list[str] = []
     size = 0
     for path in sorted(files):
@@ -184,7 +185,7 @@ def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
 
 
 async def upload(sandbox: "AsyncSandbox", files: Mapping[str, bytes]) -> None:
-    """Write the files, by their paths inside the sandbox."""
+    """Write the files to their paths inside the sandbox."""
     from e2b.sandbox.filesystem.filesystem import WriteEntry
 
     for paths in uploads(files):
@@ -196,7 +197,7 @@ def utc(at: datetime) -> datetime:
 
 
 def _is_servers_fault(error: Exception, status: int | None) -> bool:
-    """Errors of the sandbox's own server have no status, and no kind of their own either."""
+    """Errors of the sandbox's own server have neither a status nor a distinct class."""
     from e2b import SandboxException, ServiceBusyException
 
     if isinstance(error, ServiceBusyException):

@@ -1,1 +1,1 @@
-"""What the endpoints of every part share."""
+"""Code that the endpoints of all parts share."""

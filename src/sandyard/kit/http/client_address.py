@@ -1,4 +1,4 @@
-"""Where a request comes from, also behind proxies."""
+"""The client address of a request, also behind proxies."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -11,18 +11,18 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _ONE_CUSTOMER = 64
-"""The prefix of IPv6 that one customer has to himself, with as many addresses as he likes."""
+"""The IPv6 prefix assigned to one customer, who controls all its addresses."""
 
 
 class ClientAddress:
-    """The address of a request's client, by the proxies that may speak for one."""
+    """Determines a request's client address, given the trusted proxies."""
 
     def __init__(self, trusted_proxies: Sequence[Network] = ()) -> None:
         self._trusted = trusted_proxies
 
     def of(self, request: HTTPConnection) -> str:
-        """The connection's other end. If that is a trusted proxy: the last address in
-        `X-Forwarded-For` that is none, because what is left of it anybody may have written."""
+        """The peer address. If the peer is a trusted proxy: the last address in `X-Forwarded-For`
+        that is not one, because anyone may have written those to the left of it."""
         peer = request.client.host if request.client else ""
         nearest = read_address(peer)
         if nearest is None or not self._is_trusted(nearest):
@@ -30,7 +30,7 @@ class ClientAddress:
         sent = b",".join(values_of(request.scope["headers"], b"x-forwarded-for"))
         for entry in reversed(sent.decode("latin-1").split(",")):
             address = read_address(entry)
-            if address is None:  # what is left of something malformed is no better
+            if address is None:  # entries to the left of a malformed one are no more reliable
                 break
             nearest = address
             if not self._is_trusted(address):
@@ -42,7 +42,8 @@ class ClientAddress:
 
 
 def read_address(text: str) -> Address | None:
-    """The address in one entry of `X-Forwarded-For`, perhaps with a port; None if it is none."""
+    """The address in one entry of `X-Forwarded-For`, optionally with a port; None if it is not
+    one."""
     host = text.strip()
     if host.startswith("["):
         host = host[1:].partition("]")[0]
@@ -57,7 +58,7 @@ def read_address(text: str) -> Address | None:
 
 
 def network_of(address: str) -> str:
-    """Whose tries are counted together: one IPv4 address, or the network of an IPv6 customer."""
+    """The key for counting attempts: an IPv4 address, or an IPv6 customer's network."""
     parsed = read_address(address)
     if isinstance(parsed, IPv6Address):
         return str(ip_network((parsed, _ONE_CUSTOMER), strict=False))

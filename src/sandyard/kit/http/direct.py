@@ -1,4 +1,4 @@
-"""Direct routes: the busiest calls, run by the outermost middleware with nothing in between."""
+"""Direct routes: the busiest calls, served by the outermost middleware."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, cast
@@ -16,10 +16,10 @@ Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class DirectRoute(OnDemandRoute):
-    """A route whose endpoint takes the request and gives the response, as Starlette's own do.
+    """A route whose endpoint takes a request and returns a response, as in Starlette.
 
-    The API's document describes it like any other. Nothing is injected, validated or converted
-    for it, so there is nothing that FastAPI has to do when it is called.
+    OpenAPI describes it like any other. Nothing is injected, validated or converted, so FastAPI has
+    no work to do per call.
     """
 
     def get_route_handler(self) -> Endpoint:
@@ -27,7 +27,7 @@ class DirectRoute(OnDemandRoute):
 
 
 class JsonResponse(Response):
-    """JSON that is encoded already. Headers are made by hand: this is half the cost of a call."""
+    """Pre-encoded JSON. Headers are built by hand: they are half the cost of a call."""
 
     def __init__(self, body: bytes, status_code: int = 200) -> None:
         self.status_code = status_code
@@ -43,7 +43,7 @@ class DirectRoutes:
     """Finds and runs direct routes; an ASGI application for the requests that `takes` accepts."""
 
     def __init__(self, routes: Iterable[BaseRoute], *, with_origin: bool) -> None:
-        """`with_origin`: also the calls that scripts of web pages make."""
+        """`with_origin`: also serve calls from scripts on web pages."""
         self._with_origin = with_origin
         direct = [route for route in routes if isinstance(route, DirectRoute)]
         self._by_path = {
@@ -55,9 +55,10 @@ class DirectRoutes:
         self._by_pattern = [route for route in direct if route.param_convertors]
 
     def takes(self, scope: Scope) -> bool:
-        """Whether this is a call of a direct route, which the scope then names.
+        """Whether this is a call of a direct route; sets the scope's `route`.
 
-        A query string is refused by the ordinary way, for direct routes take no parameters there.
+        Calls with a query string take the ordinary path, which refuses it: direct routes have no
+        query parameters.
         """
         if scope["query_string"] or scope.get("root_path"):
             return False
@@ -84,7 +85,7 @@ class DirectRoutes:
 
 
 def checked_first(check: Check, endpoint: Endpoint) -> Endpoint:
-    """The endpoint behind a check, as guarded routes have it."""
+    """The endpoint, run after the check, as in guarded routes."""
 
     async def checked(request: Request) -> Response:
         request.state.caller = await check(request)

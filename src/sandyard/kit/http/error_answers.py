@@ -1,4 +1,4 @@
-"""The shape of every error answer, and its description in the API's document."""
+"""The schema of every error response, and its OpenAPI description."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -68,10 +68,10 @@ def _error_content(status: int) -> dict[str, Any]:
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI description of these error answers, and of those that any call may give.
+    """The OpenAPI description of these error responses, and of those that any call may return.
 
-    They name the schema, which the document adds. A model would be prepared by FastAPI for each
-    status of each route, a tenth of a start.
+    They refer to the schema by name; the document adds it. With a model, FastAPI would prepare it
+    for each status of each route, which takes a tenth of the startup time.
     """
     return {
         status: {"description": _MEANINGS[status], "content": _error_content(status)}

@@ -1,4 +1,4 @@
-"""Which HTTP status each category of errors has."""
+"""The HTTP status of each error category."""
 
 from collections.abc import Mapping
 
@@ -38,5 +38,5 @@ STATUS: Mapping[type[SandyardError], int] = {
 
 
 def status_of(error: SandyardError, statuses: Mapping[type[SandyardError], int] = STATUS) -> int:
-    """The status of the nearest category that the error belongs to."""
+    """The status of the most specific category of the error."""
     return next(statuses[kind] for kind in type(error).__mro__ if kind in statuses)

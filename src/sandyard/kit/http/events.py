@@ -1,4 +1,4 @@
-"""Events as the API shows them, in every part alike."""
+"""API schema of events, the same in every part."""
 
 import re
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
 
 
 def _is_rfc3339(sent: Any) -> Any:
-    """Pydantic would take numbers for times too."""
+    """Pydantic would also accept numbers as times."""
     if isinstance(sent, str) and not _RFC3339.fullmatch(sent):
         raise ValueError("must be a time such as 2026-11-16T09:00:00Z")
     return sent

@@ -1,4 +1,4 @@
-"""Routes that FastAPI prepares when they are first called or described, and not at the start."""
+"""Routes that FastAPI prepares on first use instead of at startup."""
 
 from collections.abc import Callable
 from threading import RLock
@@ -11,10 +11,9 @@ _PREPARING = RLock()
 
 
 class OnDemandRoute(APIRoute):
-    """A route of FastAPI's with what is needed to find it. All else about it, as the models of its
-    parameters and its handler, is prepared when it is first asked for: for all routes together
-    that is a fifth of a start, and most are not called soon.
-    """
+    """A FastAPI route that holds only what matching needs. The rest, such as its parameter models
+    and its handler, is prepared on first access: for all routes together this takes a fifth of the
+    startup time, and most are not called soon."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.path, self.endpoint, self._options = path, endpoint, options
@@ -24,7 +23,8 @@ class OnDemandRoute(APIRoute):
         self.include_in_schema = options.get("include_in_schema", True)
 
     def __getattr__(self, name: str) -> Any:
-        """Only asked for what is not there yet. The document is made in a thread of its own."""
+        """Called only for attributes that are not set yet. Locked, as the document is built in
+        another thread."""
         with _PREPARING:
             options = self.__dict__.pop("_options", None)
             if options is not None:

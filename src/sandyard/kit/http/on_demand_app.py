@@ -1,4 +1,4 @@
-"""Applications that are not there at the start, which need not wait for them."""
+"""Applications that are created after startup, so that startup need not wait for them."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class OnDemandApp:
-    """An application that is imported and made when it is prepared or first called: in a thread,
-    so that other requests go on meanwhile."""
+    """An application that is imported and created when it is prepared or first called: in a thread,
+    so that other requests are not blocked."""
 
     def __init__(self, make: Callable[[], ASGIApp]) -> None:
         self._make = make

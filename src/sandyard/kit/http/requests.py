@@ -1,4 +1,4 @@
-"""Requests as every endpoint may read them: their headers, no body, their end."""
+"""Request helpers for all endpoints: headers, empty bodies, disconnects."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -9,7 +9,7 @@ from starlette.requests import Request
 from sandyard.kit.errors import InvalidError
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
-"""Headers as the server gives them: names in lower case, repeated ones as often as they came."""
+"""Headers as the server provides them: lower-case names, repeated headers repeated."""
 
 
 def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
@@ -17,14 +17,15 @@ def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
 
 
 async def refuse_body(request: Request) -> None:
-    """For calls of weight that take no body: one may hold a `dry_run` that would not be read."""
+    """For important calls without a body: a body could contain a `dry_run` that would be
+    ignored."""
     if await request.body():
         raise InvalidError("Send no body: this call takes query parameters. Nothing was changed.")
 
 
 @asynccontextmanager
 async def noticing_disconnect(request: Request, leave: Callable[[], None]) -> AsyncIterator[None]:
-    """Calls `leave` if the caller closes the connection during the block. The body is lost."""
+    """Calls `leave` if the client disconnects during the block. The request body is lost."""
 
     async def notice() -> None:
         while (await request.receive())["type"] != "http.disconnect":

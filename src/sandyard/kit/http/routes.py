@@ -23,8 +23,8 @@ class Adding(Protocol):
 class GuardedRoutes:
     """Adds endpoints to its router, each behind the same check.
 
-    The check knows who calls before anything of the body is read; what it returns is what
-    `caller_of` gives to handlers. A handler's name is its operation id in the API's document.
+    The check authenticates the caller before the body is read; handlers get its result from
+    `caller_of`. A handler's name is its operation id in OpenAPI.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class GuardedRoutes:
         security: Mapping[str, Any],
         statuses: tuple[int, ...] = (401, 503),
     ) -> None:
-        """`security` is a security requirement by `secured_by`; `statuses` are the errors that
-        each of the endpoints may answer, besides those that any call may."""
+        """`security` is a security requirement from `secured_by`; `statuses` are the errors that
+        each of the endpoints may return, besides those that any call may return."""
         self.router = APIRouter(prefix=prefix, tags=[tag], route_class=_checked_first(check))
         self._check = check
         self._security = security
@@ -71,9 +71,9 @@ class GuardedRoutes:
         is_streamed: bool = False,
         **options: Any,
     ) -> Adding:
-        """`answers` are described beside the errors, `described` beside the requirement;
-        `is_direct` makes it a direct route, whose handler takes the request alone, `is_streamed`
-        one that reads a body of any size as it comes."""
+        """`answers` are documented in addition to the errors, `described` in addition to the
+        security requirement; `is_direct` makes it a direct route, whose handler takes only the
+        request; `is_streamed` makes it one that reads a body of any size as a stream."""
         options |= {
             "methods": [method],
             "summary": summary,
@@ -101,20 +101,20 @@ class GuardedRoutes:
 
 
 async def caller_of(request: Request) -> Any:
-    """What the check of a guarded route returned; a dependency."""
+    """The result of a guarded route's check; a dependency."""
     return request.state.caller
 
 
 def joined(*routers: APIRouter) -> APIRouter:
-    """One router with the routes of all; an included one would be matched again each time."""
+    """One router with the routes of all; an included router would be matched again for each
+    request."""
     whole = APIRouter()
     whole.routes.extend(route for router in routers for route in router.routes)
     return whole
 
 
 class StreamedRoute(OnDemandRoute):
-    """Reads its body as it comes, with limits of its own: so many bytes, and so long between two
-    pieces."""
+    """Streams its body, with its own limits on the size and on the time between two chunks."""
 
 
 def _checked_first(check: Check, kind: type[OnDemandRoute] = OnDemandRoute) -> type[OnDemandRoute]:

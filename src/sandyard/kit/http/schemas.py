@@ -1,4 +1,4 @@
-"""What the schemas of every part share: examples, pages, and the parameters that ask for them."""
+"""Shared by the schemas of all parts: examples, pages, and paging parameters."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -20,17 +20,17 @@ Cursor = Annotated[
 
 
 EXAMPLE = "x-example"
-"""Where a schema carries its example, as JSON, until the document writes it out: FastAPI leaves
-out whatever is null."""
+"""The schema key that holds the example, as JSON, until the document is written: FastAPI would drop
+null values."""
 
 
 def example(**values: Any) -> ConfigDict:
-    """The configuration of a model that has this example in the API's document."""
+    """Configuration for a model with this example in OpenAPI."""
     return ConfigDict(json_schema_extra={EXAMPLE: orjson.dumps(values).decode()})
 
 
 def strict_example(**values: Any) -> ConfigDict:
-    """The same of a body that has no other fields: a misspelt one is told, not passed over."""
+    """The same for a body that allows no other fields: a misspelt one is rejected, not ignored."""
     return ConfigDict(**example(**values), extra="forbid")
 
 
@@ -41,7 +41,7 @@ def example_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def inline(kind: type[StrEnum]) -> WithJsonSchema:
-    """Writes an enum out where it is used, for enums whose name stands for something else too."""
+    """Inlines an enum's schema, for enums whose name also stands for something else."""
     return WithJsonSchema({"type": "string", "enum": [member.value for member in kind]})
 
 
@@ -64,18 +64,18 @@ class PageAnswer(BaseModel):
 
 
 def _items_of(model: type[BaseModel]) -> tuple[str, type[BaseModel]]:
-    """The name of the field with the items, and what each of them is."""
+    """The name of the field with the items, and the type of an item."""
     name, field = next(iter(model.model_fields.items()))
     return name, get_args(field.annotation)[0]
 
 
 def _whole(value: object) -> object:
-    """60.0 is an integer too, as JSON has it."""
+    """60.0 is an integer too, as in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 AS_JSON_HAS_IT = BeforeValidator(_whole)
-"""For a StrictInt, after its bounds: 60.0 is an integer, true and "60" are none."""
+"""For a StrictInt, after its bounds: accepts 60.0, but not true or "60"."""
 LATEST = 4_102_444_800
 """The year 2100, in Unix seconds."""
 Moment = Annotated[StrictInt, Field(ge=0, le=LATEST), AS_JSON_HAS_IT]

@@ -1,4 +1,4 @@
-"""Credentials of requests: their description in the API's document, and how they are read."""
+"""Credentials of requests: their OpenAPI description, and how they are read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from sandyard.kit.http.requests import RawHeaders, values_of
 from sandyard.kit.rotation import as_secret
 
 SCHEMES = "x-security-schemes"
-"""Where an operation carries the definitions of its schemes until the document collects them."""
+"""The operation key that holds the definitions of its schemes until the document collects them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityScheme:
-    """A kind of credential, as the API's document describes it."""
+    """A kind of credential, as described in OpenAPI."""
 
     name: str
     where: str
@@ -38,10 +38,10 @@ class SecurityScheme:
 def secured_by(
     *schemes: SecurityScheme, parameters: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """The security requirement of an endpoint, any one of the schemes, and its headers that are
-    read by hand, for `openapi_extra`.
+    """The `openapi_extra` of an endpoint: its security requirement (any one of the schemes), and
+    the headers that it reads itself.
 
-    Described here instead of as dependencies, which FastAPI would solve anew for every request.
+    Described here rather than as dependencies, which FastAPI would resolve for every request.
     """
     return {
         "security": [{scheme.name: []} for scheme in schemes],
@@ -52,15 +52,15 @@ def secured_by(
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A bearer token, or a key from `X-API-Key`; no text if it is of another scheme."""
+    """A bearer token, or a key from `X-API-Key`; no text if the scheme is a different one."""
 
     text: str
     is_key: bool
 
 
 def find_credential(headers: RawHeaders, *, key_wins: bool = False) -> Credential | None:
-    """The one that was sent, in either header; RepeatedCredentialError if there are more, but for
-    an `Authorization` beside a key that wins: it may be meant for a proxy."""
+    """The credential sent in either header; RepeatedCredentialError if there is more than one,
+    except for an `Authorization` beside a key that wins: it may be meant for a proxy."""
     bearers, keys = values_of(headers, b"authorization"), values_of(headers, b"x-api-key")
     if key_wins and keys:
         bearers = []
@@ -75,7 +75,7 @@ def find_credential(headers: RawHeaders, *, key_wins: bool = False) -> Credentia
 
 
 class BearerGuard:
-    """Lets the holders of its tokens in; every token is compared, in constant time."""
+    """Admits holders of its tokens; compares every token, in constant time."""
 
     def __init__(self, accepted: Sequence[str]) -> None:
         self._accepted = as_secret(accepted)

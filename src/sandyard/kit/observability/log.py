@@ -1,4 +1,4 @@
-"""Log lines: JSON for machines, text for people; nothing secret in either."""
+"""Log lines: JSON for machines, text for people; no secrets in either."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=Mapp
 
 @contextmanager
 def log_context(**fields: Any) -> Iterator[None]:
-    """Add `fields` to every line that is logged inside."""
+    """Add `fields` to every line logged inside the block."""
     token = _context.set({**_context.get(), **fields})
     try:
         yield
@@ -32,10 +32,10 @@ def configure_logging(level: str, form: Literal["auto", "json", "text"]) -> None
     is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # What no line of ours shows need not be collected for every line.
+    # Our formats do not show these, so do not collect them for every line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - as the standard library advises
-    # httpx logs each request's URL at info, the migrations each step: detail for debugging only.
+    # httpx logs each request's URL at info, the migrations each step: useful only for debugging.
     for chatty in ("httpx", "httpcore", "alembic", "_granian", "granian"):
         logging.getLogger(chatty).setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)
 
@@ -43,7 +43,7 @@ def configure_logging(level: str, form: Literal["auto", "json", "text"]) -> None
 def log_info(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
     """`logger.info(message, extra=fields)`, for lines that are written thousands of times a second.
 
-    Where ours is the only handler and writes JSON, the line goes to it without a `LogRecord`, which
+    If ours is the only handler and writes JSON, the line goes to it without a `LogRecord`, which
     costs five times as much as the line.
     """
     if not logger.isEnabledFor(logging.INFO):
@@ -57,11 +57,11 @@ def log_info(logger: logging.Logger, message: str, fields: Mapping[str, Any]) ->
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes the lines of one turn of the event loop together; warnings and worse at once.
+    """Writes the lines of one event loop iteration together; warnings and errors at once.
 
-    A write lets other threads run, and then waits for them: one for each request is too many.
-    Lines that can't be written, as on a full disk, are dropped and counted: whoever logs never
-    hears of it, and the next line that can be written is preceded by one that tells.
+    A write releases the GIL and then waits to get it back: one per request is too many. Lines that
+    can't be written, for example on a full disk, are dropped and counted: logging never raises, and
+    the next line that can be written is preceded by one with the count.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -101,7 +101,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
             self._lost = 0
 
     def _told_lost(self) -> Sequence[str]:
-        """On a line of its own, as the last one may have been written in part."""
+        """On its own line, as the last one may have been written only in part."""
         if not self._lost:
             return ()
         fields = {"name": __name__, "levelname": "WARNING", "lost": self._lost}
@@ -153,7 +153,7 @@ def _rfc3339(at: float) -> str:
 
 @lru_cache(maxsize=8)
 def _millisecond(at_ms: int) -> str:
-    """Of many lines that are written together."""
+    """Cached, as many lines share a millisecond."""
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 

@@ -1,7 +1,7 @@
-"""Prometheus metrics, also when several worker processes share a port.
+"""Prometheus metrics, including several worker processes that share a port.
 
 With `PROMETHEUS_MULTIPROC_DIR` set, each worker writes its counters to files there and a scrape of
-any worker adds them up. Gauges are computed when scraped, by a collector that the caller passes.
+any worker adds them up. Gauges are computed at scrape, by a collector that the caller passes.
 """
 
 import os
@@ -17,7 +17,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry without the `_created` series, which double what a scrape carries."""
+    """A registry without the `_created` series, which would double the size of a scrape."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     return CollectorRegistry()
 
@@ -28,18 +28,18 @@ _NAMES = re.compile(rb"^(# (?:HELP|TYPE) )?(?!sandyard_|#)(?=[a-z])", re.MULTILI
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """The values of one gauge, by those of its labels."""
+    """The values of one gauge, by label values."""
 
     labels: tuple[str, ...]
     values: Mapping[tuple[str, ...], float]
 
 
 Gauges = Mapping[str, tuple[str, float | Labelled]]
-"""What a gauge is called, and what it means and shows."""
+"""Gauges by name: description and value."""
 
 
 class GaugeReading(Collector):
-    """Gauges as they were read for one scrape."""
+    """Gauges as read for one scrape."""
 
     def __init__(self, readings: Gauges) -> None:
         self._readings = readings
@@ -56,7 +56,7 @@ class GaugeReading(Collector):
 
 
 def merged(readings: Iterable[Gauges]) -> Gauges:
-    """All of them; one with labels that several have has the values of each."""
+    """All gauges; a labelled gauge in several readings has the values of all of them."""
     gauges: dict[str, tuple[str, float | Labelled]] = {}
     for each in readings:
         for name, (description, value) in each.items():
@@ -68,8 +68,8 @@ def merged(readings: Iterable[Gauges]) -> Gauges:
 
 
 def render(registry: CollectorRegistry, readings: Gauges) -> bytes:
-    """Everything by its own name, and by the same behind `sandyard_`: on a server of many programs
-    a name such as `sync_total` says too little."""
+    """All metrics under their own names, and again with the prefix `sandyard_`: on a server that
+    runs many programs, a name such as `sync_total` is ambiguous."""
     gauges = CollectorRegistry()
     gauges.register(GaugeReading(readings))
     shown = generate_latest(_totals(registry)) + generate_latest(gauges)
@@ -77,7 +77,7 @@ def render(registry: CollectorRegistry, readings: Gauges) -> bytes:
 
 
 def _unprefixed(shown: bytes) -> bytes:
-    """The lines of what has no prefix of its own."""
+    """The lines of metrics without the prefix."""
     own = re.compile(rb"^(?:# (?:HELP|TYPE) )?sandyard_.*\n", re.MULTILINE)
     return own.sub(b"", shown)
 

@@ -1,4 +1,4 @@
-"""The metrics of `/metrics` as OpenTelemetry has them, for a collector that nobody scrapes for."""
+"""The metrics of `/metrics` in OpenTelemetry's format, to push to a collector."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from prometheus_client.samples import Sample
 from sandyard.kit.observability.metrics import PREFIX, GaugeReading, Gauges
 
 Span = tuple[int, int]
-"""From when a counter counts, and now: Unix time in nanoseconds."""
+"""When the counter started, and now: Unix time in nanoseconds."""
 _ALL = AggregationTemporality.CUMULATIVE
 _UNKNOWN: dict[str, Any] = {"min": None, "max": None}
 
@@ -33,7 +33,7 @@ _UNKNOWN: dict[str, Any] = {"min": None, "max": None}
 def as_metrics_data(
     registry: CollectorRegistry, gauges: Gauges, resource: Resource, span: Span
 ) -> MetricsData:
-    """Everything by its name with the prefix."""
+    """All metrics by their prefixed names."""
     families = [*registry.collect(), *GaugeReading(gauges).collect()]
     metrics = [metric for family in families for metric in _metrics(family, span)]
     scope = ScopeMetrics(InstrumentationScope("sandyard"), metrics, schema_url="")
@@ -70,7 +70,7 @@ def _histogram_points(samples: Sequence[Sample], span: Span) -> Iterator[Histogr
 def _histogram_point(
     labels: dict[str, str], samples: Sequence[Sample], span: Span
 ) -> HistogramDataPoint:
-    """Prometheus counts what is at most a bound; OpenTelemetry what is between two."""
+    """Prometheus buckets are cumulative; OpenTelemetry's are not."""
     upto = [(float(s.labels["le"]), int(s.value)) for s in samples if s.name.endswith("_bucket")]
     total = next(s.value for s in samples if s.name.endswith("_sum"))
     counts = [count for _, count in upto]

@@ -1,7 +1,7 @@
-"""Traces: where the time of a request or job goes. Off unless a collector is named.
+"""Traces: where a request or job spends its time. Off unless a collector is configured.
 
-As with logging there is one for the process, `start` sets it before the parts are built. While it
-is off, `traced` and its like give back what they were given, so nothing is left of it in a call.
+As with logging there is one tracer per process; `start` sets it before the parts are built. While
+it is off, `traced` and similar functions return their argument, so calls have no overhead.
 """
 
 import re
@@ -18,7 +18,7 @@ _HEADER = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}
 
 @dataclass(frozen=True, slots=True)
 class TraceParent:
-    """The caller's span, as W3C Trace Context has it in the header `traceparent`."""
+    """The caller's span, from the W3C Trace Context header `traceparent`."""
 
     trace_id: str
     span_id: str
@@ -26,7 +26,7 @@ class TraceParent:
 
 
 def parse_traceparent(value: bytes) -> TraceParent | None:
-    """None if it is malformed: the trace then begins here."""
+    """None if malformed: the trace then starts here."""
     found = _HEADER.match(value)
     if found is None:
         return None
@@ -39,7 +39,7 @@ def parse_traceparent(value: bytes) -> TraceParent | None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An event that a call has written, and the key by which its delivery finds the trace."""
+    """An event that a call wrote, and the key by which its delivery finds the trace."""
 
     kind: str
     key: Hashable
@@ -47,32 +47,33 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the spans of one port are called, and what they tell."""
+    """Names and attributes of the spans of one port."""
 
     name: str
     kind: Kind = "internal"
     attributes: Mapping[str, str] | None = None
     label: Callable[[Sequence[Any]], str] | None = None
-    """The span's name from the call's arguments, in place of the method's."""
+    """The span's name from the call's arguments, instead of the method's name."""
     calls: frozenset[str] | None = None
-    """The methods that are traced. None: all that are awaited."""
+    """The methods to trace. None: all async ones."""
     written: Mapping[str, Callable[[Sequence[Any], Any], Iterable[Written]]] | None = None
-    """By method, the events that a call has written, from its arguments and result."""
+    """By method, the events that a call wrote, from its arguments and result."""
     follows: Callable[[Sequence[Any]], Hashable] | None = None
-    """The key of the event that a call is about: it belongs to the trace that wrote it."""
+    """The key of the event that a call is about: the call belongs to the trace that wrote the
+    event."""
 
 
 class Tracing(Protocol):
     def port(self, port: T, about: About) -> T:
-        """The port, with a span around each call that is made inside a trace."""
+        """The port, with a span around each call made inside a trace."""
         ...
 
     def job(self, name: str, run: Callable[[], Awaitable[R]]) -> Callable[[], Awaitable[R]]:
-        """A job, each of whose runs begins a trace if it is sampled."""
+        """The job; each sampled run starts a trace."""
         ...
 
     def request_hooks(self) -> Sequence[Hook]:
-        """Called with each outgoing request of `httpx`, to which they add `traceparent`."""
+        """Called with each outgoing `httpx` request, to add `traceparent`."""
         ...
 
 
@@ -81,7 +82,7 @@ class _Process:
 
 
 def start(tracing: Tracing | None) -> None:
-    """What is built from now on is traced by this; by nothing, if it is None."""
+    """Trace everything built from now on; None turns tracing off."""
     _Process.tracing = tracing
 
 

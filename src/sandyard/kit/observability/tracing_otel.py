@@ -1,7 +1,7 @@
-"""Traces by OpenTelemetry's SDK, sent over OTLP. Imported only where a collector is named.
+"""Tracing with OpenTelemetry's SDK, sent over OTLP. Imported only if a collector is configured.
 
-What is not sampled costs a look at the headers and one random number; inside it, a port costs the
-reading of one context variable. The SDK itself is asked only for what is sampled.
+An unsampled request costs a check of its headers and one random number; inside it, a port call
+costs one read of a context variable. The SDK is called only for sampled ones.
 """
 
 import random
@@ -25,7 +25,7 @@ from sandyard.kit.observability.tracing import About, Hook, TraceParent, Written
 T = TypeVar("T")
 R = TypeVar("R")
 _MOST_WRITTEN = 10_000
-"""Events of sampled requests whose traces are known here until they are delivered."""
+"""The most events of sampled requests whose traces are remembered until delivery."""
 _KINDS = {
     "internal": SpanKind.INTERNAL,
     "client": SpanKind.CLIENT,
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 class _Active:
-    """A span under way; `root` is the first of its trace in this process."""
+    """An open span; `root` is the first of its trace in this process."""
 
     __slots__ = ("context", "is_over", "root", "span")
 
@@ -45,8 +45,8 @@ class _Active:
         self.is_over = False
 
     def end(self, error: BaseException | None = None) -> None:
-        """Once. What fails is told by its class alone: messages may hold what nobody else should
-        read."""
+        """At most once. Errors are recorded by class only: messages may contain confidential
+        data."""
         if self.is_over:
             return
         self.is_over = True
@@ -60,16 +60,17 @@ _active: ContextVar[_Active | None] = ContextVar("active_span", default=None)
 
 
 def _current() -> _Active | None:
-    """None also in a task that has outlived the request that began it."""
+    """None also in a task that has outlived its request."""
     active = _active.get()
     return None if active is None or active.root.is_over else active
 
 
 class OtelTracing:
-    """`Tracing` of `kit/observability/tracing.py`, and the application around all others."""
+    """`Tracing` of `kit/observability/tracing.py`, and the outermost ASGI application."""
 
     def __init__(self, provider: TracerProvider, *, ratio: float) -> None:
-        """`ratio`: the share of requests and jobs that are traced, where no caller has decided."""
+        """`ratio`: the share of requests and jobs that are traced, unless the caller has
+        decided."""
         self._provider = provider
         self._tracer = provider.get_tracer("sandyard")
         self._ratio = ratio
@@ -79,8 +80,9 @@ class OtelTracing:
         return random.random() < self._ratio  # noqa: S311 - no secret
 
     def app(self, app: ASGIApp) -> ASGIApp:
-        """The application, with a trace of each sampled request, or the caller's carried on. Of a
-        WebSocket the handshake is traced: what follows has no end to wait for."""
+        """The application, with a trace for each sampled request, or a continuation of the
+        caller's. For a WebSocket only the handshake is traced: the connection may stay open
+        indefinitely."""
 
         def enter(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             if scope["type"] in ("http", "websocket"):
@@ -151,16 +153,16 @@ class OtelTracing:
         return self._written.get(key)
 
     def flush(self) -> None:
-        """Send what is not sent yet; waits for the collector, so not on the event loop."""
+        """Send pending spans; waits for the collector, so do not call it on the event loop."""
         self._provider.force_flush()
 
     def close(self) -> None:
-        """The same, for the last time."""
+        """The same, at shutdown."""
         self._provider.shutdown()
 
 
 class _TracedPort:
-    """A port, each of whose calls is a span if it is made inside a trace."""
+    """A port whose calls are spans if made inside a trace."""
 
     def __init__(self, tracing: OtelTracing, port: Any, about: About) -> None:
         self._tracing = tracing
@@ -173,7 +175,7 @@ class _TracedPort:
         if not iscoroutinefunction(value) or not (wanted is None or name in wanted):
             return value
         call = self._traced(name, value)
-        self.__dict__[name] = call  # found there from now on
+        self.__dict__[name] = call  # cached for later lookups
         return call
 
     def _traced(self, name: str, function: Callable[..., Awaitable[Any]]) -> Any:
@@ -261,12 +263,12 @@ def _remote(caller: TraceParent) -> Context:
 
 
 def _method(scope: Scope) -> str:
-    """A WebSocket is asked for by GET."""
+    """A WebSocket is requested by GET."""
     return str(scope.get("method", "GET"))
 
 
 def _describe(span: Span, scope: Scope) -> None:
-    """By the route, never by the path or the query: those may hold what is secret."""
+    """By route, never by path or query: those may contain secrets."""
     if not span.is_recording():
         return
     state, method = scope.get("state", {}), _method(scope)

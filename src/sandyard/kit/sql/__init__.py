@@ -1,1 +1,1 @@
-"""What every part needs of SQLite and PostgreSQL, and how shared things are kept there."""
+"""SQLite and PostgreSQL access and shared stores for all parts."""

@@ -1,6 +1,6 @@
-"""Statements that run thousands of times a second, handed straight to the driver.
+"""Statements that run thousands of times a second, passed directly to the driver.
 
-SQLAlchemy's work around a statement costs more than the engine's in it, and more than ours.
+SQLAlchemy's overhead per statement exceeds the engine's work on it, and ours.
 """
 
 from abc import ABC, abstractmethod
@@ -15,8 +15,8 @@ _PORTION = 100
 
 
 def run_in_driver(connection: sa.Connection, text: str, values: Sequence[Any]) -> DBAPICursor:
-    """Run the statement in the connection's transaction. Errors are SQLAlchemy's, and a lost
-    connection does not go back to the pool, as if SQLAlchemy itself had run it."""
+    """Run the statement in the connection's transaction. As with SQLAlchemy's own execution, errors
+    are SQLAlchemy's, and a lost connection does not return to the pool."""
     if not connection.in_transaction():
         connection.begin()
     cursor = connection.connection.cursor()
@@ -32,7 +32,7 @@ def run_in_driver(connection: sa.Connection, text: str, values: Sequence[Any]) -
 
 
 class Prepared:
-    """A statement that is compiled once per engine."""
+    """A statement compiled once per engine."""
 
     def __init__(self, statement: Any) -> None:
         self._statement = statement
@@ -44,7 +44,7 @@ class Prepared:
         return run_in_driver(connection, text, given)
 
     def _for(self, dialect: sa.Dialect) -> tuple[str, list[tuple[str, Any]]]:
-        """The text, and for each placeholder the name and the value if none is given."""
+        """The SQL text, and the name and default value of each placeholder."""
         if dialect.name not in self._compiled:
             compiled = self._statement.compile(dialect=dialect)
             parameters = [(name, compiled.params[name]) for name in compiled.positiontup]
@@ -53,10 +53,10 @@ class Prepared:
 
 
 class Batch(ABC):
-    """A statement about many rows, whose values stand in the order of its columns.
+    """A statement about many rows, whose values are in column order.
 
-    SQLite gets a text with a placeholder for each value, PostgreSQL one array per column, so that
-    its text is the same for every number of rows and is planned once.
+    SQLite gets a placeholder for each value, PostgreSQL one array per column, so that its text is
+    the same for any number of rows and is planned once.
     """
 
     def __init__(self, table: sa.Table, columns: Sequence[str]) -> None:
@@ -75,11 +75,11 @@ class Batch(ABC):
         return run_in_driver(connection, text, arrays_of(rows))
 
     def postgresql(self, dialect: sa.Dialect, *, first: int = 1) -> str:
-        """The text for PostgreSQL, with `first` as the number of its first placeholder."""
+        """The SQL for PostgreSQL; its first placeholder has the number `first`."""
         return self._from_arrays(self.arrays(dialect, first=first))
 
     def arrays(self, dialect: sa.Dialect, *, first: int = 1) -> str:
-        """The rows, as PostgreSQL is given them."""
+        """The rows in PostgreSQL's form."""
         arrays = ", ".join(
             f"${number}::{self._table.c[name].type.compile(dialect)}[]"
             for number, name in enumerate(self.columns, first)
@@ -92,11 +92,11 @@ class Batch(ABC):
 
     @abstractmethod
     def _from_values(self, values: str) -> str:
-        """The text for SQLite, of the rows in `values`."""
+        """The SQL for SQLite, given the rows in `values`."""
 
     @abstractmethod
     def _from_arrays(self, arrays: str) -> str:
-        """The text for PostgreSQL, of the rows in `arrays`."""
+        """The SQL for PostgreSQL, given the rows in `arrays`."""
 
 
 class BatchInsert(Batch):
@@ -110,8 +110,8 @@ class BatchInsert(Batch):
         self._ignore_existing = ignore_existing
 
     def insert(self, connection: sa.Connection, rows: Sequence[Sequence[Any]]) -> int:
-        """How many were inserted of any number of rows. SQLite gets them in portions, so that few
-        texts are prepared and kept."""
+        """The number of rows inserted. SQLite gets them in chunks, so that few statements are
+        prepared and cached."""
         if not rows:
             return 0
         if connection.dialect.name != "sqlite":
@@ -120,7 +120,7 @@ class BatchInsert(Batch):
         return sum(self.execute(connection, portion).rowcount for portion in portions)
 
     def _from_values(self, values: str) -> str:
-        # OR IGNORE can't fail midway, so SQLite copies no page aside to undo it; DO NOTHING can.
+        # OR IGNORE can't fail midway, so SQLite does not copy pages for a rollback; DO NOTHING can.
         return f"INSERT {'OR IGNORE ' if self._ignore_existing else ''}{self._into} {values}"
 
     def _from_arrays(self, arrays: str) -> str:
@@ -129,8 +129,8 @@ class BatchInsert(Batch):
 
 
 class BatchUpdate(Batch):
-    """An UPDATE of the rows with the given keys, each with values of its own. The key is the first
-    of the columns."""
+    """An UPDATE of the rows with the given keys, each with its own values. The key is the first
+    column."""
 
     def _from_values(self, values: str) -> str:
         given = [f"column{number}" for number in range(1, len(self.columns) + 1)]
@@ -150,10 +150,10 @@ class BatchUpdate(Batch):
 
 
 class Together:
-    """Several batches, none of them empty, none of which needs what another does.
+    """Several non-empty batches that are independent of each other.
 
-    PostgreSQL gets them as one statement: each statement more is a round trip more, which costs
-    as much as the work in it. SQLite gets them one after another.
+    PostgreSQL gets them as one statement: each additional statement is another round trip, which
+    costs as much as its work. SQLite gets them one after another.
     """
 
     def __init__(self, *batches: Batch) -> None:
@@ -161,7 +161,7 @@ class Together:
         self._text: str | None = None
 
     def execute(self, connection: sa.Connection, *rows: Sequence[Sequence[Any]]) -> None:
-        """`rows` are those of each batch."""
+        """`rows` are the rows of each batch."""
         if connection.dialect.name == "sqlite":
             for batch, each in zip(self._batches, rows, strict=True):
                 batch.execute(connection, each)
@@ -188,9 +188,9 @@ def arrays_of(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], ...]:
 
 
 class KeyLookup:
-    """A SELECT of the rows with any of the given keys, their values in the order of the columns.
+    """A SELECT of the rows with any of the given keys, their values in column order.
 
-    SQLAlchemy's own IN is written anew for every execution, which costs more than the search.
+    SQLAlchemy's own IN is rendered for every execution, which costs more than the query.
     """
 
     def __init__(self, table: sa.Table, key: str, columns: Sequence[str]) -> None:

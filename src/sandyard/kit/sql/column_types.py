@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL."""
+"""Column types with the same meaning on SQLite and PostgreSQL."""
 
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -14,14 +14,14 @@ MONEY_PLACES = 6
 _MILLIONTH = Decimal(1).scaleb(-MONEY_PLACES)
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-"""A key that counts up by itself; SQLite does that for `INTEGER` alone."""
+"""An autoincrement key; SQLite supports that only for `INTEGER`."""
 
 
 class Money(TypeDecorator[Decimal]):
     """An exact amount with six decimal places.
 
-    NUMERIC(18, 6) on PostgreSQL. SQLite has no decimals, so it keeps whole millionths there, which
-    SUM adds up exactly too.
+    NUMERIC(18, 6) on PostgreSQL. SQLite has no decimals, so it stores integer millionths, which SUM
+    adds up exactly too.
     """
 
     impl = sa.Numeric(18, MONEY_PLACES)
@@ -53,10 +53,10 @@ class Money(TypeDecorator[Decimal]):
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A time that knows its zone, always UTC in Python.
+    """A timezone-aware time, always UTC in Python.
 
-    TIMESTAMP WITH TIME ZONE on PostgreSQL; on SQLite a text of fixed width, which sorts as the
-    times follow each other.
+    TIMESTAMP WITH TIME ZONE on PostgreSQL; on SQLite a fixed-width text, which sorts
+    chronologically.
     """
 
     impl = sa.DateTime(timezone=True)
@@ -89,7 +89,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class UtcDay(TypeDecorator[date]):
-    """A day by UTC, kept as the moment at which it begins."""
+    """A UTC day, stored as the time at which it begins."""
 
     impl = UtcTime
     cache_ok = True
@@ -108,8 +108,8 @@ class UtcDay(TypeDecorator[date]):
 
 
 class Rfc3339(TypeDecorator[int]):
-    """Epoch milliseconds in Python; a text as `2024-01-15T10:30:00Z` in the table, exact to the
-    second. It sorts as the times follow each other."""
+    """Epoch milliseconds in Python; a text such as `2024-01-15T10:30:00Z` in the table, in whole
+    seconds. It sorts chronologically."""
 
     impl = sa.String(20)
     cache_ok = True
@@ -128,7 +128,7 @@ class Rfc3339(TypeDecorator[int]):
 
 
 class Json(TypeDecorator[Any]):
-    """JSON that statements can look into; JSONB on PostgreSQL. None is NULL."""
+    """JSON that statements can query; JSONB on PostgreSQL. None is NULL."""
 
     impl = sa.JSON(none_as_null=True)
     cache_ok = True
@@ -136,17 +136,17 @@ class Json(TypeDecorator[Any]):
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         if dialect.name == "sqlite":
             return dialect.type_descriptor(sa.JSON(none_as_null=True))
-        from sqlalchemy.dialects.postgresql import JSONB  # SQLite needs nothing of that dialect
+        from sqlalchemy.dialects.postgresql import JSONB  # not imported on SQLite
 
         return dialect.type_descriptor(JSONB(none_as_null=True))
 
     def coerce_compared_value(self, op: Any, value: Any) -> Any:
-        """What it is compared with, a path for instance, is not JSON for that."""
+        """Compared values, such as a path, are not JSON."""
         return self.impl_instance.coerce_compared_value(op, value)
 
 
 class JsonText(TypeDecorator[Any]):
-    """JSON as text, which statements that go straight to the driver read and write too."""
+    """JSON as text, also for statements that go directly to the driver."""
 
     impl = sa.Text
     cache_ok = True
@@ -159,13 +159,13 @@ class JsonText(TypeDecorator[Any]):
 
 
 def _text(utc: datetime) -> str:
-    """Of fixed width also for the years before 1000, which strftime does not fill up."""
+    """Fixed width also for years before 1000, which strftime does not pad."""
     return utc.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def unix_seconds(connection: sa.Connection, time: sa.Column[datetime]) -> sa.ColumnElement[int]:
     """The whole seconds of a UtcTime."""
-    if connection.dialect.name == "sqlite":  # which would round what is behind the seconds
+    if connection.dialect.name == "sqlite":  # it would round fractional seconds
         to_second = sa.func.substr(time, 1, 19, type_=sa.String)
         return sa.cast(sa.func.strftime("%s", to_second, type_=sa.String), sa.BigInteger)
     return sa.cast(sa.func.floor(sa.extract("epoch", time)), sa.BigInteger)

@@ -1,8 +1,8 @@
-"""One way to use SQLite and PostgreSQL.
+"""One interface to SQLite and PostgreSQL.
 
 A unit of work is a plain function of a SQLAlchemy connection. `Database.write` runs it in a
 transaction and returns only after the commit; `Database.read` runs it on a connection that never
-makes a writer wait. The same function serves both engines: SQLite calls it in a thread, PostgreSQL
+blocks a writer. The same function serves both engines: SQLite calls it in a thread, PostgreSQL
 inside SQLAlchemy's asyncio bridge.
 """
 
@@ -37,18 +37,18 @@ _STORAGE_TROUBLE = {
     "25006": "can't write: it is read-only",
     sqlite3.SQLITE_IOERR: "can't use its file: the disk or file system fails",
 }
-"""What an operator can mend, by the code of the engine."""
+"""Storage problems that an operator can fix, by engine error code."""
 
 
 class Database(Protocol):
-    """An engine with durable transactions. Every method raises UnavailableError when it is away."""
+    """An engine with durable transactions. Every method raises UnavailableError when it is down."""
 
     name: str
     concurrent_writers: bool
 
     @property
     def folder(self) -> Path | None:
-        """Where its files are; None if they are not on this machine."""
+        """The directory of its files; None if they are not on this machine."""
         ...
 
     async def read(self, work: Work[T]) -> T:
@@ -58,37 +58,37 @@ class Database(Protocol):
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction; it is durable before this returns.
 
-        `work` may be run again after a deadlock, so it has no effect outside the connection.
+        `work` may be run again after a deadlock, so it must have no effects outside the connection.
         """
         ...
 
     async def run_statement(self, work: Work[T]) -> T:
-        """Run `work`, which is one statement and so a transaction by itself; it is durable before
-        this returns. On PostgreSQL that is one round trip; `write` takes two more."""
+        """Run `work`, a single statement and thus its own transaction; it is durable before this
+        returns. On PostgreSQL that is one round trip; `write` takes two more."""
         ...
 
     async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
-        """Run `work`, and `then` with what it returned before its transaction ends: what it locked
-        stays locked. SQLite locks nothing; its one process has locks of its own."""
+        """Run `work`, then `then` with its result before the transaction ends, so that rows stay
+        locked. SQLite locks nothing; its only process uses its own locks."""
         ...
 
     async def check(self) -> None:
-        """Return if the engine answers."""
+        """Return if the engine responds."""
         ...
 
     async def erase_deleted(self) -> None:
-        """What was deleted can't be read from SQLite's files any more, unless a reader was in the
-        way: call it again later. PostgreSQL does so by itself in its own time."""
+        """Make deleted data unreadable in SQLite's files; if a reader prevented it, call this again
+        later. PostgreSQL does so on its own in time."""
         ...
 
     async def close(self) -> None: ...
 
 
 class SqliteDatabase:
-    """One file, one writer thread, and a group commit: writes that wait share one fsync.
+    """One file, one writer thread, and group commit: waiting writes share one fsync.
 
-    Each write runs in a savepoint of its own, so that one that fails is rolled back alone. Reads
-    share a turn of a thread when there are more of them than threads.
+    Each write runs in its own savepoint, so that a failed one is rolled back alone. When there are
+    more reads than threads, several share one run of a thread.
     """
 
     name = "sqlite"
@@ -101,7 +101,7 @@ class SqliteDatabase:
         self._path = path
         self._schema = schema
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)  # its owner's alone; what SQLite puts beside it gets the same
+        path.touch(mode=0o600)  # owner only; SQLite's files beside it inherit the mode
         self._write_engine = sqlite_engine(path, schema, begin="BEGIN IMMEDIATE", readers=0)
         self._without_transactions = self._write_engine.execution_options(**WITHOUT_TRANSACTION)
         self._read_engine = sqlite_engine(path, schema, begin="BEGIN", readers=self._READERS)
@@ -189,8 +189,8 @@ class SqliteDatabase:
             raise_unavailable(error, self.name)
 
     def _truncate_wal(self) -> None:
-        """Outside of a transaction, as SQLite wants it. Pages in the file itself are overwritten
-        when they are deleted."""
+        """Outside of a transaction, as SQLite requires. Deleted pages in the main file are
+        overwritten on deletion."""
         with closing(self._write_engine.raw_connection()) as connection:
             connection.cursor().execute(f"PRAGMA {self._schema}.wal_checkpoint(TRUNCATE)")
 
@@ -206,7 +206,7 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
-    """A pool of asyncpg connections; a transaction that loses a deadlock is run again."""
+    """A pool of asyncpg connections; a transaction that fails with a deadlock is retried."""
 
     name = "postgresql"
     concurrent_writers = True
@@ -234,7 +234,7 @@ class PostgresDatabase:
                     "application_name": "sandyard",
                     "jit": "off",
                     "lock_timeout": f"{self._TIMEOUT_SEC}s",
-                    # what a process that hangs has written is not committed minutes later
+                    # a hung process must not commit its writes minutes later
                     "idle_in_transaction_session_timeout": "30s",
                 },
             },
@@ -267,7 +267,7 @@ class PostgresDatabase:
         raise AssertionError("unreachable")
 
     def _in_transaction(self, work: Work[T]) -> T:
-        """All of it in one greenlet; SQLAlchemy's own way needs five and a task."""
+        """All in one greenlet; SQLAlchemy's own way needs five and a task."""
         with self._engine.sync_engine.begin() as connection:
             return work(connection)
 
@@ -295,8 +295,8 @@ class PostgresDatabase:
 def open_database(
     login: PostgresLogin | str | None, *, data_dir: Path, part: str, pool_size: int
 ) -> Database:
-    """The engine of one part: a file of its own in `data_dir`, or the shared PostgreSQL, whose URL
-    may change while it is in use."""
+    """The database of one part: its own file in `data_dir`, or the shared PostgreSQL, whose URL may
+    change at runtime."""
     if login is None:
         return SqliteDatabase(data_dir / f"{part}.db", schema=part)
     if isinstance(login, str):
@@ -305,7 +305,7 @@ def open_database(
 
 
 def upsert(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that can say what to do where a row is there already."""
+    """An INSERT that supports ON CONFLICT."""
     if connection.dialect.name == "sqlite":
         from sqlalchemy.dialects import sqlite
 
@@ -316,12 +316,12 @@ def upsert(connection: sa.Connection, table: sa.Table) -> Any:
 
 
 def insert_or_ignore(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that leaves a row alone whose key is taken."""
+    """An INSERT that skips rows whose key exists."""
     return upsert(connection, table).on_conflict_do_nothing()
 
 
 def raise_unavailable(error: Exception, engine: str) -> NoReturn:
-    """Turn a driver's error into ours if the engine is what failed; else raise it as it is."""
+    """Raise UnavailableError if the engine itself failed; else reraise the driver's error."""
     if isinstance(error, exc.IntegrityError | exc.DataError):
         raise error
     cause = getattr(error, "orig", None) or error
@@ -331,7 +331,7 @@ def raise_unavailable(error: Exception, engine: str) -> NoReturn:
 
 
 def _storage_code(error: Any) -> str | int | None:
-    """The engine's code for what may be wrong with its storage; SQLite's without the details."""
+    """The engine's code of a possible storage problem; for SQLite the primary code."""
     code = getattr(error, "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else getattr(error, "sqlstate", None)
 
@@ -342,14 +342,14 @@ def _sqlstate(error: Exception) -> str | None:
 
 
 def _in_savepoint(connection: sa.Connection, work: Work[Any]) -> Any:
-    """The result or the error of one write among others; said to the driver itself, because
-    SQLAlchemy's work around a savepoint costs more than a small write."""
+    """The result or the error of one write among others; uses the driver directly, because
+    SQLAlchemy's overhead for a savepoint exceeds a small write."""
     run_in_driver(connection, "SAVEPOINT work", ())
     try:
         result = work(connection)
     except Exception as error:
         if not _driver(connection).in_transaction:
-            raise  # on a full disk the engine has rolled back everything
+            raise  # on a full disk the engine has rolled back the whole transaction
         run_in_driver(connection, "ROLLBACK TO work", ())
         result = error
     run_in_driver(connection, "RELEASE work", ())

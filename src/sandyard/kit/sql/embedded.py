@@ -1,4 +1,4 @@
-"""A part's embedded database, which one process has to itself."""
+"""A part's embedded database, used by one process exclusively."""
 
 from dataclasses import dataclass
 
@@ -17,12 +17,12 @@ class EmbeddedDatabase:
     """The table of job leases."""
 
     async def prepare(self) -> None:
-        """Bring it to the newest schema, and free the jobs of a process that died."""
+        """Upgrade to the newest schema, and release the jobs of a process that died."""
         await self.upgrade()
         await SqlJobLeases(self.database, self.jobs).forget_holders()
 
     async def upgrade(self) -> None:
-        """Bring it to the newest schema; one that is newer is left alone."""
+        """Upgrade to the newest schema; a newer one is left unchanged."""
         current = await self.migrations.current(self.database)
         if current is None or current < self.migrations.head:
             await self.migrations.upgrade(self.database)

@@ -23,8 +23,8 @@ async def find_entity(
 
 
 class EntityLookup(Generic[E]):
-    """`find_entity` by id, for what is asked for often: those who ask at once share a statement.
-    It is made once, as to make it takes longer than to run it."""
+    """`find_entity` by id, for frequent lookups: concurrent callers share a statement. Create it
+    once, as creating it takes longer than running it."""
 
     def __init__(
         self, database: Database, mapping: EntityTable[E], *conditions: sa.ColumnElement[bool]
@@ -52,7 +52,7 @@ async def find_entities(
     limit: int,
     order: sa.ColumnElement[object] | None = None,
 ) -> list[E]:
-    """In this order, or in none."""
+    """Ordered if an order is given."""
     statement = sa.select(*mapping.columns).where(*conditions).limit(limit)
     if order is not None:
         statement = statement.order_by(order)
@@ -83,12 +83,12 @@ async def page_of_entities(
 
 
 def contains(text: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    """Whether any of these columns has the text in it, in capitals or not."""
+    """Whether any of these columns contains the text, case-insensitively."""
     return sa.or_(*(column.icontains(text, autoescape=True) for column in columns))
 
 
 async def all_entities(database: Database, mapping: EntityTable[E]) -> AsyncIterator[Sequence[E]]:
-    """In batches, in the order of their ids. For verification."""
+    """In batches, ordered by id. For verification."""
     last = ""
     while True:
         found = await find_entities(

@@ -16,7 +16,7 @@ _BATCH = 500
 
 
 def create_event_table(op: Any, *, schema: str | None) -> None:
-    """`xid` is the number of the transaction that wrote the event, on PostgreSQL."""
+    """On PostgreSQL, `xid` is the id of the transaction that wrote the event."""
     is_postgres = op.get_bind().dialect.name == "postgresql"
     xid = sa.text("pg_current_xact_id()::text::bigint") if is_postgres else None
     op.create_table(
@@ -54,12 +54,12 @@ def create_event_table(op: Any, *, schema: str | None) -> None:
 
 
 def index_events_by_account(op: Any, *, schema: str | None) -> None:
-    """Where subjects belong to accounts."""
+    """For parts whose subjects belong to accounts."""
     op.create_index("events_by_account", "events", ["account_id", "event_id"], schema=schema)
 
 
 def add_sequence(op: Any, table: str, *, schema: str | None) -> None:
-    """The number that a compare-and-set checks; rows that are there begin with their baseline."""
+    """The number that a compare-and-set checks; existing rows start with their baseline."""
     sequence = sa.Column("sequence", sa.BigInteger, nullable=False, server_default="1")
     op.add_column(table, sequence, schema=schema)
 
@@ -74,9 +74,8 @@ def write_baseline(
     account: str | None = None,
     where: sa.ColumnElement[bool] | None = None,
 ) -> None:
-    """One event with the whole state of each row. `table` names the columns that are state, with
-    their types, and `sequence` if the rows have one already; `order` is a unique column that is
-    read by."""
+    """One event with the whole state of each row. `table` names the state columns with their types,
+    and `sequence` if the rows already have one; `order` is a unique column to read by."""
     connection: sa.Connection = op.get_bind()
     events = sa.table(
         "events",

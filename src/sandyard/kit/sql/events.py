@@ -1,9 +1,9 @@
 """A part's event log in a SQL table, written in the transactions of the changes.
 
-`position` counts the events as they are inserted. The subject's row is locked while its event is
+`position` numbers the events as they are inserted. The subject's row is locked while its event is
 inserted, so the positions of one subject's events are in the order of its changes. On PostgreSQL
-`xid` is the number of the transaction; a reader may pass an event once every transaction with a
-smaller number has ended. `event_id` is made as the event is inserted.
+`xid` is the transaction id; a reader may move past an event once every transaction with a smaller
+id has ended. `event_id` is generated at insertion.
 """
 
 from collections import defaultdict
@@ -64,15 +64,15 @@ class EventWriter:
         self._clock = clock or SystemClock()
         self._make_id = EventIds()
         self.insert = BatchInsert(table, _COLUMNS)
-        """Of `rows`, for who writes them together with something else."""
+        """For `rows`, by callers that insert them together with other rows."""
 
     def write(self, connection: sa.Connection, events: Sequence[Event]) -> None:
-        """The last statements of a transaction: soon after it the events are committed."""
+        """Call this at the end of a transaction, so that the events are committed soon after."""
         for start in range(0, len(events), _BATCH):
             self.insert.execute(connection, self.rows(events[start : start + _BATCH]))
 
     def rows(self, events: Sequence[Event]) -> list[tuple[Any, ...]]:
-        """Made just before they are inserted: their ids have the time."""
+        """Call this just before the insert: the ids contain the time."""
         now_ms = int(self._clock.now() * 1000)
         return [self._row(each, now_ms) for each in events]
 
@@ -93,7 +93,7 @@ class EventWriter:
 
 
 class SqlEventLog:
-    """`subjects` are the columns that hold the ids of what is alive."""
+    """`subjects` are the columns with the ids of live subjects."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class SqlEventLog:
     async def newest(
         self, query: EventQuery, limit: int, *, before: Any
     ) -> Sequence[tuple[str | int, LoggedEvent]]:
-        """The newest, from one on if `before` is its key; each with its own key. A subject's events
-        are in the order of its changes, all others in that of their ids. InvalidCursorError if
-        there are no such keys here."""
+        """The newest events with their keys, starting at key `before` if given. A subject's events
+        are in the order of its changes, all others in order of id. InvalidCursorError if the key
+        does not fit this log."""
         order = self._table.c["event_id" if query.subject is None else "position"]
         statement = sa.select(self._table).where(*self._matching(query))
         if before is not None:
@@ -201,7 +201,7 @@ class SqlEventLog:
         return [self._logged(row) for row in rows], f"{rows[-1].xid or 0}.{rows[-1].position}"
 
     async def position_before(self, at_ms: int) -> str | None:
-        """That of the last event which had settled by then: the transactions of later ones began
+        """The position of the last event that had settled by then: transactions of later ones began
         after it."""
         column = self._table.c
         statement = (
@@ -224,13 +224,13 @@ class SqlEventLog:
 
         rows = await self._rows(batch)
         unneeded = [row.position for row in rows if not row.is_needed]
-        if unneeded:  # nothing makes them needed again, so they may go a moment later
+        if unneeded:  # they can't become needed again, so a later delete is safe
             statement = self._table.delete().where(column.position.in_(unneeded))
             await self._database.write(lambda connection: connection.execute(statement))
         return Pruned(len(unneeded), rows[-1].event_id if len(rows) == _BATCH else None)
 
     def _is_needed(self) -> sa.ColumnElement[bool]:
-        """Whether the state of something alive rests on the event."""
+        """Whether the state of a live subject depends on the event."""
         column, later = self._table.c, self._table.alias("later")
         superseded = sa.exists().where(
             later.c.subject_key == column.subject_key,
@@ -266,7 +266,7 @@ class SqlEventLog:
     ) -> sa.Select[Any]:
         column = self._table.c
         statement = sa.select(self._table).limit(limit)
-        if connection.dialect.name == "sqlite":  # one writer: positions are in order of commits
+        if connection.dialect.name == "sqlite":  # one writer: positions are in commit order
             return statement.where(column.position > position).order_by(column.position)
         oldest_running = sa.literal_column(
             "pg_snapshot_xmin(pg_current_snapshot())::text::bigint", sa.BigInteger

@@ -103,6 +103,6 @@ class SqlJobLeases:
         await self._database.write(work)
 
     async def forget_holders(self) -> None:
-        """Free every job. Only for a process that has the whole engine to itself."""
+        """Release every job. Only for a process that uses the engine exclusively."""
         statement = self._table.update().values(holder=None, held_until=None, started_at=None)
         await self._database.write(lambda connection: connection.execute(statement))

@@ -10,14 +10,14 @@ from sandyard.kit.sql.events import SqlEventLog
 
 
 class MergedEvents:
-    """The newest first, whichever log they are in; each log's in its own order. A cursor says for
-    each log how far the listing has come there, so none is told twice or left out."""
+    """Newest first across all logs; each log in its own order. A cursor holds the position in each
+    log, so no event is repeated or skipped."""
 
     def __init__(self, *logs: SqlEventLog) -> None:
         self._logs = list(logs)
 
     def add(self, log: SqlEventLog) -> None:
-        """Of a part that is built later."""
+        """Add the log of a part that is built later."""
         self._logs.append(log)
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:

@@ -1,15 +1,15 @@
 """Schema versions of a part: its numbered Alembic scripts, run on any `Database`.
 
-Scripts are files like `0001_pool.py`, so the newest version is known without importing Alembic.
-A whole upgrade is one transaction: it happens or it does not.
+Scripts are files like `0001_pool.py`, so the newest version is known without importing Alembic. An
+upgrade is one transaction, all or nothing.
 
-A script that only adds what older code does not miss says so by `oldest_code`: the version of the
-oldest code that may go on serving beside it. That is stored with the version, because older code
-does not have the script. Without it, only code of that version or a newer one may.
+A script that only adds what older code can do without declares `oldest_code`: the version of the
+oldest code that may keep serving beside it. It is stored with the version, because older code does
+not have the script. Without it, only code of that version or a newer one may serve.
 
 0.1.0 serves only if `schema_version` names its own version. On PostgreSQL, which releases share
-during a rolling deployment, it names the oldest code that may go on, and the version itself stands
-in `schema_revision`.
+during a rolling deployment, that table names the oldest code that may keep serving, and the version
+itself is in `schema_revision`.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class SchemaVersion:
     oldest_code: str | None = None
 
     def is_served_by(self, code: str) -> bool:
-        """Whether code that was written for this version may use it."""
+        """Whether code of version `code` may use this schema."""
         if self.current is None or self.current <= code:
             return self.current == code
         return self.oldest_code is not None and self.oldest_code <= code
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Migrations:
-    """The schema of `part`: where its scripts lie and how it is brought to a version."""
+    """The schema of `part`: its scripts and upgrades."""
 
     part: str
     scripts: Path
@@ -68,8 +68,8 @@ class Migrations:
         return (await database.read(self._read)).current
 
     async def require_head(self, database: Database) -> None:
-        """Raise UnavailableError unless this code may use the schema: it was written for it, or
-        the schema is newer and has all that this code needs."""
+        """Raise UnavailableError unless this code may use the schema: the versions match, or the
+        schema is newer and compatible."""
         found = await database.read(self._read)
         if not found.is_served_by(self.head):
             is_newer = found.current is not None and found.current > self.head
@@ -80,7 +80,7 @@ class Migrations:
             )
 
     def steps(self, after: str | None) -> Sequence[Step]:
-        """What an upgrade from this version does."""
+        """The steps of an upgrade from this version."""
         from alembic.script import ScriptDirectory
 
         scripts = ScriptDirectory(str(self.scripts), version_locations=[str(self.scripts)])
@@ -115,14 +115,14 @@ class Migrations:
         return sa.table(name, *(sa.column(each) for each in columns), schema=self.part)
 
     def _columns(self, connection: sa.Connection, table: str) -> Sequence[str]:
-        """None if there is no such table; release 0.1.0 made no `oldest_code`."""
+        """Empty if there is no such table; release 0.1.0 did not create `oldest_code`."""
         inspector = sa.inspect(connection)
         if not inspector.has_table(table, schema=self.part):
             return ()
         return [each["name"] for each in inspector.get_columns(table, schema=self.part)]
 
     def _prepare_version_table(self, connection: sa.Connection) -> str:
-        """The name of the table that holds the version, with a column for the oldest code."""
+        """The name of the table with the version; adds a column for the oldest code."""
         name = _SHARED_TABLE if _is_shared(connection) else _FIRST_TABLE
         columns = self._columns(connection, name)
         if not columns:
@@ -142,7 +142,7 @@ class Migrations:
         return name
 
     def _write_oldest_code(self, connection: sa.Connection, name: str) -> None:
-        """The newest of those that the applied scripts ask for."""
+        """The newest `oldest_code` of the applied scripts."""
         current = self._read_from(connection, name).current
         if current is None:
             if self._columns(connection, _FIRST_TABLE):
@@ -174,7 +174,7 @@ class Migrations:
         def steps(revision: Any, _context: Any) -> Any:
             plan: Callable[[str, Any], Any] = (
                 scripts._upgrade_revs if forward else scripts._downgrade_revs  # noqa: SLF001
-            )  # the same calls that `alembic upgrade` makes; there is no public name for them
+            )  # the same calls that `alembic upgrade` makes; they have no public name
             return plan(to, revision)
 
         with EnvironmentContext(Config(), scripts, fn=steps) as environment:
@@ -193,8 +193,8 @@ def _is_shared(connection: sa.Connection) -> bool:
 
 
 def _drop_temporary_views(connection: sa.Connection) -> None:
-    """They and their triggers rest on tables that may change now; `info` tells that they are there,
-    and who needs them makes them again."""
+    """They and their triggers depend on tables that may change now; `info` records that they exist,
+    and code that needs them creates them again."""
     views = connection.exec_driver_sql("SELECT name FROM sqlite_temp_master WHERE type = 'view'")
     for (name,) in views.all():
         connection.exec_driver_sql(f"DROP VIEW temp.{name}")

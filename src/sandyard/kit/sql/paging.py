@@ -10,7 +10,7 @@ from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
 from sandyard.kit.sql.database import Database
 
 Order = tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]
-"""What a listing is sorted by, and what tells apart the rows that are equal in that."""
+"""The sort column of a listing, and its tie-breaker."""
 
 
 async def page_of(
@@ -23,15 +23,15 @@ async def page_of(
     cursor: str | None,
     descending: bool = True,
 ) -> tuple[Sequence[Any], str | None]:
-    """A page in the order of two columns, none of them null, and the cursor of the next."""
+    """A page ordered by two non-null columns, and the cursor of the next."""
     first, second = order
     if cursor is not None:
         position = _position(decode_cursor(listing, cursor), order)
-        # Typed as the columns are, which decides how an engine keeps a value.
+        # Typed like the columns, as the type decides how an engine stores a value.
         there = sa.tuple_(sa.literal(position[0], first.type), sa.literal(position[1], second.type))
         here = sa.tuple_(first, second)
         statement = statement.where(
-            # The first alone is for the planner: the tuple bounds no range.
+            # The first condition is for the planner, which derives no range from the tuple.
             first <= position[0] if descending else first >= position[0],
             here < there if descending else here > there,
         )

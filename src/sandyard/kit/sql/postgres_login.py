@@ -1,4 +1,4 @@
-"""How PostgreSQL is logged in to: each new connection with the user and password of that time."""
+"""Logins to PostgreSQL: each new connection uses the current user and password."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import sqlalchemy as sa
 from sandyard.kit.rotation import Secret
 
 _REFUSED = frozenset({"28P01", "28000"})
-"""The codes of a wrong password or user."""
+"""Error codes for a wrong password or user."""
 
 
 class PostgresLogin:
-    """Connections that are open stay open when the password changes."""
+    """Open connections stay open when the password changes."""
 
     def __init__(self, url: Secret, password: Secret) -> None:
-        """`password` is in place of one in the URL, if it has a value."""
+        """`password`, if set, overrides the one in the URL."""
         self._url = url
         self._password = password
 
@@ -24,7 +24,7 @@ class PostgresLogin:
         return url.set(password=self._password[0]) if self._password else url
 
     async def connect(self, *arguments: Any, **options: Any) -> Any:
-        """As `asyncpg.connect`; if the login is refused, again with the newest one."""
+        """Like `asyncpg.connect`; if the login is refused, retries once with the newest one."""
         import asyncpg
 
         try:

@@ -9,16 +9,16 @@ from sqlalchemy import exc
 from sandyard.kit.errors import UnavailableError
 
 _WAIT_MS = 200
-"""Less than the second after which PostgreSQL looks for deadlocks and ends one of those in it."""
+"""Shorter than the second after which PostgreSQL checks for deadlocks and aborts a transaction."""
 _TRIES = 200
 _NOT_AVAILABLE = "55P03"
 
 
 def lock_tables(connection: sa.Connection, *names: str) -> None:
-    """Hold these tables until the transaction ends; those who use one of them wait.
+    """Lock these tables until the transaction ends; other users of them wait.
 
-    Servers use several in orders of their own. So nothing is held while the rest is waited for any
-    longer than a moment: then all are given back, for the next try.
+    Servers use several tables in varying order. So locks are held only briefly while waiting for
+    the rest; then all are released for the next attempt.
     """
     for _ in range(_TRIES):
         try:

@@ -1,4 +1,4 @@
-"""Connections to SQLite: how they are set up, and how their transactions begin."""
+"""Connections to SQLite: their setup, and how their transactions begin."""
 
 import sqlite3
 from pathlib import Path
@@ -7,20 +7,20 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 WITHOUT_TRANSACTION = {"without_transaction": True}
-"""For connections each of whose statements is a transaction by itself."""
+"""For connections in which each statement is its own transaction."""
 
 
 def sqlite_engine(path: Path, schema: str, *, begin: str, readers: int) -> sa.Engine:
-    """Connections that have the file attached under the part's name, so that `broker.sandboxes`
-    is the same table in the same words on both engines."""
+    """Connections with the file attached under the part's name, so that `broker.sandboxes` names
+    the same table on both engines."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", timeout=5, check_same_thread=False)
-        connection.isolation_level = None  # transactions are begun by us, in the mode we want
+        connection.isolation_level = None  # we begin transactions ourselves, in the required mode
         connection.execute(f"ATTACH DATABASE ? AS {schema}", (str(path),))
         connection.execute(f"PRAGMA {schema}.journal_mode=WAL")
         connection.execute(f"PRAGMA {schema}.synchronous=FULL")
-        connection.execute(f"PRAGMA {schema}.cache_size=-16384")  # kB; for each of five
+        connection.execute(f"PRAGMA {schema}.cache_size=-16384")  # kB; for each of five connections
         connection.execute(f"PRAGMA {schema}.wal_autocheckpoint=8000")
         connection.execute(f"PRAGMA {schema}.secure_delete=ON")
         connection.execute(f"PRAGMA {schema}.mmap_size=268435456")

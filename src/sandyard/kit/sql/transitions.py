@@ -1,4 +1,4 @@
-"""The one way in which SQL stores change state: transitions, compared and written together."""
+"""The only way SQL stores change state: transitions, compared and written in one transaction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -25,8 +25,8 @@ class StaleTransitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EntityTable(Generic[E]):
-    """Where entities of one kind are kept, a row each; columns are named as the fields are,
-    unless `renamed` says otherwise."""
+    """The table of one kind of entity, a row each; columns are named like the fields, unless
+    `renamed` says otherwise."""
 
     entity: type[E]
     table: sa.Table
@@ -38,14 +38,14 @@ class EntityTable(Generic[E]):
 
     @property
     def columns(self) -> list[sa.Column[Any]]:
-        """What `entity_of` needs of a row."""
+        """The columns that `entity_of` needs."""
         return [self.column(name) for name in _names(self.entity)]
 
     def key(self, entity: Entity) -> sa.ColumnElement[bool]:
         return self.column(entity.SUBJECT) == subject_of(entity)
 
     def column(self, name: str) -> sa.Column[Any]:
-        """The column of the field with this name."""
+        """The column of this field."""
         return self.table.c[self.renamed.get(name, name)]
 
     def row(self, entity: Entity) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _names(entity: type) -> tuple[str, ...]:
 
 @cache
 def _enums(entity: type) -> Mapping[str, type[Enum]]:
-    """The fields that are an Enum, whose columns hold its values."""
+    """The Enum fields, whose columns hold their values."""
     return {
         name: kind
         for name, kind in get_type_hints(entity).items()
@@ -74,7 +74,7 @@ def _enums(entity: type) -> Mapping[str, type[Enum]]:
 
 @dataclass(frozen=True, slots=True)
 class FactReader:
-    """How a fact is read again, and the name of the lock under which it can't change meanwhile.
+    """How to reread a fact, and the name of the lock that protects it.
 
     A change that could make the fact untrue must be decided from a fact with the same lock.
     """
@@ -84,7 +84,7 @@ class FactReader:
 
 
 class SqlTransitions:
-    """Applies transitions of any of the entities that it knows."""
+    """Applies transitions of the registered entities."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class SqlTransitions:
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
     ) -> bool:
-        """All of them with their events, in one transaction, or nothing and False if one of the
-        entities or facts is not what it was decided from. IntegrityError where a key is taken."""
+        """Apply all with their events in one transaction; False, with nothing written, if one of
+        the entities or facts has changed since the decision. IntegrityError if a key exists."""
         try:
             await self._database.write(
                 lambda connection: self.write(connection, transitions, extra_events)
@@ -113,7 +113,7 @@ class SqlTransitions:
         return True
 
     async def read_fact(self, about: F) -> F:
-        """The fact as it is now; `about` only says which one."""
+        """The current fact; `about` only identifies it."""
         reader = self._facts[type(about)]
         fact: F = await self._database.read(lambda connection: reader.read(connection, about))
         return fact
@@ -124,7 +124,7 @@ class SqlTransitions:
         transitions: Sequence[Transition[Any]],
         extra_events: Sequence[Event] = (),
     ) -> None:
-        """The same inside the caller's transaction; StaleTransitionError."""
+        """The same inside the caller's transaction; raises StaleTransitionError."""
         self._require_facts(connection, [fact for each in transitions for fact in each.given])
         for kind, group in groupby(transitions, key=_inserted):
             if kind is None:
@@ -164,10 +164,10 @@ class SqlTransitions:
 
 
 class SqlEntityStore:
-    """What stores of entities share: `apply` is their one way to change state."""
+    """Base of entity stores: `apply` is their only way to change state."""
 
     name_taken: ClassVar[type[SandyardError] | None] = None
-    """Raised where a name or another unique value is taken."""
+    """Raised if a name or another unique value is taken."""
 
     def __init__(self, database: Database, transitions: SqlTransitions) -> None:
         self._database = database
@@ -185,12 +185,13 @@ class SqlEntityStore:
 
 
 def _inserted(transition: Transition[Any]) -> type | None:
-    """The kind of an entity that is new. Neighbours of one kind are inserted together."""
+    """The type of a newly created entity. Adjacent ones of the same type are inserted together."""
     return type(transition.after) if transition.before is None and transition.after else None
 
 
 def lock_name(connection: sa.Connection, name: str) -> None:
-    """Others who want this name wait until the transaction has ended. SQLite has one writer."""
+    """Take an advisory lock until the transaction ends. Not needed on SQLite, which has one
+    writer."""
     if connection.dialect.name == "postgresql":
         number = sa.func.hashtextextended(f"{name}", 0)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
