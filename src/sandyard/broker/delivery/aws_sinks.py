@@ -14,13 +14,13 @@ from sandyard.kit.http.events import EventAnswer
 logger = logging.getLogger(__name__)
 
 _BATCH = 10
-"""As many as AWS takes in one call."""
+"""The batch limit of AWS."""
 _PARALLEL_CALLS = 4
 _TOO_LONG = "BatchRequestTooLong"
 
 
 class AwsClient:
-    """A client of one AWS service, made when it is first called; `AWS_ENDPOINT_URL` and the
+    """A client of one AWS service, created at its first call; `AWS_ENDPOINT_URL` and the
     credentials are read as boto3 does."""
 
     def __init__(self, service: str, *, region: str) -> None:
@@ -30,7 +30,7 @@ class AwsClient:
         self._made: Any = None
 
     async def call(self, work: Callable[[Any], Any]) -> Any:
-        """What `work` returns of the client; SinkError if AWS does not do it."""
+        """Run `work` with the client and return its result. Raises SinkError if AWS fails."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, work)
 
     def _call(self, work: Callable[[Any], Any]) -> Any:
@@ -57,8 +57,8 @@ class AwsClient:
 
 
 class AwsSink:
-    """A queue or topic. Events that are sent together are of different subjects, so that one which
-    AWS refuses of several overtakes none."""
+    """A queue or topic. The events of a batch have different subjects, so that one which AWS
+    refuses is not overtaken by a later one of its subject."""
 
     parallel = _BATCH * _PARALLEL_CALLS
     since_ms: int | None = None
@@ -88,7 +88,7 @@ class AwsSink:
         await self._batcher.submit(logged)
 
     async def give_up(self, reason: str) -> bool:
-        """What the environment names is never given up: it is tried until it works."""
+        """Sinks from the environment are never given up: they are retried until they work."""
         logger.error("a sink still fails: %s", reason, extra={"sink": self.name})
         return False
 
@@ -110,7 +110,7 @@ class AwsSink:
 
 
 def sqs_sink(queue_url: str, *, kinds: Sequence[str], region: str) -> AwsSink:
-    """On a FIFO queue the group is the subject and the deduplication id the event's."""
+    """On a FIFO queue the group id is the subject, and the deduplication id is the event's id."""
     is_fifo = queue_url.endswith(".fifo")
 
     def entry(logged: LoggedEvent) -> Mapping[str, Any]:
@@ -143,12 +143,12 @@ def sns_sink(topic_arn: str, *, kinds: Sequence[str], region: str) -> AwsSink:
 
 
 def message_of(logged: LoggedEvent) -> str:
-    """The event as the API shows it."""
+    """The event as in the API."""
     return EventAnswer.of(logged).model_dump_json()
 
 
 def _attributes(logged: LoggedEvent) -> Mapping[str, Any]:
-    """For filters of subscriptions."""
+    """For subscription filters."""
     values = {"kind": logged.event.kind, "part": logged.part, "subject": logged.event.subject}
     return {name: {"DataType": "String", "StringValue": each} for name, each in values.items()}
 

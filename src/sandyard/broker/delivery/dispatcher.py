@@ -21,14 +21,14 @@ from sandyard.kit.jobs import Job, JobRunner
 logger = logging.getLogger(__name__)
 
 _LOOK_SEC = 5.0
-"""How often a process looks for new, changed and removed webhooks."""
+"""How often a process polls for new, changed and removed webhooks."""
 _TRY_SEC = 5.0
-"""How soon one tries to take up a sink that another process has, or whose engine is away."""
+"""How soon to retry a sink that another process has, or whose engine is unavailable."""
 ATTEMPTS_KEPT_SEC = 7 * 24 * 3600
 
 
 class Follows(Protocol):
-    """One part's log on its way to one sink."""
+    """Delivers one part's log to one sink."""
 
     delivered: int
 
@@ -39,11 +39,11 @@ class Follows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A sink, and how a part's log gets there."""
+    """A sink, and how a part's log is delivered to it."""
 
     name: str
     version: int
-    """Another one if the sink was changed: what runs for the old one ends."""
+    """Changes with the sink: streams of an older version end."""
     stream: Callable[[EventLog], Follows]
     close: Callable[[], Any]
 
@@ -52,12 +52,12 @@ class Route:
 class DeliverReport:
     delivered: int = 0
     failing: int = 0
-    """Sinks that did not take all."""
+    """Sinks that did not accept everything."""
 
 
 class Dispatcher:
-    """`fixed` are the sinks of the settings; `webhook_route` makes one of a webhook, None if
-    webhooks are off."""
+    """`fixed` are the sinks from the settings; `webhook_route` creates the route of a webhook, None
+    if webhooks are off."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Dispatcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Deliver until stopped, for a process that serves."""
+        """Deliver until stopped, for a server process."""
         if self._task is None:
             self._task = asyncio.create_task(self._supervise())
 
@@ -92,8 +92,8 @@ class Dispatcher:
         self._streams, self._task = {}, None
 
     async def run(self) -> DeliverReport:
-        """Deliver what is there now to every sink that no process has; what it does not take waits
-        for the next run."""
+        """Deliver all current events to every sink that no process has; failed ones wait for the
+        next run."""
         report = DeliverReport()
         routes = await self._routes()
         await asyncio.gather(*(self._drain(route, report) for route in routes))
@@ -138,7 +138,7 @@ class Dispatcher:
             await asyncio.sleep(_LOOK_SEC)
 
     def _compare(self, routes: Sequence[Route]) -> None:
-        """End what runs for sinks that are gone or changed, and begin for those that are new."""
+        """Stop the streams of removed or changed sinks, and start those of new ones."""
         wanted = {route.name: route for route in routes}
         for name, (version, task) in list(self._streams.items()):
             route = wanted.get(name)
@@ -151,7 +151,7 @@ class Dispatcher:
                 self._streams[route.name] = route.version, task
 
     async def _keep(self, route: Route) -> None:
-        """Follow all logs whenever this process has the sink."""
+        """Follow all logs while this process has the sink."""
         try:
             while True:
                 try:
@@ -176,7 +176,7 @@ class Dispatcher:
             raise trouble.exceptions[0] from trouble
 
     async def _follow(self, route: Route, part: str) -> None:
-        """An engine that is away holds up no other part's events."""
+        """An unavailable engine does not delay the events of other parts."""
         while True:
             try:
                 await route.stream(await self._logs.get(part)).follow()

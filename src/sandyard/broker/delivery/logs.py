@@ -13,7 +13,7 @@ OpenLog = Callable[[], AbstractAsyncContextManager[EventLog]]
 
 
 class Logs:
-    """`own` is open already; the others are those of parts that may be on another engine."""
+    """`own` is already open; the others belong to parts that may use another engine."""
 
     def __init__(self, own: EventLog, others: Mapping[str, OpenLog]) -> None:
         self._open = {own.part: own}
@@ -25,13 +25,13 @@ class Logs:
         return tuple(dict.fromkeys((*self._open, *self._others)))
 
     async def get(self, part: str) -> EventLog:
-        """UnavailableError while its engine is away or its schema old."""
+        """Raises UnavailableError while its engine is unavailable or its schema outdated."""
         if part not in self._open:
             self._open[part] = await self._stack.enter_async_context(self._others[part]())
         return self._open[part]
 
     async def find(self, event_id: str) -> LoggedEvent | None:
-        """The event with this id, in whichever log it is."""
+        """The event with this id, in any log."""
         at_ms = int(event_id[:12], 16)
         async for log in self._available():
             async for events in log.between(from_ms=at_ms, to_ms=at_ms + 1):

@@ -1,7 +1,7 @@
-"""The audit stream: each part's events as JSON lines in S3, one object for each hour.
+"""The audit stream: each part's events as JSON lines in S3, one object per hour.
 
-An hour is written once it is settled, all of it, under a name that follows from it; written twice,
-it is the same object. The order is that of the event ids.
+An hour is written completely, once it is settled, under a name derived from it; writing it twice
+gives the same object. Events are ordered by id.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class S3Sink:
 
 
 class S3Stream:
-    """One part's log on its way to S3."""
+    """Delivers one part's log to S3."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class S3Stream:
         self.delivered = 0
 
     async def follow(self) -> None:
-        """Write each hour after it has settled, until broken off; UnavailableError."""
+        """Write each hour after it has settled, until cancelled. Raises UnavailableError."""
         failures = 0
         while True:
             try:
@@ -85,7 +85,7 @@ class S3Stream:
             await asyncio.sleep(wait)
 
     async def drain(self) -> None:
-        """Write the hours that have settled; SinkError."""
+        """Write the settled hours. Raises SinkError."""
         state = await self._begin()
         settled_ms = int(self._clock.now() * 1000) - 2 * SETTLED_MS
         hour_ms = int(state.position or 0)
@@ -101,7 +101,7 @@ class S3Stream:
             await self._store.save_stream(state)
 
     async def _begin(self) -> StreamState:
-        """From the hour on in which the sink was first seen."""
+        """Starts with the hour in which the sink was first seen."""
         state = await self._store.find_stream(self._sink.name, self._log.part)
         if state is None:
             now_ms = int(self._clock.now() * 1000)
@@ -111,7 +111,7 @@ class S3Stream:
         return state
 
     async def _write(self, hour_ms: int) -> int:
-        """An object with the hour's events; none if there were none. How many there were."""
+        """Write an object with the hour's events, if there are any; returns how many."""
         written = 0
         with tempfile.TemporaryFile() as file:
             async for events in self._log.between(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS):

@@ -1,9 +1,9 @@
-"""One part's log on its way to one sink.
+"""Delivers one part's log to one sink.
 
-The log is read in batches. Events of one subject are sent one after the other, those of different
-subjects side by side; so a subject whose event fails holds up only itself, until too many batches
-are open. What is stored is the position behind the last batch before which none is open: after a
-crash some events are sent again, and none is left out.
+The log is read in batches. Events of one subject are sent in order, those of different subjects
+concurrently; so a subject whose event fails blocks only itself, until too many batches are open.
+The stored position is the end of the last batch that has no open batch before it: after a crash
+some events are sent again, and none is skipped.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ class SinkStoppedError(Exception):
 class StreamPolicy:
     retry: RetryPolicy
     poll_sec: float = 1
-    """How long after its end the log is read again."""
+    """How long to wait at the end of the log before it is read again."""
     on_sent: Callable[[str, str], None] = lambda _sink, _outcome: None
-    """Told of each try: the sink's name, and `delivered` or `failed`."""
+    """Called after each attempt with the sink's name, and `delivered` or `failed`."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Batch:
 
 
 class Stream:
-    """`delivered` counts what the sink took since the stream was made."""
+    """`delivered` counts the events that the sink accepted."""
 
     def __init__(
         self,
@@ -72,12 +72,13 @@ class Stream:
         self.delivered = 0
 
     async def follow(self) -> None:
-        """Send whatever is written, until broken off. Raises UnavailableError when an engine is
-        away, and SinkStoppedError when the sink was given up."""
+        """Send new events until cancelled. Raises UnavailableError if an engine is unavailable, and
+        SinkStoppedError if the sink was given up."""
         await self._run(to_end=False)
 
     async def drain(self) -> None:
-        """Send what is there now; SinkError at the first that the sink does not take."""
+        """Send all current events. Raises SinkError at the first one that the sink does not
+        accept."""
         await self._run(to_end=True)
 
     async def _run(self, *, to_end: bool) -> None:
@@ -86,7 +87,7 @@ class Stream:
             async with asyncio.TaskGroup() as tasks:
                 await self._pump(tasks, to_end=to_end)
         except ExceptionGroup as trouble:
-            await self._store.save_stream(self._state)  # a task that noted a failure was broken off
+            await self._store.save_stream(self._state)  # a task recording a failure was cancelled
             raise trouble.exceptions[0] from trouble
 
     async def _pump(self, tasks: asyncio.TaskGroup, *, to_end: bool) -> None:
@@ -101,7 +102,7 @@ class Stream:
                 await self._wait(self._policy.poll_sec if is_end else None)
 
     async def _begin(self) -> StreamState:
-        """Where the last run ended; the first one notes where it begins before it sends."""
+        """The position of the last run; the first run stores its start before it sends."""
         state = await self._store.find_stream(self._sink.name, self._log.part)
         if state is None:
             since_ms = self._sink.since_ms or self._now_ms()
@@ -113,7 +114,8 @@ class Stream:
     async def _fill(
         self, position: str | None, tasks: asyncio.TaskGroup, *, is_retried: bool
     ) -> tuple[str | None, bool]:
-        """Read on while few batches are open; how far, and whether that is the log's end."""
+        """Read on while few batches are open; returns the position, and whether it is the log's
+        end."""
         while len(self._open) < _MOST_OPEN:
             events, end = await self._log.read_after(position, limit=_BATCH)
             if end != position:
@@ -174,7 +176,7 @@ class Stream:
             await asyncio.sleep(self._policy.retry.delay(failures, chance))
 
     async def _failed(self, error: SinkError) -> None:
-        """Note since when it fails; give the sink up if that is too long ago."""
+        """Record the start of the failures; give the sink up if it was too long ago."""
         now_ms = self._now_ms()
         since = self._state.failing_since_ms
         if since is None:
@@ -192,7 +194,7 @@ class Stream:
         logger.log(level, "a sink does not take events: %s", message, extra=about)
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until a batch is done, or it is time to read on."""
+        """Wait until a batch is done, or it is time to read on."""
         try:
             async with asyncio.timeout(seconds):
                 await self._batch_done.wait()
@@ -200,8 +202,8 @@ class Stream:
             return
 
     async def _advance(self) -> None:
-        """Store the position behind the batches that are done; now and then also if there was
-        nothing in them to send."""
+        """Store the position after the completed batches; periodically also if they had nothing to
+        send."""
         done = []
         while self._open and not self._open[0].left:
             done.append(self._open.popleft())

@@ -1,7 +1,7 @@
-"""A webhook as a sink: signed requests, as Standard Webhooks has them.
+"""A webhook as a sink: signed requests, as in Standard Webhooks.
 
-An address is checked when a connection to it is made, so neither a redirect, which is not followed,
-nor a name that changes its address leads anywhere that is not public.
+Addresses are checked when a connection is made. Redirects are not followed, so neither a redirect
+nor a name that changes its address leads to an address that is not public.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _LOG_SEC = 1.0
 
 
 class WebhookClient:
-    """Posts to the URLs of webhooks; one for all of them."""
+    """Posts to the URLs of all webhooks."""
 
     def __init__(self, *, timeout_sec: float, allowed: Sequence[Network], clock: Clock) -> None:
         self._timeout_sec = timeout_sec
@@ -46,15 +46,15 @@ class WebhookClient:
         self._session: aiohttp.ClientSession | None = None
 
     def require_public(self, url: str) -> None:
-        """WebhookAddressError if the URL has an address that nothing is sent to. What a name stands
-        for is looked at when a connection is made."""
+        """Raises WebhookAddressError if the URL has a forbidden address. Names are resolved and
+        checked when a connection is made."""
         host = urlsplit(url).hostname or ""
-        with suppress(ValueError):  # it is a name
+        with suppress(ValueError):  # not an address but a name
             if not is_public(host, allowed=self._allowed):
                 raise WebhookAddressError
 
     async def post(self, webhook: Webhook, logged: LoggedEvent) -> Attempt:
-        """One try, whatever comes of it."""
+        """Make one delivery attempt; failures are part of the result."""
         now_ms = int(self._clock.now() * 1000)
         started = time.perf_counter()
         status, error = await self._post(webhook, logged, now_ms)
@@ -104,7 +104,7 @@ class WebhookClient:
         return self._session
 
     def _socket(self, address: "aiohttp.AddrInfoType") -> socket.socket:
-        """What a connection is made with: the address is the one that is connected to."""
+        """Checks the address that is actually connected to."""
         family, kind, protocol, _, where = address
         if not is_public(str(where[0]).split("%")[0], allowed=self._allowed):
             raise WebhookAddressError
@@ -116,7 +116,7 @@ class WebhookClient:
 
 
 def body_of(logged: LoggedEvent) -> bytes:
-    """The payload that Standard Webhooks recommends; `data` is the event as the API shows it."""
+    """The payload that Standard Webhooks recommends; `data` is the event as in the API."""
     event = EventAnswer.of(logged).model_dump(mode="json")
     return orjson.dumps({"type": logged.event.kind, "timestamp": event["at"], "data": event})
 
@@ -132,7 +132,7 @@ def headers_of(webhook: Webhook, event_id: str, now_ms: int, body: bytes) -> dic
 
 
 class WebhookSink:
-    """Sends to one webhook; what was tried is logged a little later, many tries at once."""
+    """Sends to one webhook; attempts are logged with a short delay, in batches."""
 
     parallel = _PARALLEL
 

@@ -18,7 +18,7 @@ _READS = frozenset({"GET", "HEAD"})
 
 class Guard:
     """`accepted` are the environment's tokens: those of the bootstrap client, which has all scopes
-    of its endpoints and no limit. They are compared first, and each of them, in constant time."""
+    of its endpoints and no limits. They are all compared first, in constant time."""
 
     def __init__(self, accepted: Sequence[str], access: ClientAccess, *, bootstrap: Caller) -> None:
         self._accepted = as_secret(accepted)
@@ -48,7 +48,7 @@ def _bearer_token(request: Request) -> bytes:
 
 
 class TrackGuard:
-    """The endpoints of tracks."""
+    """Guards the endpoints of tracks."""
 
     def __init__(self, accepted: Sequence[str], access: ClientAccess) -> None:
         bootstrap = Caller(BOOTSTRAP, frozenset({ClientScope.ALLOCATE}))
@@ -59,12 +59,13 @@ class TrackGuard:
         return await self._guard.caller(request, ClientScope.ALLOCATE)
 
     async def check_track(self, caller: Caller, track_id: str) -> None:
-        """Whether it may call as this track now; a caller without limits always may."""
+        """Raises unless the caller may act as this track now; a caller without limits always
+        may."""
         if caller.track_prefix or caller.rate is not None:
             await self.access.check_track(caller, track_id)
 
     async def track(self, request: Request) -> str:
-        """The track that calls, if its caller may speak for it."""
+        """The calling track, if the caller may act as it."""
         caller = await self.caller(request)
         track_id = read_track_id(request.scope["headers"])
         await self.check_track(caller, track_id)
@@ -73,7 +74,7 @@ class TrackGuard:
 
 
 class AdminGuard:
-    """The endpoints of operators, from `allowed` networks alone if there are any."""
+    """Guards the endpoints of operators; accepts only `allowed` networks, if there are any."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class AdminGuard:
         self._addresses = addresses or ClientAddress()
 
     async def require(self, request: Request) -> Caller:
-        """`read` for what only reads, else `operate`."""
+        """Requires `read` for read-only calls, otherwise `operate`."""
         return await self._require(
             request, ClientScope.READ if request.method in _READS else ClientScope.OPERATE
         )

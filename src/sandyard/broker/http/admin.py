@@ -44,7 +44,7 @@ _Force = Annotated[bool, Query(description="Also if most of the pool becomes sta
 
 
 class RunJobs(Protocol):
-    """Runs of the jobs to their end, each after one that is under way anywhere."""
+    """Runs jobs to their end, each after a run in progress anywhere."""
 
     async def sync(self, *, force: bool) -> SyncReport: ...
 
@@ -195,7 +195,7 @@ _ACTIONS = {
         "deletion_failed → pending_deletion: tried again from the start",
     ),
 }
-"""Of each action that takes no body: its operation id, summary and description."""
+"""For each action without a body: its operation id, summary and description."""
 
 
 def _act(broker: Broker, action: Action) -> Callable[..., Awaitable[PoolSandboxAnswer]]:

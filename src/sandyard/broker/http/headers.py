@@ -38,7 +38,7 @@ _OF_TRACKS = frozenset(
     }
 )
 Sent = Mapping[bytes, Sequence[bytes]]
-"""The values of each header that was sent."""
+"""The values of each header."""
 _seconds = re.compile(rb"[0-9]{1,6}\Z")
 _urgency = re.compile(rb"u=([0-7])(?:, ?i)?\Z")
 
@@ -57,7 +57,7 @@ class TrackHeaders(NamedTuple):
 
 
 def read_track_id(headers: RawHeaders) -> str:
-    """`X-Track-ID`, or its alias `X-Instruqt-Sandbox-ID`, which wins when both come."""
+    """`X-Track-ID`, or its alias `X-Instruqt-Sandbox-ID`, which wins if both are sent."""
     return _track_id_of(_by_name(headers))
 
 
@@ -75,8 +75,8 @@ def read_track_headers(headers: RawHeaders) -> TrackHeaders:
 
 
 def read_wait(headers: RawHeaders, *, longest_sec: float) -> float | None:
-    """How many seconds the caller prefers to wait (RFC 7240), as far as it may; None if it does not
-    say. Other preferences are not ours."""
+    """The caller's preferred wait in seconds (RFC 7240), up to the maximum; None if not given.
+    Other preferences are ignored."""
     wait = _parameter(headers, b"prefer", b"wait", InvalidPreferError)
     if wait is None:
         return None
@@ -86,7 +86,7 @@ def read_wait(headers: RawHeaders, *, longest_sec: float) -> float | None:
 
 
 def _by_name(headers: RawHeaders) -> Sent:
-    """Those that tracks send, found in one go."""
+    """The headers of tracks, in one pass."""
     sent: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         if name in _OF_TRACKS:
@@ -118,7 +118,7 @@ def _urgency_of(sent: Sent) -> int:
 def _parameter(
     headers: RawHeaders, name: bytes, parameter: bytes, error: type[InvalidError]
 ) -> bytes | None:
-    """The value of `parameter` in a header that lists several, such as `a, b=5`."""
+    """The value of `parameter` in a header with several, such as `a, b=5`."""
     values = values_of(headers, name)
     if not values:
         return None

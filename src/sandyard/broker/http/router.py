@@ -58,7 +58,7 @@ def _add_allocate(
         caller = await guard.caller(request)
         headers = read_track_headers(request.scope["headers"])
         about = {"track_id": headers.track_id, "action": "allocate"}
-        request.scope["state"]["log"] = about  # what `request.state` is a slower way to
+        request.scope["state"]["log"] = about  # faster than `request.state`
         await guard.check_track(caller, headers.track_id)
         wait_sec = read_wait(request.scope["headers"], longest_sec=longest_wait_sec)
         claim = partial(
@@ -72,7 +72,7 @@ def _add_allocate(
             client=caller.client,
         )
         if wait_sec is not None:
-            about["wait_sec"] = str(wait_sec)  # who watches the latency can leave these out
+            about["wait_sec"] = str(wait_sec)  # lets latency reports exclude these
             claim = partial(_wait, request, claim, wait_sec)
         if caller.max_leases is None:
             claimed = await claim()
@@ -113,7 +113,7 @@ def _add_release(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
         return JsonResponse(orjson.dumps(marked))
 
     async def give_back(request: Request, track_id: str, sandbox_id: str) -> None:
-        """The lease counts no more towards the number that its client may have."""
+        """The lease no longer counts towards its client's limit."""
         caller = request.state.client
         if caller.max_leases is not None:
             with suppress(NotFoundError):
@@ -163,7 +163,7 @@ async def _track(guard: TrackGuard, request: Request) -> str:
 
 
 def _encoded(lease: Lease) -> bytes:
-    """By hand: orjson takes three times as long for a dataclass."""
+    """Encoded by hand: orjson takes three times as long for a dataclass."""
     return orjson.dumps(
         {
             "sandbox_id": lease.sandbox_id,

@@ -51,8 +51,8 @@ class Target:
 
 
 class ProviderCheck:
-    """`create` makes a sandbox and deletes it; `delete_id` deletes that one. Without them nothing
-    is changed at the provider."""
+    """`create` creates and deletes a sandbox; `delete_id` deletes that one. Without them nothing
+    changes at the provider."""
 
     def __init__(
         self, target: Target, *, create: bool = False, delete_id: str | None = None
@@ -102,11 +102,11 @@ class ProviderCheck:
         return None if listed is None else {each.external_id for each in listed}
 
     async def _names(self) -> Mapping[str | None, str]:
-        """By id."""
+        """Names by id."""
         return {each.external_id: each.name for each in await self._listed() or ()}
 
     async def _listed(self) -> Sequence[Listed] | None:
-        """As Sandyard reads it, to the end; None if that does not work."""
+        """The complete list, as Sandyard reads it; None if that fails."""
         provider = self._target.provider()
         try:
             return await provider.list_sandboxes()
@@ -141,7 +141,7 @@ class ProviderCheck:
         )
 
     async def _get(self, external_id: str, *, is_there: bool) -> Finding:
-        """What `PROBE=provider` asks; the other dialect reads its list for that."""
+        """The request of `PROBE=provider`; the other dialect reads its list instead."""
         path = self._delete_path(external_id)
         answer = await self._send("GET", path)
         call = f"GET {path}"
@@ -212,7 +212,7 @@ class ProviderCheck:
         return _DELETE[self._target.dialect].format(quote(identity, safe=""))
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx.Response | str:
-        """The answer, or why there is none."""
+        """The response, or why there is none."""
         try:
             return await self._http.request(method, path, **options)
         except httpx.TimeoutException:
@@ -222,7 +222,7 @@ class ProviderCheck:
 
 
 def _wrong_list(dialect: str, body: Any) -> str | None:
-    """What is wrong with the first page, by its first entry that does not fit."""
+    """What is wrong with the first page, at its first invalid entry."""
     name, wanted = (
         ("sandboxes", ("id",))
         if dialect == "generic"
@@ -245,7 +245,7 @@ def _wrong_list(dialect: str, body: Any) -> str | None:
 
 
 def _judged(answer: httpx.Response | str, made: str | None) -> tuple[Verdict, str]:
-    """What the answer to a creation tells."""
+    """The verdict on the response to a creation."""
     if isinstance(answer, str):
         return "failed", answer
     if made is not None:

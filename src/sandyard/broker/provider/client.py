@@ -50,7 +50,7 @@ class _PassingFaultError(_FaultError):
 
 
 class Credential(httpx.Auth):
-    """Each request has the token of its time; none, if there is none."""
+    """Adds the current token to each request, if there is one."""
 
     def __init__(self, scheme: str, token: Secret) -> None:
         self._scheme = scheme
@@ -63,7 +63,7 @@ class Credential(httpx.Auth):
 
 
 class Api:
-    """Requests to the provider under its policy; what comes back is a 2xx or a wanted 404."""
+    """Requests to the provider under its policy; returns a 2xx, or a 404 where allowed."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Api:
             auth=auth,
             timeout=httpx.Timeout(policy.read_timeout_sec, connect=policy.connect_timeout_sec),
             follow_redirects=False,
-            verify=httpx.URL(base_url).scheme != "http",  # certificates take a while to read
+            verify=httpx.URL(base_url).scheme != "http",  # loading certificates takes a while
             event_hooks=request_hooks(),
         )
         self._breakers = AsyncCircuitBreakerFactory(
             default_threshold=policy.circuit_threshold,
             default_ttl=policy.circuit_timeout_sec,
-            exclude=[asyncio.CancelledError],  # a caller that went away says nothing about it
+            exclude=[asyncio.CancelledError],  # a disconnected caller is not the provider's fault
             uow=None if circuits is None else _stored(circuits, policy),
         )
         self._breakers.add_listener(_log_circuit)
@@ -101,7 +101,8 @@ class Api:
         await self._request("DELETE", path, gone_is_fine=True)
 
     async def post(self, path: str, body: dict[str, str], *, key: str) -> Any:
-        """Sent once: whether a lost answer has made something is for the caller to find out."""
+        """Sent once: after a lost response, the caller must find out whether something was
+        created."""
         response = await self._request("POST", path, body=body, key=key, attempts=1)
         try:
             return response.json()
@@ -109,7 +110,7 @@ class Api:
             raise unusable("its response is not JSON") from error
 
     async def exists(self, path: str) -> bool:
-        """Whether the provider has something there: a 2xx, and not a 404."""
+        """Whether the path exists: a 2xx rather than a 404."""
         return (await self._request("GET", path, gone_is_fine=True)).is_success
 
     async def circuit(self) -> CircuitState:
@@ -152,7 +153,7 @@ class Api:
                         last_fault = fault
                         raise
         except OpenedState as error:
-            if last_fault is not None:  # it was asked, and what it answered opened the circuit
+            if last_fault is not None:  # a request was made, and its failure opened the circuit
                 raise ProviderUnavailableError(reason=str(last_fault)) from error
             raise CircuitOpenError(retry_after=round(policy.circuit_timeout_sec)) from error
         except _FaultError as error:
@@ -212,7 +213,7 @@ class GenericDialect:
 
 
 class InfobloxDialect:
-    """`GET /current_user/accounts` at once, `DELETE /sandbox/accounts/{uuid}`."""
+    """`GET /current_user/accounts` in one request, `DELETE /sandbox/accounts/{uuid}`."""
 
     scheme = "Token"
     can_create = False
@@ -236,11 +237,11 @@ class InfobloxDialect:
         await self._api.delete(f"/sandbox/accounts/{_segment(account)}")
 
     async def create_sandbox(self, name: str) -> Listed:
-        """It has no call for it that is known."""
+        """No such call is known."""
         raise CreationNotSupportedError(details={"name": name})
 
     async def has_sandbox(self, external_id: str) -> bool:
-        """It tells of all accounts at once; the answer is used again for a few seconds."""
+        """Reads the list of all accounts, which is cached for a few seconds."""
         now = asyncio.get_running_loop().time()
         async with self._listing:
             if self._active is None or now >= self._listed_at + _LIST_AGE_SEC:
@@ -267,7 +268,7 @@ class HttpProvider:
         policy: ProviderPolicy,
         circuits: CircuitStore | None = None,
     ) -> None:
-        """Without `circuits` the state of the circuit is this process's own."""
+        """Without `circuits` the state of the circuit is local to this process."""
         kind = DIALECTS[dialect]
         secret = Secret([token] if token else []) if isinstance(token, str) else token
         credential = Credential(kind.scheme, secret)
@@ -291,7 +292,7 @@ class HttpProvider:
         return await self._dialect.has_sandbox(external_id)
 
     async def circuit(self) -> CircuitState:
-        """Whether the provider is called, as all replicas have found it."""
+        """The state of the circuit, shared by all replicas."""
         return await self._api.circuit()
 
     async def circuit_is_open(self) -> bool:
@@ -313,7 +314,7 @@ def _field(entry: Any, name: str, kind: type) -> Any:
 
 
 def _listed(entry: Any) -> Listed:
-    """An id must be one that can be stored and sent back; of a name, only what can is taken."""
+    """An id must be storable as it is; from a name, unstorable characters are removed."""
     external_id: str = _field(entry, "id", str)
     if not external_id or external_id != _storable(external_id):
         raise unusable("its response has an id that is empty or not a string")
@@ -322,7 +323,7 @@ def _listed(entry: Any) -> Listed:
 
 
 def _storable(text: str) -> str:
-    """Without NUL and halves of surrogate pairs, which engines refuse."""
+    """Removes NUL and lone surrogates, which engines refuse."""
     return text.replace("\0", "").encode(errors="ignore").decode()
 
 

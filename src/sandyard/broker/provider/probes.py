@@ -19,7 +19,7 @@ class UnfitError(Exception):
 
 
 def address_of(target: str, sandbox: Probed) -> str:
-    """The target with the sandbox's own values in place of `{name}` and the like."""
+    """The target with placeholders such as `{name}` replaced by the sandbox's values."""
     for field in _FIELDS:
         placeholder = f"{{{field}}}"
         if placeholder in target:
@@ -84,8 +84,8 @@ class TcpProbe:
 
 
 class ProviderProbe:
-    """Passes if the provider says that the sandbox is there. A provider that does not answer says
-    nothing about the sandbox, so that passes too."""
+    """Passes if the provider reports that the sandbox exists. Also passes if the provider does not
+    respond, because that says nothing about the sandbox."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider

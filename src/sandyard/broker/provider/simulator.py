@@ -23,7 +23,7 @@ _MOST_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong, until told otherwise."""
+    """The current faults."""
 
     latency: float = 0.0
     delete_latency: float = 0.0
@@ -34,7 +34,7 @@ class Faults:
     lost_creations: bool = False
 
     def changed(self, settings: dict[str, Any]) -> "Faults":
-        """With these settings applied; ValueError names the first that makes no sense."""
+        """With these settings applied. Raises ValueError for the first invalid one."""
         types = {f.name: type(f.default) for f in fields(self)}
         for name, value in settings.items():
             if name not in types:
@@ -78,7 +78,7 @@ class Simulator:
         self._save()
 
     def create_named(self, name: str) -> dict[str, str]:
-        """The sandbox with this name, which is made if there is none."""
+        """The sandbox with this name, created if there is none."""
         for each in self.sandboxes.values():
             if each["name"] == name:
                 return each
@@ -113,7 +113,7 @@ class Simulator:
         draft.replace(self.state_file)
 
     async def trouble(self, request: Request) -> Response | None:
-        """Whatever is to go wrong with this request, before it is looked at."""
+        """Applies the configured faults to this request, before it is handled."""
         faults = self.faults
         await asyncio.sleep(faults.latency)
         if request.method == "DELETE":

@@ -23,7 +23,7 @@ class AdoptionReport:
     leases_added: int = 0
     already_there: int = 0
     baselines_added: int = 0
-    """Rows and tombstones that had no events and now have one with their whole state."""
+    """Rows and tombstones without events that got a baseline event with their whole state."""
     duplicates: list[str] = field(default_factory=list)
     """Sandboxes whose track and key already have another one; they keep their owner and expire."""
 
@@ -31,9 +31,9 @@ class AdoptionReport:
 async def adopt(pool: PoolTable, *, clock: Clock) -> AdoptionReport:
     """Give every running allocation its lease, and every row its sequence and first event.
 
-    Can be run twice, and while claims go on that leave older rows alone. The other program let a
-    track and key have two sandboxes. The one that was allocated last is the one that its retries
-    would have answered: it gets the lease, and the others are reported.
+    Idempotent; may run alongside claims that do not touch older rows. The other program allowed two
+    sandboxes for one track and key. The last allocated one gets the lease, because retries would
+    have returned it; the others are reported.
     """
     report = AdoptionReport()
     await pool.create_events()
@@ -76,7 +76,7 @@ async def _add_lease(pool: PoolTable, row: Sandbox, report: AdoptionReport) -> N
     except TransactionRefusedError as refused:
         existing = refused.reasons[1].item
         if existing is None:
-            return  # it was given up while we looked
+            return  # released while we read
         if existing["sandbox_id"] == row.sandbox_id:
             report.already_there += 1
         else:
@@ -104,7 +104,7 @@ async def _add_baselines(
 async def _add_baseline(
     pool: PoolTable, item: Item, entry: Sandbox | Tombstone, cause: Cause
 ) -> bool:
-    """False if it changed while we looked, or another run was faster."""
+    """False if it changed while we read, or another run was first."""
     [event] = created(entry, "baseline", cause).events
     same = [name for name in ("status", "updated_at", "idempotency_key") if name in item]
     values: dict[str, Any] = {name: item[name] for name in same}

@@ -28,14 +28,14 @@ from sandyard.kit.dynamo.replicas import DynamoReplicas
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.transitions import Transition
 
-_DEADLINE_SEC = 10.0  # longer than one call may take, so that a call tells why it failed
+_DEADLINE_SEC = 10.0  # longer than one call may take, so that a call reports why it failed
 _MOST_PREFETCHES = 256
 REPLICAS_KEY = {"PK": "REPLICAS", "SK": "META"}
 _NO_LEASE = "attribute_not_exists(PK)"
 
 
 def new_write_id() -> str:
-    """A name for one write, by which its second arrival is told from somebody else's."""
+    """An id for one write, to distinguish its repetition from another write."""
     return uuid.uuid4().hex
 
 
@@ -57,7 +57,7 @@ class DynamoClaims:
         self._prefetches: dict[Wanted, CandidatePrefetch] = {}
 
     async def start(self) -> None:
-        """Take a share of the index, away from those of the other processes."""
+        """Take a share of the index, apart from those of the other processes."""
         await self._replicas.start()
 
     async def stop(self) -> None:
@@ -69,7 +69,7 @@ class DynamoClaims:
             own = [Wanted(claim.name_prefix, each) for each in claim.reservations]
             for wanted in own:
                 if self._prefetch(wanted).was_empty_lately:
-                    continue  # it is looked at again before the claim is refused
+                    continue  # checked again before the claim is refused
                 if claimed := await self._claim(claim, write_id, wanted):
                     return claimed
             for wanted in (Wanted(claim.name_prefix), *own):
@@ -78,7 +78,7 @@ class DynamoClaims:
             return await self._find_live(claim)
 
     async def _claim(self, claim: Claim, write_id: str, wanted: Wanted) -> Claimed | None:
-        """A lease of such a row; None if there was none since this was called."""
+        """A lease of a matching row; None if there was none since the call."""
         prefetch = self._prefetch(wanted)
         if prefetch.was_empty and (repeat := await self._find_live(claim)):
             return repeat
@@ -91,7 +91,7 @@ class DynamoClaims:
     async def _try(
         self, claim: Claim, write_id: str, candidate: Sandbox, wanted: Wanted
     ) -> Claimed | None:
-        """Lease this candidate, or find the lease that stands in the way; None if it was lost."""
+        """Lease this candidate, or find the lease of its key; None if the candidate was lost."""
         prefetch = self._prefetch(wanted)
         held: Item | None = None
         row = candidate
@@ -102,7 +102,7 @@ class DynamoClaims:
                 taken, existing = refused.reasons[0], refused.reasons[1]
                 held = existing.item if existing.is_condition else held
                 if held is not None and held.get("write_id") == write_id:
-                    prefetch.claimed(candidate)  # our own write, whose answer was lost
+                    prefetch.claimed(candidate)  # our own write, whose response was lost
                     return Claimed(lease_of(held), is_new=True)
                 if held is not None and lease_of(held).is_live(claim.now):
                     (prefetch.lost if taken.is_condition else prefetch.unused)(candidate)
@@ -115,7 +115,7 @@ class DynamoClaims:
                         return None
                     row = newer
             except BaseException:
-                prefetch.lost(candidate)  # it may or may not be ours now: a retry finds out
+                prefetch.lost(candidate)  # it may or may not be ours: a retry finds out
                 raise
             else:
                 prefetch.claimed(candidate)
@@ -124,7 +124,7 @@ class DynamoClaims:
     async def _write_lease(
         self, claim: Claim, write_id: str, free: Sandbox, held: Item | None
     ) -> Lease:
-        """The claim: one transaction, which also ends the expired lease `held`, if there is one."""
+        """The claim: one transaction, which also ends the expired lease `held`, if any."""
         claimed = decide_claim(free, claim)
         lease = claimed.result.lease
         item = lease_item(claim.track_id, claim.key, lease) | {"write_id": write_id}
@@ -142,7 +142,7 @@ class DynamoClaims:
         return lease
 
     async def _find_expired(self, claim: Claim, held: Item) -> Transition[Sandbox] | None:
-        """How the sandbox of the expired lease changes, as it is now."""
+        """The change of the expired lease's sandbox, from its current state."""
         item = await self._table.get(sandbox_key(held["sandbox_id"]))
         return None if item is None else decide_superseded(sandbox_of(item), claim)
 
@@ -154,7 +154,7 @@ class DynamoClaims:
 
     def _prefetch(self, wanted: Wanted) -> CandidatePrefetch:
         share = (self._replicas.rank, self._replicas.count)
-        if share != self._share:  # what was read ahead is another's share now
+        if share != self._share:  # the prefetched rows now belong to another share
             self._share = share
             for each in self._prefetches.values():
                 each.forget_ready()
@@ -174,7 +174,7 @@ class DynamoClaims:
 
 
 def _newer_free(item: Item | None, row: Sandbox, wanted: Wanted) -> Sandbox | None:
-    """The row as it is now, if it is still free and only was not what the index showed."""
+    """The current row, if it is still free and the index was merely outdated."""
     if item is None or not wanted.matches(item):
         return None
     newer = sandbox_of(item)

@@ -58,7 +58,7 @@ class DynamoClientStore:
             except TransactionRefusedError as refused:
                 taken, counted = refused.reasons
                 if taken.is_condition:
-                    continue  # by another call of the same track and key: it is renewed
+                    continue  # another call of the same track and key took it: renew it
                 if counted.is_condition:
                     return False
             else:

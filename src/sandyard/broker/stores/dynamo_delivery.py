@@ -44,7 +44,7 @@ class DynamoDeliveryStore:
         await self._table.put({**_stream_key(state.sink, state.part), **asdict(state)})
 
     async def forget_sink(self, sink: str) -> None:
-        """What was tried goes by its `ttl`."""
+        """Attempts expire by their `ttl`."""
         items = await self._partition(f"SINK#{sink}")
         await for_each(items, self._delete, slots=self._slots)
 
@@ -52,7 +52,7 @@ class DynamoDeliveryStore:
         async def put(attempt: Attempt) -> None:
             key = {"PK": f"ATTEMPT#{attempt.webhook_id}", "SK": attempt.attempt_id}
             kept_until = int(attempt.at_ms / 1000 + self._attempts_kept_sec)
-            # In one attribute: an index has a `status` of its own.
+            # Nested in one attribute, because `status` is the key of an index.
             await self._table.put({**key, "attempt": asdict(attempt), "ttl": kept_until})
 
         await for_each(attempts, put, slots=self._slots)
@@ -72,7 +72,7 @@ class DynamoDeliveryStore:
         return Page(found, encode_cursor(listing, [found[-1].attempt_id]))
 
     async def drop_attempts(self, *, before_ms: int) -> None:
-        """DynamoDB collects them by their `ttl`."""
+        """DynamoDB removes them by their `ttl`."""
 
     async def _partition(self, key: str) -> list[Item]:
         found: list[Item] = []

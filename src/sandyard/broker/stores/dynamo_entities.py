@@ -1,4 +1,4 @@
-"""What the pool has beside its sandboxes, as DynamoDB items, one each."""
+"""The pool's other entities as DynamoDB items, one each."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -43,7 +43,7 @@ def queue_key(order: QueueOrder) -> Item:
 
 
 def ticket_lookup_key(track_id: str, key: str) -> Item:
-    """Leads to the ticket of this track and key, of which there is at most one."""
+    """Refers to the ticket of this track and key, of which there is at most one."""
     return {"PK": f"TICKET#{track_id}#{key}", "SK": "META"}
 
 
@@ -62,7 +62,7 @@ def client_key(name: str) -> Item:
 
 
 def other_keys(subjects: Sequence[str]) -> list[Item]:
-    """The items of those subjects that are neither sandboxes nor the provider."""
+    """The keys of webhooks and clients among the subjects."""
     webhooks = [webhook_key(each) for each in subjects if is_resource_id("whk", each)]
     names = [each.removeprefix(SUBJECT_PREFIX) for each in subjects if ":" in each]
     return webhooks + [client_key(each) for each in names]
@@ -83,12 +83,12 @@ def reservation_key(reservation_id: str) -> Item:
 
 
 def open_key(reservation_id: str) -> Item:
-    """Those that have not ended are one partition."""
+    """Reservations that have not ended are one partition."""
     return {"PK": OPEN, "SK": reservation_id}
 
 
 def calendar_key(reservation: Reservation) -> Item:
-    """All reservations are one partition, in the order of their ends."""
+    """All reservations are one partition, ordered by their ends."""
     return {"PK": CALENDAR, "SK": f"{reservation.ends_at:012}#{reservation.reservation_id}"}
 
 
@@ -107,7 +107,7 @@ def calendar_of(item: Item) -> Calendar:
 def entity_actions(
     table: Table, transition: Transition[Any], write_id: str
 ) -> list[dict[str, Any]]:
-    """The write of an entity that is one item, if it still is what it was decided from."""
+    """Write an entity that is one item, on condition that it has not changed."""
     before: Any = transition.before
     after: Any = transition.after
     beside = _beside(table, before, after)
@@ -123,7 +123,7 @@ def entity_actions(
 
 
 def _beside(table: Table, before: Any, after: Any) -> list[dict[str, Any]]:
-    """The writes of an entity's other items, by which it is found."""
+    """Writes for the entity's lookup items."""
     match before or after:
         case Ticket() as ticket:
             return _ticket_actions(table, ticket, before, after)
@@ -133,7 +133,7 @@ def _beside(table: Table, before: Any, after: Any) -> list[dict[str, Any]]:
 
 
 def _ticket_actions(table: Table, ticket: Ticket, before: Any, after: Any) -> list[dict[str, Any]]:
-    """A ticket's second item comes and goes with it."""
+    """A ticket's lookup item is created and deleted with it."""
     if before and after:
         return []
     lookup_key = ticket_lookup_key(*ticket.lease_key)
@@ -146,7 +146,7 @@ def _ticket_actions(table: Table, ticket: Ticket, before: Any, after: Any) -> li
 def _reservation_actions(
     table: Table, reservation: Reservation, before: Reservation | None, after: Reservation
 ) -> list[dict[str, Any]]:
-    """A new one is open and in the calendar; one that has ended is not open any more."""
+    """A new reservation is open and in the calendar; one that has ended is no longer open."""
     is_open = open_key(reservation.reservation_id)
     if before is None:
         entry = calendar_key(reservation) | {

@@ -24,7 +24,8 @@ class DynamoHistoryStore:
         return found
 
     async def record(self, sample: PoolSample, *, kept_from: int) -> None:  # noqa: ARG002 - see below
-        """DynamoDB collects old ones by their `ttl`; a query names the first that it wants."""
+        """DynamoDB removes old samples by their `ttl`; queries specify the first one that they
+        want."""
         counts = {str(status): count for status, count in sample.counts.items()}
         await self._table.put(
             {

@@ -1,4 +1,4 @@
-"""How the pool's things look as DynamoDB items."""
+"""The pool's entities as DynamoDB items."""
 
 from dataclasses import asdict, fields
 
@@ -26,7 +26,7 @@ def lease_key(track_id: str, key: str) -> Item:
 
 
 def index_key(sandbox: Sandbox, status: Status) -> Item:
-    """Where the status index has this row, or had it while it was in that state."""
+    """The row's key in the status index, for this status."""
     attributes = {"status": status, "allocated_at": sandbox.allocated_at}
     return sandbox_key(sandbox.sandbox_id) | attributes
 
@@ -45,7 +45,7 @@ def sandbox_of(item: Item) -> Sandbox:
 
 
 def lease_item(track_id: str, key: str, lease: Lease) -> Item:
-    """No attribute of it is an index key. The `ttl` is long past any use, for garbage only."""
+    """It has no index keys. Its `ttl` is long after any use, for garbage collection only."""
     return lease_key(track_id, key) | {
         "sandbox_id": lease.sandbox_id,
         "sandbox_name": lease.name,
@@ -68,7 +68,7 @@ def lease_of(item: Item) -> Lease:
 
 def tombstone_item(tombstone: Tombstone) -> Item:
     item = gone_key(tombstone.sandbox_id) | asdict(tombstone) | {"ttl": tombstone.kept_until}
-    item["owner"] = item.pop("allocated_to_track")  # an index key, which only sandboxes carry
+    item["owner"] = item.pop("allocated_to_track")  # an index key, which only sandboxes have
     return item
 
 
@@ -85,7 +85,7 @@ def tombstone_of(item: Item) -> Tombstone:
 
 
 def entry_of(item: Item) -> Sandbox | HeldLease | Tombstone | None:
-    """Whatever of the pool an item is; None for what the store keeps for itself."""
+    """The pool's entry in this item; None for the store's internal items."""
     kind, _, rest = item["PK"].partition("#")
     match kind:
         case "SBX":
@@ -100,7 +100,7 @@ def entry_of(item: Item) -> Sandbox | HeldLease | Tombstone | None:
 
 
 def difference(before: Sandbox, after: Sandbox) -> tuple[str, Item]:
-    """The update that makes an item of the one that of the other, and its values."""
+    """The update expression that turns one item into the other, and its values."""
     changes = {
         name: value
         for name in SANDBOX_FIELDS
@@ -119,8 +119,9 @@ def named(attribute: str) -> str:
 
 
 def unchanged(before: Sandbox | Tombstone) -> tuple[str, Item]:
-    """The condition that an item still has this sequence, and its values; 0 is that of an item from
-    before there were sequences. A server of 0.1.0 may have changed it and left its sequence."""
+    """The condition that an item still has this sequence, and its values; items from before
+    sequences have 0. A server of 0.1.0 may have changed it without a new sequence, so more
+    attributes are compared."""
     is_same = "#sequence = :before" if before.sequence else "attribute_not_exists(#sequence)"
     if isinstance(before, Tombstone):
         return is_same, {"before": before.sequence}
@@ -131,7 +132,7 @@ def unchanged(before: Sandbox | Tombstone) -> tuple[str, Item]:
 
 
 def _is(attribute: str, value: object) -> str:
-    """What is missing in an item stands for None or 0."""
+    """A missing attribute means None or 0."""
     missing = f"attribute_not_exists({named(attribute)})"
     if value is None:
         return missing

@@ -1,6 +1,6 @@
-"""Listings of the pool on DynamoDB, for operators: queries of an index, never a scan.
+"""Listings of the pool on DynamoDB, for operators: index queries, never a scan.
 
-A search finds whole ids and tracks, which are keys, and names by how they begin.
+A search matches whole ids and tracks, which are keys, and prefixes of names.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 
 _MOST_QUERIES = 10
-"""After so many a page is given as it is, however few rows matched."""
+"""After this many queries a page is returned, however few rows matched."""
 
 
 class DynamoPages:
@@ -23,7 +23,7 @@ class DynamoPages:
         self._table = pool.table
 
     async def page(self, wanted: PageFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
-        """The index is asked partition by partition: the track's, or one for each state."""
+        """Queries the index partition by partition: the track's, or one for each state."""
         if wanted.search and cursor is None:
             item = await self._table.get(sandbox_key(wanted.search))
             if item and wanted.matches(row := sandbox_of(item)):
@@ -51,8 +51,8 @@ class DynamoPages:
     async def _matching(
         self, items: Sequence[Item], wanted: PageFilter, partition: Item
     ) -> list[Sandbox]:
-        """A track's rows as they were last written: its index also shows what it no longer has.
-        Other partitions leave out what a search has found by its key."""
+        """A track's rows are read consistently: its index also shows those it no longer has. Other
+        partitions skip rows that the search has found by key."""
         if "track" in partition:
             fresh = await self._table.get_many([sandbox_key(i["sandbox_id"]) for i in items])
             rows = {item["sandbox_id"]: item for item in fresh}
@@ -64,7 +64,7 @@ class DynamoPages:
     async def _has_more(
         self, partitions: Sequence[Item], wanted: PageFilter, start: Item | None
     ) -> bool:
-        """Whether another page has something; with a filter that can't be told by one query."""
+        """Whether another page has rows; with a filter, one query can't tell, so True."""
         if wanted.name_prefix or wanted.search or wanted.track is not None:
             return True
         for partition in partitions:

@@ -17,13 +17,13 @@ from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
 
 _MOST_LOOKED_UP = 25
-"""Tickets that are got by their keys, each for two reads of up to 4 KB. For more it is cheaper to
-read the whole queue, which has more than ten tickets in 4 KB; a thousand calls that wait would
-ask its partition for more than AWS allows."""
+"""Up to this many tickets are read by key, each for two reads of up to 4 KB. For more it is cheaper
+to read the whole queue, which has more than ten tickets in 4 KB; a thousand waiting calls would
+exceed the throughput that AWS allows for its partition."""
 
 
 class DynamoQueue:
-    """What a pool's store does with tickets."""
+    """The tickets of a pool's store."""
 
     _table: Table
     _slots: asyncio.Semaphore

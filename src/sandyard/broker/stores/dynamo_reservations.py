@@ -23,7 +23,7 @@ from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_
 
 
 class DynamoReservations:
-    """What a pool's store does with reservations."""
+    """The reservations of a pool's store."""
 
     _pool: PoolTable
     _table: Table
@@ -59,7 +59,7 @@ class DynamoReservations:
         return Page(found, encode_cursor(listing, [following["SK"]]) if following else None)
 
     async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
-        """Those that the index shows, as they were last written."""
+        """Found in the index, then read consistently."""
         wanted = Wanted(reservation_id=holder)
         found: list[Sandbox] = []
         async for items in self._table.pages(
@@ -79,7 +79,7 @@ class DynamoReservations:
         return calendar_of(item) if item else None
 
     async def _alive_reservations(self, subjects: Sequence[str]) -> set[str]:
-        """Those of the subjects that are reservations, or the calendar."""
+        """The subjects that are reservations, or the calendar."""
         items = await self._table.get_many([*map(reservation_key, subjects), CALENDAR_KEY])
         return {item.get("reservation_id") or item["calendar"] for item in items}
 

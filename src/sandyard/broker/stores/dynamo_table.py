@@ -1,4 +1,4 @@
-"""The pool's tables on DynamoDB: their definitions, making them, and whether they are fit."""
+"""The pool's tables on DynamoDB: their definitions, their creation and their check."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from sandyard.kit.transitions import Transition
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}
 LAYOUT_REVISION = 2
 OLDEST_LAYOUT = 1
-"""Servers whose code has this layout may go on: 0.1.0 looks at `version` alone."""
+"""Servers with this layout may continue to run: 0.1.0 only checks `version`."""
 LAYOUT: Item = {**LAYOUT_KEY, "version": OLDEST_LAYOUT, "revision": LAYOUT_REVISION}
 TTL_ATTRIBUTE = "ttl"
 
@@ -41,7 +41,7 @@ class TableNames:
 
     @property
     def events(self) -> str:
-        """The table of the events; by its own name, or by the pool's."""
+        """The name of the event table; by default derived from the pool's."""
         return self.own_events or f"{self.table}Events"
 
 
@@ -60,13 +60,13 @@ def definition(names: TableNames) -> Definition:
 
 
 def table_specs(names: TableNames) -> tuple[TableSpec, TableSpec]:
-    """The pool's table and the one of its events; infrastructure code makes them from this too."""
+    """The pool's table and its event table; infrastructure code uses them too."""
     events = TableSpec(event_table_definition(names.events))
     return TableSpec(definition(names), ttl=TTL_ATTRIBUTE), events
 
 
 class PoolTable:
-    """The table of the pool and the one of its events."""
+    """The pool's table and its event table."""
 
     def __init__(self, engine: Dynamo, names: TableNames) -> None:
         self.names = names
@@ -79,7 +79,7 @@ class PoolTable:
         return [spec.definition for spec in table_specs(self.names)]
 
     async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
-        """Make the tables and indexes that are not there; by each table's name, what was made."""
+        """Create missing tables and indexes; returns what was created, by table."""
         made = {
             spec.name: await create_table(self.table.engine, billed(spec.definition), ttl=spec.ttl)
             for spec in table_specs(self.names)
@@ -117,7 +117,7 @@ class PoolTable:
         )
 
     def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
-        """Change a sandbox, if it still is what the transition was decided from."""
+        """Change a sandbox, on condition that it has not changed since the decision."""
         before, after = transition.before, transition.result
         if before is None:
             raise ValueError("there is nothing to change")

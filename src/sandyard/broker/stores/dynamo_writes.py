@@ -41,8 +41,8 @@ class DynamoWrites:
                 return False
         else:
             return True
-        # Its lease names another sandbox and stays: in an adopted table, its track and key may
-        # have a newer one.
+        # Its lease names another sandbox and stays: in an adopted table, its track and key may have
+        # a newer one.
         try:
             await self._table.transact(actions[0], *events)
         except TransactionRefusedError as refused:
@@ -98,7 +98,7 @@ class DynamoWrites:
     def _begin_lease(
         self, sandbox: Sandbox, write_id: str, *, instead_of: str | None = None
     ) -> dict[str, Any]:
-        """A lease where there is none, or where there is that of another sandbox."""
+        """Create a lease where there is none, or replace that of another sandbox."""
         item = lease_item(*_lease_key(sandbox), sandbox.lease) | {"write_id": write_id}
         if instead_of is None:
             return self._table.put_action(item, condition="attribute_not_exists(PK)")
@@ -107,7 +107,7 @@ class DynamoWrites:
         )
 
     def _move_end(self, sandbox: Sandbox, write_id: str) -> dict[str, Any]:
-        """With a name of its own: a claim that read the old end can't end the lease any more."""
+        """With a new write id: a claim that read the old end can no longer end the lease."""
         lease = sandbox.lease
         return self._table.update_action(
             lease_key(*_lease_key(sandbox)),
@@ -145,7 +145,7 @@ class DynamoWrites:
         ]
 
     def _number(self, before: Tombstone, after: Tombstone, write_id: str) -> dict[str, Any]:
-        """A tombstone changes in nothing but its sequence."""
+        """Only the sequence of a tombstone changes."""
         condition, values = unchanged(before)
         return self._table.update_action(
             gone_key(after.sandbox_id),
@@ -169,7 +169,7 @@ class DynamoWrites:
 
 
 def wrote(write_id: str, item: Item | None) -> bool:
-    """Whether what stands in the way of a write is that write, come before its answer was lost."""
+    """Whether the conflicting item is from this same write, whose response was lost."""
     return item is not None and item.get("write_id") == write_id
 
 
@@ -192,8 +192,8 @@ def _lease_key(row: Sandbox | Tombstone | None) -> tuple[str, str]:
 
 
 def _lease_moves(transitions: Sequence[Transition[Any]]) -> dict[tuple[str, str], str]:
-    """By track and key, the sandbox whose lease goes over to another one in the same write, which
-    may touch the lease's item only once."""
+    """By track and key, the sandbox whose lease moves to another one in the same write, which may
+    touch the lease's item only once."""
     begun = {_lease_key(each.after) for each in transitions if _begins_lease(each)}
     ended = [each.before for each in transitions if each.before and _ends_lease(each)]
     return {_lease_key(row): row.sandbox_id for row in ended if _lease_key(row) in begun}

@@ -1,7 +1,8 @@
-"""The pool on DynamoDB: one table, one write per claim, and no decision resting on an index.
+"""The pool on DynamoDB: one table, one write per claim, and no decision based on an index.
 
 A sandbox is `SBX#{id}`, its lease `LEASE#{track}#{key}`, its tombstone `GONE#{id}`. Only sandboxes
-carry index keys. The indexes lag, so they are asked where to look; what is true is in conditions.
+have index keys. The indexes lag, so they only supply candidates; conditions check the current
+state.
 """
 
 import asyncio
@@ -101,7 +102,7 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         entries = {item["PK"]: item for item in items}
         if row := entries.get(f"SBX#{sandbox_id}"):
             return sandbox_of(row)
-        # The two are not read at one instant: a deletion in between leaves none of them.
+        # The two reads are not atomic: a deletion in between shows neither.
         gone = entries.get(f"GONE#{sandbox_id}") or await self._table.get(gone_key(sandbox_id))
         return tombstone_of(gone) if gone else None
 
@@ -156,7 +157,8 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         await self._in_parallel([renew(each) for each in sandbox_ids])
 
     async def drop_tombstones(self, *, now: int) -> None:
-        """DynamoDB collects them by their `ttl`; until then the conditions see that they ended."""
+        """DynamoDB removes them by their `ttl`; until then the conditions detect that they have
+        expired."""
 
     async def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
         for status in Status:
@@ -203,7 +205,7 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         *,
         allocated_by: int | None = None,
     ) -> Sequence[Sandbox]:
-        """Rows that the index shows in this state and that are due, as they were last written."""
+        """Rows that are due according to the index and to a consistent read."""
         found: list[Sandbox] = []
         start = None if after is None else index_key(after, status)
         async for items in self._pages(status, start=start, allocated_by=allocated_by):
@@ -219,7 +221,8 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         return found[:limit]
 
     async def counts(self) -> PoolCounts:
-        """As last taken, by whichever replica found them too old; at most a quarter minute ago."""
+        """The last stored counts, at most 15 seconds old; the first replica to find them older
+        counts again."""
         now = self._clock.now()
         stored = await self._table.get(_COUNTS_KEY)
         if stored is None or stored.get("taken_at", 0) + self._counts_age_sec <= now:
@@ -230,7 +233,7 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         return PoolCounts(by_status, counted_at=int(stored.get("taken_at", now)))
 
     async def _take_counts(self, now: float) -> Item | None:
-        """Count by the index, unless another replica is just doing it."""
+        """Count by the index, unless another replica is doing so."""
         write_id = new_write_id()
         try:
             await self._table.update(
@@ -300,7 +303,7 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
                 return await work
 
         outcomes = await asyncio.gather(*map(one, works), return_exceptions=True)
-        for outcome in outcomes:  # all have come to their end, so nothing is written after this
+        for outcome in outcomes:  # all have finished, so nothing is written after this
             if isinstance(outcome, BaseException):
                 raise outcome
         return outcomes

@@ -1,8 +1,8 @@
 """Scans of the status index for free rows, this process's own share of it first.
 
-Ids are UUIDs, so the index, which is in their order, is shared out evenly among the replicas by
-their count alone. The order only spares them each other: a look that finds nothing in the shares
-reads the whole index before it says so.
+The index is ordered by id, and ids are UUIDs, so the number of replicas is enough to divide it
+evenly. Shares only avoid contention: a scan that finds nothing in them reads the whole index before
+it says so.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ _IDS = 2**128
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which free rows a claim may have: by how their names begin, and those that are kept for a
-    reservation, or else those that are kept for nobody."""
+    """Which free rows a claim may lease: by name prefix, and either reserved for a reservation or
+    available."""
 
     name_prefix: str = ""
     reservation_id: str | None = None
@@ -42,7 +42,7 @@ class Wanted:
 
     @property
     def filter(self) -> str | None:
-        """What the index's key does not tell."""
+        """The conditions that the index key does not cover."""
         filters = ["begins_with(#name, :prefix)"] if self.name_prefix else []
         if self.reservation_id is not None:
             filters.append("reserved_for = :holder")
@@ -58,7 +58,7 @@ class Wanted:
 
 
 class Replicas(Protocol):
-    """Which of how many this process is."""
+    """This process's rank among the replicas."""
 
     @property
     def rank(self) -> int: ...
@@ -67,13 +67,13 @@ class Replicas(Protocol):
     def count(self) -> int: ...
 
     async def refresh(self) -> None:
-        """Bring both up to date."""
+        """Update both."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The ids from `first` on and before `past`; None is the end on that side."""
+    """The ids from `first` on and before `past`; None is open-ended."""
 
     first: str | None
     past: str | None
@@ -86,14 +86,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A page of free rows; those of another's share are for those who wait, not to read ahead."""
+    """A page of free rows; those of another's share serve waiting claims and are not prefetched."""
 
     rows: Sequence[Sandbox]
     is_own: bool
 
 
 def shares(count: int) -> list[Share]:
-    """The index in so many even shares, in order."""
+    """The index in this many even shares, in order."""
     borders = [str(uuid.UUID(int=_IDS * n // count)) for n in range(1, count)]
     return [
         Share(first, past) for first, past in zip([None, *borders], [*borders, None], strict=True)
@@ -101,7 +101,7 @@ def shares(count: int) -> list[Share]:
 
 
 class IndexScan:
-    """Free rows such as are wanted, each scan from where the last one ended."""
+    """Scans for free rows; each scan starts where the last one ended."""
 
     def __init__(self, pool: PoolTable, wanted: Wanted, replicas: Replicas) -> None:
         self._pool = pool
@@ -112,8 +112,8 @@ class IndexScan:
         self._was_empty = False
 
     async def __call__(self, wanted: int) -> AsyncIterator[Found]:
-        """The rest of the own share, all of it, the far ends of the others', and then everything:
-        a scan that comes to its end has seen every row that was there when it began."""
+        """The rest of the own share, then all of it, the far ends of the others, and then
+        everything: a completed scan has seen every row that existed when it began."""
         await self._replicas.refresh()
         others = self._take_shares()
         if not self._was_empty:
@@ -131,7 +131,7 @@ class IndexScan:
                 yield Found(rows, is_own=False)
 
     def _take_shares(self) -> list[Share]:
-        """Take the share that is this process's now; those of the others."""
+        """Update this process's share; returns the others."""
         others = shares(self._replicas.count)
         own = others.pop(self._replicas.rank)
         if own != self._own:
@@ -149,8 +149,8 @@ class IndexScan:
                 return
 
     async def _far_ends(self, others: Sequence[Share], wanted: int) -> list[Sequence[Sandbox]]:
-        """The last free rows of the other shares, those of the largest first, in no order: their
-        owners come from the near end, and not all who are here must take the same one."""
+        """The last free rows of the other shares, the largest share first, each in random order:
+        their owners start at the near end, and concurrent scans should not take the same row."""
         ends = await asyncio.gather(*(self._far_end(share, wanted) for share in others))
         return [random.sample(rows, len(rows)) for rows in sorted(ends, key=len, reverse=True)]
 
@@ -165,14 +165,14 @@ class IndexScan:
     async def _pages(
         self, start: Item | None, wanted: int
     ) -> AsyncIterator[tuple[list[Sandbox], Item | None]]:
-        """Pages from here on to the end, each with where the next begins."""
+        """Pages from `start` to the end, each with the start of the next."""
         limit = wanted
         while True:
             rows, start = await self._page(start, limit)
             yield rows, start
             if start is None:
                 return
-            if self._wanted.filter:  # it is no key: where few match, ever larger pages are read
+            if self._wanted.filter:  # not a key: pages grow where few rows match
                 limit = min(2 * limit, max(wanted, _LARGEST_PAGE))
 
     async def _page(
@@ -190,7 +190,7 @@ class IndexScan:
         return [sandbox_of(item) for item in items], following
 
     def _before(self, sandbox_id: str | None) -> Item | None:
-        """The index key that this id's row would have; a page begins behind it."""
+        """The index key of this id's row; a page starts after it."""
         if sandbox_id is None:
             return None
         return sandbox_key(sandbox_id) | {"status": self._wanted.status, "allocated_at": 0}

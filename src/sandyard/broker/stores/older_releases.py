@@ -1,7 +1,7 @@
-"""What a release without sequences goes by, so that it can serve beside this one.
+"""The attributes that a release without sequences compares, so that it can run alongside this one.
 
-0.1.0 changes a sandbox without counting its sequence up. So long as one may run, a change is
-compared by these too, as 0.1.0 itself compares: each of its own changes is seen in one of them.
+0.1.0 changes a sandbox without incrementing its sequence. As long as one may run, changes are also
+compared by these, as 0.1.0 itself does: each of its changes affects one of them.
 """
 
 GUARDED = ("status", "stale_reason", "allocated_at", "deletion_requested_at")

@@ -1,4 +1,4 @@
-"""Which rows an operator's listing is asked for."""
+"""The filter of an operator's listing."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ class PageFilter:
     track: str | None
     name_prefix: str
     search: str
-    """How an id, a track or a name begins."""
+    """Prefix of an id, a track or a name."""
 
     def matches(self, row: Sandbox) -> bool:
-        """With whole ids and tracks alone, which is what a search by key finds."""
+        """Matches whole ids and tracks only, as a search by key does."""
         return (
             self.status in (None, row.status)
             and self.track in (None, row.allocated_to_track)

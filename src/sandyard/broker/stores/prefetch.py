@@ -15,7 +15,7 @@ _LATELY_SEC = 1.0
 
 
 Scan = Callable[[int], AsyncIterator[Found]]
-"""The index from where the last scan ended, once around, in pages of about so many."""
+"""The index from where the last scan ended, once around, in pages of about this size."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,11 +27,10 @@ class _Waiter:
 class CandidatePrefetch:
     """Free rows that this process may try.
 
-    A row is handed to one request at a time, in the order in which they asked. What this process
-    claimed is never offered again, however long the index goes on showing it; what it lost is
-    offered again only after a consistent read has said that it is free. `take` answers None only
-    after a look around the whole index that began after it was called, and that met no row in
-    another request's hands.
+    A row is handed to one request at a time, in order of arrival. A row that this process claimed
+    is never offered again, however long the index shows it; a row that it lost is offered again
+    only after a consistent read shows it as free. `take` returns None only after a scan of the
+    whole index that began after the call, and that found no row handed to another request.
     """
 
     def __init__(
@@ -52,12 +51,12 @@ class CandidatePrefetch:
         self._look: asyncio.Task[None] | None = None
         self._looked_at = 0.0
         self._order = itertools.count()
-        """What came before what; a clock may stand still within a step of the event loop."""
+        """Orders events; the clock may not advance within a step of the event loop."""
         self.was_empty = False
 
     @property
     def was_empty_lately(self) -> bool:
-        """Whether a look within the last second has found nothing."""
+        """Whether a scan within the last second found nothing."""
         return self.was_empty and _now() - self._looked_at < _LATELY_SEC
 
     async def take(self) -> Sandbox | None:
@@ -81,7 +80,7 @@ class CandidatePrefetch:
         self._settle(candidate)
 
     def lost(self, candidate: Sandbox) -> None:
-        """Somebody else has it, or may have: it is not offered unchecked."""
+        """Another process has it, or may have it: it must be checked before it is offered again."""
         _remember(self._lost, candidate.sandbox_id)
         self._settle(candidate)
 
@@ -90,7 +89,7 @@ class CandidatePrefetch:
         self._settle(candidate)
 
     def forget_ready(self) -> None:
-        """Drop what was read ahead; what is in requests' hands stays there."""
+        """Drop prefetched rows; those handed to requests stay there."""
         self._ready.clear()
 
     def _hand_out(self) -> Sandbox:
@@ -107,7 +106,7 @@ class CandidatePrefetch:
     def _serve(self) -> None:
         while self._ready and self._waiters:
             waiter = self._waiters.popleft()
-            if not waiter.answer.done():  # else its caller has just gone away
+            if not waiter.answer.done():  # else its caller has disconnected
                 waiter.answer.set_result(self._hand_out())
 
     def _begin_look(self) -> None:
@@ -115,7 +114,7 @@ class CandidatePrefetch:
             self._look = asyncio.create_task(self._look_once())
 
     async def _look_once(self) -> None:
-        """One look for all who wait; those who asked after it began may need another."""
+        """One scan for all waiters; those who came after it began may need another."""
         began = next(self._order)
         try:
             met, all_around = await self._look_around()
@@ -139,10 +138,10 @@ class CandidatePrefetch:
         return drained
 
     async def _look_around(self) -> tuple[set[str], bool]:
-        """Serve who waits and read ahead.
+        """Serve waiters and prefetch.
 
-        Returns the ids that were met in, or given into, requests' hands, for those may come back
-        unused; and whether the look went all around the index.
+        Returns the ids found that are handed to requests, since they may come back unused; and
+        whether the scan covered the whole index.
         """
         _forget_old(self._claimed)
         _forget_old(self._lost)
@@ -180,7 +179,7 @@ class CandidatePrefetch:
 
 
 def _remember(memory: dict[str, float], sandbox_id: str) -> None:
-    """Note it as the newest; a dict keeps its entries in the order in which they came."""
+    """Record it as the newest; a dict keeps insertion order."""
     memory.pop(sandbox_id, None)
     memory[sandbox_id] = _now()
 

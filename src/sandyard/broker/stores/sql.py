@@ -1,8 +1,8 @@
 """The pool on SQLite or PostgreSQL.
 
-The lease is the row itself: while it is `allocated`, a unique index over (track, key) holds it, so
-row and lease cannot come apart. Concurrent claims travel together: one statement, or one
-transaction, for all that wait.
+The lease is the row itself: while it is `allocated`, a unique index over (track, key) enforces it,
+so row and lease cannot diverge. Concurrent claims are batched: one statement, or one transaction,
+for all that wait.
 """
 
 from collections import defaultdict
@@ -73,7 +73,7 @@ _CHUNK = 200
 _LARGEST_BATCH = 64
 _PARALLEL_BATCHES = 8
 _PAUSE_SEC = 0.0001
-"""What the event loop takes to answer a caller and to read its next request."""
+"""The time that the event loop takes to answer a caller and read its next request."""
 _ATTEMPTS = 10
 _MOST_PREFETCHED = 50
 
@@ -108,15 +108,15 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         )
 
     async def start(self) -> None:
-        """Nothing to do: the engine keeps claims apart."""
+        """Nothing to do: the engine isolates claims."""
 
     async def claim(self, claim: Claim) -> Claimed | None:
         return await self._claims.submit(claim)
 
     async def _claim_together(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
-        """A transaction for each name prefix, the longest first, and for each reservation: one that
-        looked for rows twice could lease a row that another has added after it began, and tell of
-        it before that one."""
+        """One transaction for each name prefix, longest first, and for each reservation: a
+        transaction that searched twice could lease a row that another added after it began, and its
+        event would precede the other's."""
         alike: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
         for index, claim in enumerate(claims):
             alike[claim.name_prefix, claim.reservations].append(index)
@@ -134,7 +134,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
     async def _claim_ahead(
         self, claims: Sequence[Claim], reservations: Sequence[str]
     ) -> Sequence[Claimed | None]:
-        """Of what was read ahead, by one round trip; with locks where that did not do."""
+        """From prefetched rows, in one round trip; the remaining claims use locks."""
         prefetched = self._prefetched_of(reservations[0] if reservations else None)
         results = await prefetched.claim(claims)
         left = [index for index, result in enumerate(results) if result is None]
@@ -142,7 +142,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
             return results
         claimed = await self._claim_alike([claims[index] for index in left], "", reservations)
         if any(result is None or result.is_new for result in claimed):
-            prefetched.rest()  # not for its lease, but because the row was gone
+            prefetched.rest()  # the rows were gone; the keys had no lease
         for index, result in zip(left, claimed, strict=True):
             results[index] = result
         return results
@@ -150,7 +150,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
     def _prefetched_of(self, reservation_id: str | None) -> PrefetchedClaims:
         if reservation_id not in self._prefetched:
             if len(self._prefetched) > _MOST_PREFETCHED:
-                self._prefetched.clear()  # most are of reservations that are over
+                self._prefetched.clear()  # most are of past reservations
             source = Source(reservation_id=reservation_id)
             self._prefetched[reservation_id] = PrefetchedClaims(self._database, source)
         return self._prefetched[reservation_id]
@@ -158,8 +158,8 @@ class SqlPoolStore(SqlQueue, SqlReservations):
     async def _claim_alike(
         self, claims: Sequence[Claim], name_prefix: str, reservations: Sequence[str]
     ) -> Sequence[Claimed | None]:
-        """From the reservations, and then from the rest. A row that goes from the rest into a
-        reservation meanwhile is found by looking there again."""
+        """From the reservations, then from available rows. The reservations are searched again,
+        because a row may move into one meanwhile."""
         results: list[Claimed | None] = [None] * len(claims)
         waits = self._database.concurrent_writers
         for source in _sources(name_prefix, reservations, waits=waits):
@@ -180,7 +180,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
                     lambda connection: claim_batch(connection, claims, source)
                 )
             except IntegrityError:
-                continue  # another process leased one of these keys meanwhile; now it is found
+                continue  # another process leased one of these keys; the next attempt finds it
         raise RowBusyError
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
@@ -216,7 +216,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
                 sandboxes.update()
                 .where(
                     _column.sandbox_id.in_(chunk),
-                    sa.func.coalesce(_column.status, "").in_(UNUSED),  # not by its index
+                    sa.func.coalesce(_column.status, "").in_(UNUSED),  # avoids its index
                 )
                 .values(last_synced=now)
             )
@@ -339,8 +339,8 @@ class SqlPoolStore(SqlQueue, SqlReservations):
 
 
 def _sources(prefix: str, reservations: Sequence[str], *, waits: bool) -> Iterator[Source]:
-    """Where a claim looks, in this order. Other transactions may hold rows that they will not keep:
-    those are waited for, holding nothing, before it is said that the pool is empty."""
+    """Where a claim searches, in this order. Other transactions may have locked rows that they will
+    not lease: before the pool is reported as empty, it waits for them, without holding locks."""
     yield from (Source(prefix, each) for each in reservations)
     yield Source(prefix)
     if waits:

@@ -1,4 +1,4 @@
-"""Transitions that belong together in SQL: sandboxes and whatever else the pool has."""
+"""Transitions that belong together in SQL: of sandboxes and other entities of the pool."""
 
 from collections.abc import Sequence
 from typing import Any

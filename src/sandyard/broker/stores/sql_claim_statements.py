@@ -19,8 +19,8 @@ from sandyard.kit.transitions import Transition
 def lease_decided(
     connection: sa.Connection, decided: Sequence[Transition[Sandbox]], *, free: Status
 ) -> set[str]:
-    """Which of the sandboxes were leased; `free` is the status that they had. Those are passed over
-    that were changed meanwhile, and those whose key has a lease."""
+    """Which of the sandboxes were leased; `free` is the status that they had. Skips sandboxes that
+    have changed, and claims whose key has a lease."""
     rows = [claimed_values(each.result) for each in decided]
     event_rows = EVENTS.rows([event for each in decided for event in each.events])
     if connection.dialect.name == "sqlite":
@@ -32,8 +32,8 @@ def lease_decided(
 
 @lru_cache(maxsize=1)
 def _postgresql(dialect: sa.Dialect) -> str:
-    """A row is locked before it is changed, so that a lock which another holds is passed over and
-    not waited for. Its status is compared too: a server of 0.1.0 may have leased it and left its
+    """Rows are locked before they are changed, so that locked ones are skipped and not waited for.
+    The status is compared too: a server of 0.1.0 may have leased the row without incrementing its
     sequence (`older_releases`)."""
     columns = CLAIM.columns
     event_columns = ", ".join(EVENTS.insert.columns)
@@ -69,14 +69,14 @@ def _postgresql(dialect: sa.Dialect) -> str:
 
 
 _LINES = {status: -number for number, status in enumerate(Status, 1)}
-"""Lines of the counts that claims on SQLite add to, by their ids. It has one writer, so nobody
-waits for them."""
+"""Ids of the count lines that claims on SQLite add to. SQLite has one writer, so nobody waits for
+them."""
 _EVENT = tuple(f"event_{name}" for name in EVENTS.insert.columns)
 _GIVEN = (*CLAIM.columns, *_EVENT, "free", "free_line")
 _claims = sa.Table("claims", sa.MetaData(), *(sa.Column(name) for name in _GIVEN))
 _CLAIMS = BatchInsert(_claims, _GIVEN)
-"""Each row of `claims` is a claim: SQLite, which has no statement that writes to several tables,
-carries it out by a trigger."""
+"""Each row of `claims` is a claim. SQLite has no statement that writes to several tables, so a
+trigger does."""
 _WRITES_OF_ONE = 4
 _EVENT_ID = EVENTS.insert.columns.index("event_id")
 _WRITTEN = KeyLookup(events, "event_id", ("subject",))
@@ -100,7 +100,7 @@ def _lease_on_sqlite(
     )
     if driver.total_changes - before == _WRITES_OF_ONE * len(rows):
         return {row[0] for row in rows}
-    # By its event: another change may have given the row the same sequence and the same lease.
+    # By event id: another change may have given the row the same sequence and the same lease.
     return {
         subject
         for (subject,) in _WRITTEN.rows(connection, [each[_EVENT_ID] for each in event_rows])
@@ -109,8 +109,8 @@ def _lease_on_sqlite(
 
 @cache
 def _sqlite_trigger() -> tuple[str, str]:
-    """Of the connection itself: no part of the file. `changes()` are those of the statement
-    before."""
+    """Temporary, per connection: not part of the file. `changes()` refers to the preceding
+    statement."""
     assignments = ", ".join(f"{name} = NEW.{name}" for name in CLAIM.columns[1:])
     given = ", ".join(f"NULL AS {name}" for name in _GIVEN)
     counted = "INSERT INTO {} (id, status, change) SELECT {}, {}, {} WHERE changes()"

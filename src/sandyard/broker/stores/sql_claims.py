@@ -1,4 +1,4 @@
-"""Claims in SQL: one transaction for as many as wait, with one statement that looks and one that
+"""Claims in SQL: one transaction for all that wait, with one statement that reads and one that
 writes."""
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ LeaseKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Which rows may be leased: those kept for a reservation, or else the available ones."""
+    """Which rows may be leased: those reserved for a reservation, or else the available ones."""
 
     name_prefix: str = ""
     reservation_id: str | None = None
@@ -51,7 +51,7 @@ class Source:
 def claim_batch(
     connection: sa.Connection, claims: Sequence[Claim], source: Source
 ) -> list[Claimed | None]:
-    """A lease for each claim as far as the source's rows go; None for the others."""
+    """A lease for each claim, as far as the source has rows; None for the others."""
     held, free = _look(connection, claims, source)
     results = [_repeat(claim, held) for claim in claims]
     wanting: dict[LeaseKey, list[int]] = defaultdict(list)
@@ -63,7 +63,7 @@ def claim_batch(
         for index in wanting[key]:
             results[index] = Claimed(lease, is_new=index == wanting[key][0])
     if source.wait_for_locked and None in results:
-        # Whoever was waited for may have leased the last row to the very same key.
+        # The transaction that was waited for may have leased the last row to the same key.
         held = _find_leases(connection, claims)
         results = [
             result or _repeat(claim, held) for claim, result in zip(claims, results, strict=True)
@@ -80,7 +80,7 @@ def _repeat(claim: Claim, held: Mapping[LeaseKey, Sandbox]) -> Claimed | None:
 def _look(
     connection: sa.Connection, claims: Sequence[Claim], source: Source
 ) -> tuple[dict[LeaseKey, Sandbox], list[Sandbox]]:
-    """The leases that the claims' keys have, and a free row for each that has no live one."""
+    """The existing leases of the claims' keys, and a free row for each key without a live one."""
     keys = {claim.lease_key for claim in claims}
     values: dict[str, Any] = {
         "keys": orjson.dumps(list(keys)).decode(),
@@ -115,12 +115,12 @@ def _lease_rows(
     held: Mapping[LeaseKey, Sandbox],
     source: Source,
 ) -> dict[LeaseKey, Lease]:
-    """Lease the free rows to the first of the claims, and end the leases those had before."""
+    """Lease the free rows to the first claims, and end their previous leases."""
     if not free or not claims:
         return {}
     for claim in claims[: len(free)]:
         _end_expired(connection, held.get(claim.lease_key), claim)
-    # In the order of the keys, which is that of the locks for all.
+    # All writers lock in the order of the keys.
     served = sorted(claims[: len(free)], key=lease_key)
     decided = [decide_claim(row, claim) for claim, row in zip(served, free, strict=False)]
     _WRITE.execute(
@@ -148,7 +148,7 @@ _make_sandbox = maker_of(Sandbox)
 
 
 def read_sandbox(row: Sequence[Any]) -> Sandbox:
-    """The row has the fields in their order; what is free or leased has no stale reason."""
+    """The columns are in the order of the fields; a free or leased row has no stale reason."""
     sandbox_id, name, external_id, status, *others = row
     return _make_sandbox(sandbox_id, name, external_id, _STATES[status], *others)
 
@@ -159,7 +159,7 @@ def _by_key(leased: Sequence[Sandbox]) -> dict[LeaseKey, Sandbox]:
 
 @cache
 def _looking(engine: str, *, is_named: bool, is_kept: bool, waits: bool) -> Prepared:
-    """Leases and free rows in one statement. Only rows that are to be leased are locked."""
+    """Leases and free rows in one statement. Only rows that will be leased are locked."""
     held = _held(engine).add_columns(_column.lease_ends_at).cte("held")
     live = sa.select(sa.func.count()).select_from(held).where(held.c.lease_ends_at > _NOW)
     free = (
@@ -176,7 +176,7 @@ _NOW = sa.bindparam("now", type_=sa.BigInteger)
 
 
 def free_rows(*, is_named: bool, is_kept: bool) -> sa.Select[Any]:
-    """Rows that are free, or kept for a reservation, by the index that has them in this order."""
+    """Rows that are available, or reserved for a reservation, in the order of their index."""
     free = sa.select(*_READ).order_by(_column.name, _column.sandbox_id)
     if is_kept:
         free = free.where(_column.reserved_for == sa.bindparam("holder"))
@@ -196,8 +196,8 @@ def _finding(engine: str) -> Prepared:
 def _held(engine: str) -> sa.Select[Any]:
     """The leases of all keys at once, each found through the unique index.
 
-    The outer join makes SQLite go from key to lease; left to itself it reads every lease. It would
-    if it knew that keys without one are left out, so that is said by a function.
+    The outer join makes SQLite go from key to lease; otherwise it reads every lease. It still would
+    if it recognized the filter on keys without a lease, so a function hides that filter.
     """
     text = sa.bindparam("keys", type_=sa.Text)
     track: sa.ColumnElement[str]
@@ -216,7 +216,7 @@ def _held(engine: str) -> sa.Select[Any]:
 
 
 def _claimed_fields() -> tuple[str, ...]:
-    """The fields that a claim changes, as the model decides it."""
+    """The fields that a claim changes, according to the model."""
     kept = Sandbox("", "", "", Status.RESERVED, 1, 0, 0, reserved_for="r")
     claimed = decide_claim(kept, Claim("t", "k", 1, track_name="n")).result
     before, after = values_of(kept), values_of(claimed)
@@ -235,6 +235,6 @@ _WRITE = Together(CLAIM, EVENTS.insert, COUNT_LINES)
 
 
 def claimed_values(claimed: Sandbox) -> tuple[Any, ...]:
-    """What is written of a claimed row, in the order of the columns."""
+    """The written values of a claimed row, in the order of the columns."""
     values: tuple[Any, ...] = _read_values(claimed)
     return (*values, claimed.status.value)

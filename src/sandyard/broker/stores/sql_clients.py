@@ -63,7 +63,7 @@ class SqlClientStore:
                     client=client, track_id=lease_key[0], key=lease_key[1], taken_at_ms=now_ms
                 )
             )
-            if added.rowcount != 1:  # another call of the same track and key was faster
+            if added.rowcount != 1:  # another call of the same track and key was first
                 _count(connection, client, -1)
             return True
 

@@ -1,4 +1,4 @@
-"""Listings of the pool in SQL, for operators: each goes along an index, whatever is asked for."""
+"""Listings of the pool in SQL, for operators: each uses an index, whatever the filter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from sandyard.kit.sql.database import Database
 
 _column = sandboxes.c
 _LONGEST = 128
-"""Characters of an id or a track."""
+"""The maximum length of an id or a track."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A part of an index: which rows, and the columns that they are in order of."""
+    """A range of an index: its conditions, and the columns that order it."""
 
     conditions: Sequence[sa.ColumnElement[bool]]
     order: Sequence[sa.Column[Any]]
@@ -41,7 +41,7 @@ class SqlPages:
             rows = await self._rows(ranges[number], limit + 1 - len(found), position)
             found += [sandbox_of(row) for row in rows]
             if len(found) > limit:
-                # The row that is one too many may be the first of its range.
+                # The extra row may be the first of its range.
                 last = [getattr(found[limit - 1], c.name) for c in ranges[number].order]
                 follows = last if len(rows) > 1 else None
                 return Page(found[:limit], encode_cursor(listing, [number, follows]))
@@ -59,12 +59,12 @@ class SqlPages:
 
 
 def name_range(prefix: str) -> list[sa.ColumnElement[bool]]:
-    """The names that begin so, as a range of the index."""
+    """The names with this prefix, as a range of the index."""
     return [_column.name >= prefix, _column.name < past(prefix)] if prefix else []
 
 
 def past(prefix: str) -> str:
-    """The least string that is greater than all that begin with `prefix`."""
+    """The smallest string greater than all with this prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
@@ -89,8 +89,8 @@ def _of_names(status: Status, prefix: str, *others: sa.ColumnElement[bool]) -> _
 
 
 def _hidden(wanted: PageFilter) -> list[sa.ColumnElement[bool]]:
-    """What is asked for beside a track or id, of which there are few rows: hidden from the planner,
-    which would rather go along the index of the states."""
+    """Conditions besides a track or id, which has few rows. They are hidden from the planner, which
+    would otherwise prefer the index on the status."""
     kept, track = sa.func.coalesce(_column.status, ""), _column.allocated_to_track
     return [
         kept != DELETED if wanted.status is None else kept == wanted.status,
@@ -100,7 +100,8 @@ def _hidden(wanted: PageFilter) -> list[sa.ColumnElement[bool]]:
 
 
 def _searched(wanted: PageFilter) -> list[_Range]:
-    """By id, by track and by name, each along its index; what one has found the next leaves out."""
+    """By id, by track and by name, each along its index; each skips rows that an earlier one
+    finds."""
     sought, track, by_id = wanted.search, _column.allocated_to_track, _column.sandbox_id
     others = _hidden(wanted)
     not_by_id = sa.not_(_begins(by_id, sought))
@@ -113,8 +114,9 @@ def _searched(wanted: PageFilter) -> list[_Range]:
 
 
 def _range_of(column: sa.Column[Any], prefix: str) -> list[sa.ColumnElement[bool]]:
-    """The ids or tracks that begin so. They are of letters, digits and a few signs, of which `z` is
-    the last one whatever the database's locale; what else a locale puts between is left out."""
+    """The ids or tracks with this prefix. They consist of letters, digits and a few other
+    characters, of which `z` sorts last in every locale; anything else in the range is filtered
+    out."""
     last = prefix + "z" * (_LONGEST + 1)
     return [column >= prefix, column < last, _begins(column, prefix)]
 

@@ -27,14 +27,12 @@ _REST_SEC = 1.0
 
 
 class PrefetchedClaims:
-    """Leases of what this process has read ahead from one source, each row in the hands of one
-    batch.
+    """Leases rows that this process prefetched from one source; each row belongs to one batch.
 
-    A batch is one compare-and-set on the sequences of its rows. It passes over keys that have a
-    lease, and over rows that somebody has changed or holds a lock on: those claims are left to a
-    transaction with locks, which waits and decides. Processes that lease from the same pool would
-    go on reaching for the same rows; so one that has lost a row leaves all claims to locks for
-    a while.
+    A batch is one compare-and-set on the sequences of its rows. It skips keys that have a lease,
+    and rows that were changed or are locked: those claims are left to a transaction with locks,
+    which waits and decides. Processes that lease from the same pool would keep competing for the
+    same rows; so one that has lost a row leaves all claims to locks for a while.
     """
 
     def __init__(self, database: Database, source: Source) -> None:
@@ -47,7 +45,7 @@ class PrefetchedClaims:
         self._look = asyncio.Lock()
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed | None]:
-        """A new lease for each claim that could be served so; None for the others."""
+        """A new lease for each claim that could be served this way; None for the others."""
         first: dict[LeaseKey, int] = {}
         for index, claim in enumerate(claims):
             first.setdefault(claim.lease_key, index)
@@ -60,7 +58,7 @@ class PrefetchedClaims:
         ]
 
     def rest(self) -> None:
-        """Others lease from the pool too, or nothing is left. It is not said again meanwhile."""
+        """Pause: others lease from the pool too, or nothing is left. Does not extend a pause."""
         if _now() >= self._rests_until:
             self._rests_until = _now() + _REST_SEC
             self._ready.clear()
@@ -74,14 +72,14 @@ class PrefetchedClaims:
         try:
             return await self._write(rows, claims[: len(rows)])
         except IntegrityError:
-            return {}  # another process leased one of these keys meanwhile
+            return {}  # another process leased one of these keys
         finally:
             self._in_hands.difference_update(in_hands)
 
     async def _write(
         self, rows: Sequence[Sandbox], claims: Sequence[Claim]
     ) -> Mapping[LeaseKey, Lease]:
-        # In the order of the keys, which is that of the locks for all.
+        # All writers lock in the order of the keys.
         served = sorted(claims, key=lease_key)
         decided = [decide_claim(row, claim) for row, claim in zip(rows, served, strict=True)]
         lease = partial(lease_decided, decided=decided, free=self._source.status)
@@ -95,10 +93,10 @@ class PrefetchedClaims:
     async def _take(self, number: int) -> list[Sandbox]:
         if _now() < self._rests_until:
             return []
-        async with self._look:  # those who come meanwhile take of the same
+        async with self._look:  # concurrent callers share one read
             is_fresh = _now() - self._read_at <= _FRESH_SEC
             if len(self._ready) < number or not is_fresh:
-                # What did not last for a second was too little.
+                # Rows that did not last a second were too few.
                 least = 2 * self._ahead if is_fresh else 0
                 self._ahead = min(_MOST_AHEAD, max(number * _BATCHES_AHEAD, least))
                 await self._read_ahead(max(number, self._ahead))

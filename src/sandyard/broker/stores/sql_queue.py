@@ -17,7 +17,7 @@ _queue_order = sa.tuple_(_column.urgency, _column.ticket_id)
 
 
 class SqlQueue:
-    """What a pool's store does with tickets."""
+    """The tickets of a pool's store."""
 
     _database: Database
 

@@ -18,7 +18,7 @@ _column = reservations.c
 
 
 class SqlReservations:
-    """What a pool's store does with reservations."""
+    """The reservations of a pool's store."""
 
     _database: Database
 

@@ -26,7 +26,7 @@ EVENTS = EventWriter(events)
 COUNT_LINES = BatchInsert(status_counts, ("status", "change"))
 
 STATUS_COUNT_LINES = 500
-"""More than these are folded together when they are next counted."""
+"""If there are more lines, they are merged at the next count."""
 
 _column = sandboxes.c
 _FIELDS = tuple(each.name for each in fields(Sandbox))
@@ -36,7 +36,7 @@ _read_fields = attrgetter(*_FIELDS)
 def apply_transitions(
     connection: sa.Connection, transitions: Sequence[PoolTransition]
 ) -> list[bool]:
-    """Which of them were applied; their events and what they change in the counts go with them."""
+    """Apply transitions with their events and count changes; returns which were applied."""
     added = _insert(connection, [each.after for each in transitions if each.before is None])
     outcomes = [_is_applied(connection, each, added) for each in transitions]
     applied = [each for each, done in zip(transitions, outcomes, strict=True) if done]
@@ -60,12 +60,12 @@ def _is_applied(connection: sa.Connection, transition: PoolTransition, added: se
 
 
 def _guards(old: Mapping[str, Any]) -> list[sa.ColumnElement[bool]]:
-    """A server of 0.1.0 may share the engine; SQLite has one server alone."""
+    """PostgreSQL may be shared with a server of 0.1.0; SQLite has only one server."""
     return [_column[name].is_not_distinct_from(old[name]) for name in GUARDED if name in old]
 
 
 def _insert(connection: sa.Connection, new: Sequence[Sandbox | Tombstone | None]) -> set[str]:
-    """Insert those whose ids are neither known nor tombstoned; which those were."""
+    """Insert rows whose ids are neither known nor tombstoned; returns the inserted ids."""
     if not new:
         return set()
     inserted = connection.execute(
@@ -92,7 +92,8 @@ def count(connection: sa.Connection, changes: Mapping[str, int]) -> None:
 
 
 def fold_status_counts(connection: sa.Connection) -> None:
-    """Replace the oldest lines by their sums; whoever deletes a line is the one who adds it up."""
+    """Replace the oldest lines by their sums; a line is added only by the transaction that deletes
+    it."""
     oldest = (
         sa.select(status_counts.c.id).order_by(status_counts.c.id).limit(20 * STATUS_COUNT_LINES)
     )
@@ -133,7 +134,7 @@ def lease_of(row: Any) -> Lease:
 
 
 def values_of(entry: Sandbox | Tombstone) -> dict[str, Any]:
-    """The columns of a row; a tombstone leaves the others as they are."""
+    """The columns of a row; a tombstone leaves the others unchanged."""
     if isinstance(entry, Tombstone):
         return asdict(entry) | _TOMBSTONE | {"updated_at": entry.deleted_at}
     held = entry.status is Status.ALLOCATED

@@ -9,8 +9,8 @@ from sandyard.kit.sql.job_leases import job_table
 
 SCHEMA = "broker"
 DELETED = "deleted"
-"""The status of a tombstone. It stays in the row's place, so that the primary key itself keeps
-a deleted sandbox from being inserted again."""
+"""The status of a tombstone. It replaces the row, so that the primary key prevents a deleted
+sandbox from being inserted again."""
 
 metadata = sa.MetaData(schema=SCHEMA)
 
@@ -50,11 +50,11 @@ sandboxes = sa.Table(
     sa.Column("kept_until", sa.BigInteger),
     sa.Column("sequence", sa.BigInteger, nullable=False),
 )
-"""The lease is `lease_track`, `lease_key` and `lease_ends_at`: there exactly while the row is
-`allocated`, which the database itself checks. Likewise only a row in `pending_deletion` has a
-`next_attempt_at`, and only a tombstone a `kept_until`. Each has an index of its own, and queries go
-by these columns rather than by `status`: a planner that has seen no statistics takes any condition
-on `status` for a selective one and reads every lease."""
+"""The lease is `lease_track`, `lease_key` and `lease_ends_at`: set exactly while the row is
+`allocated`, which the database checks. Likewise only a row in `pending_deletion` has a
+`next_attempt_at`, and only a tombstone a `kept_until`. Each has its own index, and queries use
+these columns rather than `status`: without statistics, a planner considers any condition on
+`status` selective and reads every lease."""
 
 status_counts = sa.Table(
     "tally",
@@ -63,8 +63,8 @@ status_counts = sa.Table(
     sa.Column("status", sa.String(20), nullable=False),
     sa.Column("change", sa.BigInteger, nullable=False),
 )
-"""How the number of rows in each state changed, a line per transaction: their sum is the count.
-Adding a line never waits for another transaction, as one counter for all would."""
+"""Changes of the number of rows per state, a line per transaction: their sum is the count. Adding a
+line never waits for another transaction, as a single counter would."""
 
 tickets = sa.Table(
     "tickets",
@@ -80,7 +80,7 @@ tickets = sa.Table(
     sa.Column("asked_at", sa.BigInteger, nullable=False),
     sa.Column("sequence", sa.BigInteger, nullable=False),
 )
-"""The queue. A unique index over (track, key) keeps a track and key to one ticket in it."""
+"""The queue. A unique index over (track, key) allows one ticket for each."""
 
 reservations = sa.Table(
     "reservations",
@@ -125,7 +125,7 @@ autoscalers = sa.Table(
     sa.Column("sync_failures", sa.Integer, nullable=False),
     sa.Column("sequence", sa.BigInteger, nullable=False),
 )
-"""What is known of the pool's size: one row."""
+"""The autoscaler's state: one row."""
 
 bindings = sa.Table(
     "bindings",
@@ -134,7 +134,7 @@ bindings = sa.Table(
     sa.Column("provider", sa.String, nullable=False),
     sa.Column("sequence", sa.BigInteger, nullable=False),
 )
-"""Whose sandboxes the pool has: one row."""
+"""The pool's provider: one row."""
 
 webhooks = sa.Table(
     "webhooks",
@@ -162,7 +162,7 @@ streams = sa.Table(
     sa.Column("failing_since_ms", sa.BigInteger),
     sa.Column("last_error", sa.Text),
 )
-"""How far each sink has come in the log of each part."""
+"""Each sink's position in the log of each part."""
 
 attempts = sa.Table(
     "webhook_attempts",
@@ -215,7 +215,7 @@ client_slots = sa.Table(
     sa.Column("key", sa.String(128), primary_key=True),
     sa.Column("taken_at_ms", sa.BigInteger, nullable=False),
 )
-"""The leases, to be or there, that count towards the limit of a client."""
+"""Current and requested leases that count towards a client's limit."""
 
 samples = sa.Table(
     "pool_samples",
@@ -225,7 +225,7 @@ samples = sa.Table(
     sa.Column("waiting", sa.BigInteger, nullable=False),
     sa.Column("leases", sa.BigInteger, nullable=False),
 )
-"""The pool in each minute of the last day."""
+"""The pool's samples of the last day, one per minute."""
 
 jobs = job_table(metadata)
 circuits = circuit_table(metadata)
