@@ -1,4 +1,4 @@
-"""A pool that keeps its size: when it runs low, and how many sandboxes to create. No I/O."""
+"""Keeping the pool's size: when it is low, and how many sandboxes to create. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

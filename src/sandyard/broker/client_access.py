@@ -1,7 +1,7 @@
 """Authenticates callers by client token or access token, and enforces their limits.
 
-A client is read once and believed for a few seconds, so that a token which is revoked is refused
-everywhere well within half a minute.
+A client is cached for a few seconds, so that a revoked token is refused everywhere well within half
+a minute.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,6 +1,6 @@
 """Clients of the Broker: scopes, tokens, limits, and every decision about them.
 
-No I/O. A token is `sbc-NAME.TOKEN_ID.SECRET`; only the hash of its secret is kept.
+No I/O. A token is `sbc-NAME.TOKEN_ID.SECRET`; only the hash of its secret is stored.
 """
 
 import hashlib

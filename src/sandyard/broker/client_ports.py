@@ -1,4 +1,4 @@
-"""What clients and their limits need to remember, as promises."""
+"""The port to the storage of clients and their limits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What the delivery of events needs to remember, as promises."""
+"""The port to the storage of event delivery."""
 
 from collections.abc import Sequence
 from typing import Protocol

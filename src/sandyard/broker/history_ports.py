@@ -1,4 +1,4 @@
-"""What the pool's history needs to remember, as a promise."""
+"""The port to the storage of the pool's history."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Sandboxes kept for somebody to look at, and the swap of a broken one for another. No I/O."""
+"""Sandboxes held for inspection, and the replacement of a broken one. No I/O."""
 
 from dataclasses import dataclass, replace
 

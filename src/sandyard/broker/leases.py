@@ -1,4 +1,4 @@
-"""What a track may do with a lease that it has, beside giving it up."""
+"""Changes that a track makes to its lease, besides releasing it."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,4 +1,4 @@
-"""What the provider's list changes in the pool. No I/O."""
+"""Changes to the pool from the provider's list. No I/O."""
 
 from sandyard.broker.model import FREE, UNUSED, Listed, Sandbox, StaleReason, Status, seconds_of
 from sandyard.kit import ids

@@ -1,4 +1,4 @@
-"""What the Broker counts and times."""
+"""The Broker's metrics."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What operators look at beside the pool's rows: the queue, the jobs and the provider."""
+"""The state of the queue, the jobs and the provider, for operators."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""Claims that know which reservations their track belongs to, without reading them each time."""
+"""Claims with the reservations of their track, without reading them each time."""
 
 import asyncio
 from collections.abc import Sequence

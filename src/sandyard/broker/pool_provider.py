@@ -1,4 +1,4 @@
-"""The provider that the pool belongs to: remembered once, and asked for before it is called."""
+"""The provider that the pool is bound to: recorded once, and checked before it is called."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection

@@ -1,4 +1,4 @@
-"""What the Broker needs from the outside, as promises."""
+"""The Broker's ports to its store, its prober and its provider."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass

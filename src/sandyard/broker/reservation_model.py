@@ -1,4 +1,4 @@
-"""Reservations: sandboxes that are kept for some tracks during a time. No I/O."""
+"""Reservations: sandboxes reserved for some tracks during a period. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""One sandbox of the pool, read, decided about and changed."""
+"""Reading and changing one sandbox of the pool."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How events reach their sinks: which are wanted, when a failed one is tried again. No I/O."""
+"""Delivery of events to sinks: filters and retries. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Calls that wait for their ticket: one look for all of a process, again and again."""
+"""Calls that wait for their ticket: one poll serves all of a process."""
 
 import asyncio
 import logging

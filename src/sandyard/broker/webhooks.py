@@ -1,4 +1,4 @@
-"""Webhooks made, changed and tried by operators."""
+"""Webhooks as operators create, change and test them."""
 
 import asyncio
 import secrets

@@ -1,1 +1,1 @@
-"""Events on their way from the logs to the sinks: at least once, in order per subject."""
+"""Delivers events from the logs to the sinks: at least once, in order per subject."""

@@ -1,4 +1,4 @@
-"""Calls of operators: look at the pool, act on one sandbox, run a job now."""
+"""Calls of operators: read the pool, act on one sandbox, run a job now."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Protocol

@@ -1,4 +1,4 @@
-"""Calls of tracks about a lease that they have."""
+"""Calls of tracks about their lease."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Calls of tracks: allocate, give up, look."""
+"""Calls of tracks: allocate, release and read a sandbox."""
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress

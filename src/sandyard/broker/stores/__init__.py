@@ -1,1 +1,1 @@
-"""Engines that keep the pool; each keeps the promises of `ports.PoolStore`."""
+"""The stores of the pool; each implements `ports.PoolStore`."""
