@@ -1,4 +1,4 @@
-"""Where sandboxes and previews are reached, and the tokens that open them."""
+"""Addresses of sandboxes and previews, and the tokens for them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from sandyard.runtime.model import Running
 
 PROGRAM_PORT = 8080
-"""What a program is told to listen on."""
+"""The port that programs are told to listen on."""
 
 _LOCAL_URL = "http://localhost:8080"
 _LOCAL_DOMAIN = "localhost"
 
 
 def public_url(settings: Settings) -> str:
-    """Where people reach this server."""
+    """This server's public URL."""
     return (settings.platform.public_url or _LOCAL_URL).rstrip("/")
 
 

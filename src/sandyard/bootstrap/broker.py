@@ -55,7 +55,7 @@ from sandyard.kit.transitions import Cause, Entity
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 
 _PROBE_AT_CLAIM_SEC = 8.0
-"""Within the time that a claim may take."""
+"""Less than the time limit of a claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterato
 
 
 def _claims(context: JobContext, queue: Queue, prober: Prober | None) -> tuple[Broker, Leases]:
-    """What gives leases; each is probed before its track hears of it, if that is set."""
+    """Grants leases; if so configured, each sandbox is probed before its track gets it."""
     settings, store = context.settings.broker, context.store
     clock, metrics = context.clock, context.metrics
     lease_max_sec, hold_sec = (

@@ -33,14 +33,14 @@ from sandyard.settings import BrokerSettings, Settings
 
 _CLIENT_LEASES_SEC = 60
 _SAMPLE_SEC = 20
-"""Often enough that no minute goes by without a sample."""
+"""Often enough for a sample in every minute."""
 _DELIVER_SEC = 300
-"""A server follows the logs all the time; the job takes up what none does."""
+"""Servers follow the logs continuously; the job handles those that none follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What every job is made from."""
+    """Dependencies of every job."""
 
     settings: Settings
     store: PoolStore

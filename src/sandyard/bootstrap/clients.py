@@ -12,7 +12,7 @@ from sandyard.settings import Settings, SettingsError
 def client_access(
     settings: Settings, pool: PoolStore, store: ClientStore, clock: Clock
 ) -> ClientAccess:
-    """SettingsError if only a part of what an issuer needs is set."""
+    """Raises SettingsError if the issuer's settings are incomplete."""
 
     def rate_limit(rate: str) -> RateLimit:
         from sandyard.kit.rate_limit import RateLimit as CountedRateLimit

@@ -100,11 +100,11 @@ async def _health(part: Part) -> PartHealth:
 
 
 def _secrets(settings: Settings, operators: Sequence[str]) -> Sequence[str]:
-    """All replicas have them, whichever parts they serve."""
+    """The same in all replicas, whichever parts they serve."""
     return operators if settings.platform.jwt_secret is None else settings.secret("jwt_secret")
 
 
 def _frames(settings: Settings) -> str:
-    """Where the pages of sandboxes are, which may be shown inside the console's."""
+    """The origins of sandbox pages, which the console may frame."""
     domain = urlsplit(settings.sandboxes.sandbox_domain or "")
     return f"{domain.scheme}://*.{domain.netloc}" if domain.netloc else ""

@@ -1,4 +1,4 @@
-"""The delivery of events, wired: from the logs of all parts to the sinks that the settings name."""
+"""The delivery of events, wired: from the logs of all parts to the configured sinks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imported where they are used: most installations don't need
     from sandyard.broker.delivery.s3_sink import S3Sink
 
 _CONNECTIONS = 2
-"""To PostgreSQL, for the log of each other part."""
+"""Connections to PostgreSQL for the log of each other part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class _Wiring:
-    """What streams to every sink have in common."""
+    """Dependencies shared by the streams to all sinks."""
 
     store: DeliveryStore
     clock: Clock
@@ -71,7 +71,7 @@ def build_delivery(
     clock: Clock,
     metrics: BrokerMetrics,
 ) -> Delivery:
-    """Raises SettingsError if a sink lacks its address or the AWS client."""
+    """Raises SettingsError if a sink's address or the AWS client is missing."""
     wanted = settings.delivery
     client = WebhookClient(
         timeout_sec=wanted.webhook_timeout_sec, allowed=wanted.allowed_networks, clock=clock
@@ -112,7 +112,7 @@ def _retry(settings: DeliverySettings) -> RetryPolicy:
 
 
 def _other_logs(settings: Settings, data_dir: Path) -> Mapping[str, OpenLog]:
-    """Those of the other parts that this process serves; read on connections of their own."""
+    """The logs of the other parts that this process serves; read on separate connections."""
     from sandyard.bootstrap.registry import selected_parts
 
     server = settings.server.model_copy(update={"database_pool_size": _CONNECTIONS})

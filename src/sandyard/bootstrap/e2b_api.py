@@ -39,7 +39,7 @@ from sandyard.settings import SandboxSettings, Settings
 def build_e2b_api(
     settings: Settings, parts: Sequence[Part], *, hosts: E2bHosts, ports: ASGIApp | None
 ) -> E2bApi:
-    """For a process that serves sandboxes; `ports` serves what listens inside them."""
+    """For a process that serves sandboxes; `ports` serves the programs that listen inside them."""
     platform = get_part(parts, PlatformPart)
     issued = SandboxTokens(settings.secret("gateway_secret"))
     templates = _templates(platform)
@@ -110,7 +110,7 @@ def _access(settings: Settings, platform: PlatformPart, issued: SandboxTokens) -
 
 
 class _TrafficTokens:
-    """The gateway's, for as long as a sandbox may last."""
+    """The gateway's tokens, valid for as long as a sandbox may last."""
 
     def __init__(self, issue: TokenIssue) -> None:
         self._issue = issue
@@ -126,7 +126,7 @@ class _TrafficTokens:
 
 
 def _kernels(chosen: SandboxSettings) -> str | None:
-    """Where sandboxes see the kernels."""
+    """The path of the kernels inside sandboxes."""
     if chosen.sandbox_kernels is None or chosen.sandbox_runtime != "local":
         return None
     return KERNELS_INSIDE if chosen.sandbox_isolation == "bubblewrap" else chosen.sandbox_kernels

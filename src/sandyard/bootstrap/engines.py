@@ -1,4 +1,4 @@
-"""Which engine each part is on, and how it is opened."""
+"""Which engine each part uses, and how it is opened."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ def _login(settings: Settings) -> PostgresLogin | None:
 def embedded_database(
     settings: Settings, database: Database, migrations: Migrations, jobs: sa.Table
 ) -> EmbeddedDatabase | None:
-    """The part's database if this process has it to itself."""
+    """The part's database if this process uses it exclusively."""
     if not is_embedded(settings, migrations.part):
         return None
     return EmbeddedDatabase(database, migrations, jobs)

@@ -13,7 +13,7 @@ CALLBACK = "/console/login/oidc/callback"
 
 
 def has_identity_provider(settings: Settings) -> bool:
-    """SettingsError if only a part of what one needs is set."""
+    """Raises SettingsError if its settings are incomplete."""
     chosen = settings.platform
     needed = {
         "OIDC_ISSUER": chosen.oidc_issuer,
@@ -30,7 +30,7 @@ def has_identity_provider(settings: Settings) -> bool:
 
 
 def identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
-    """None if none is set; SettingsError if only a part of what it needs is."""
+    """None if none is configured; raises SettingsError if its settings are incomplete."""
     chosen = settings.platform
     if not has_identity_provider(settings):
         return None

@@ -1,4 +1,4 @@
-"""How machines are run here, by the settings: their isolation, their network, their packages."""
+"""How sandboxes run on this machine, by the settings: their isolation, network and packages."""
 
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -41,7 +41,7 @@ def local_policy(settings: SandboxSettings) -> LocalPolicy:
 
 
 def _own_hosts(settings: SandboxSettings) -> list[str]:
-    """Those of the operator's own indexes, which need no entry of their own."""
+    """The hosts of the operator's own indexes, which are allowed implicitly."""
     urls = (
         settings.sandbox_pip_index_url,
         settings.sandbox_npm_registry,
@@ -52,7 +52,7 @@ def _own_hosts(settings: SandboxSettings) -> list[str]:
 
 
 class NodeEnvironments:
-    """Those of this node; none where sandboxes run elsewhere."""
+    """The environments of this node; none if sandboxes run elsewhere."""
 
     def __init__(self, settings: SandboxSettings, data_dir: Path) -> None:
         is_here = settings.sandbox_runtime == "local"

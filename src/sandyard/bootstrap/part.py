@@ -1,4 +1,4 @@
-"""What every part looks like to the process that runs it."""
+"""The interface of every part to the process that runs it."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ _JOB_LABELS = ("part", "job")
 
 
 class Checked(Protocol):
-    """A part as readiness asks for it."""
+    """A part, as the readiness check needs it."""
 
     @property
     def name(self) -> str: ...
@@ -28,11 +28,11 @@ class Checked(Protocol):
         ...
 
     async def check(self) -> None:
-        """Return if the engine answers and is fit for use; else raise UnavailableError."""
+        """Return if the engine responds and is usable; else raise UnavailableError."""
         ...
 
     async def check_writes(self) -> None:
-        """Return if the engine takes writes; else raise UnavailableError."""
+        """Return if the engine accepts writes; else raise UnavailableError."""
         ...
 
 
@@ -46,38 +46,38 @@ class Part(Checked, Protocol):
 
     @property
     def schedule(self) -> Sequence[Job[Any]]:
-        """The jobs that run by themselves."""
+        """The jobs that run on a schedule."""
         ...
 
     @property
     def events(self) -> EventListing | None:
-        """What has happened to the part's things; None if another part lists that."""
+        """The events of the part's entities; None if another part lists them."""
         ...
 
     @property
     def routers(self) -> Sequence[APIRouter]:
-        """The part's endpoints, the busiest first."""
+        """The part's endpoints, busiest first."""
         ...
 
     async def prepare(self) -> None:
-        """Bring an embedded engine to the newest schema and free the jobs of a process that died;
-        raise UnavailableError if a shared one is not fit for use."""
+        """Upgrade an embedded engine to the newest schema and release the jobs of a process that
+        died; raise UnavailableError if a shared one is not usable."""
         ...
 
     async def start(self) -> None:
-        """Begin what only a process that serves has to do; works without the engine."""
+        """Start what only a serving process needs; works without the engine."""
         ...
 
     def drain(self) -> None:
-        """The process is stopping: let calls that wait for something be answered now."""
+        """The process is stopping: respond now to calls that wait for something."""
         ...
 
     async def gauges(self) -> Gauges:
-        """What `/metrics` shows of the part, read from its engine now."""
+        """The part's gauges on `/metrics`, read from its engine now."""
         ...
 
     def local_gauges(self) -> Gauges:
-        """What it shows of the part that this process knows, also while the engine is away."""
+        """The part's gauges that this process knows, also while the engine is down."""
         ...
 
     async def close(self) -> None: ...
@@ -85,7 +85,7 @@ class Part(Checked, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WiredPart(ABC):
-    """A `Part` on an engine of its own, but for its check and what it has to close."""
+    """A `Part` on its own engine, except for its check and its cleanup."""
 
     name: ClassVar[str]
     engine: str
@@ -94,7 +94,7 @@ class WiredPart(ABC):
     schedule: Sequence[Job[Any]] = ()
     events: EventListing | None = None
     embedded: EmbeddedDatabase | None = None
-    """The SQLite file, if this process has the engine to itself."""
+    """The SQLite file, if this process uses the engine exclusively."""
 
     async def prepare(self) -> None:
         if self.embedded is not None:
@@ -142,7 +142,7 @@ class WiredPart(ABC):
         return {"sandyard_job_interval_seconds": (about, Labelled(_JOB_LABELS, every))}
 
     def _disk_gauges(self) -> Gauges:
-        """Of the embedded engine's disk."""
+        """Gauges of the embedded engine's disk."""
         folder = None if self.embedded is None else self.embedded.database.folder
         if folder is None:
             return {}
@@ -159,4 +159,4 @@ class WiredPart(ABC):
 
     @abstractmethod
     async def close_engine(self) -> None:
-        """Close all that was opened for the part; none of its jobs runs any more."""
+        """Close everything opened for the part; its jobs have ended."""

@@ -1,4 +1,4 @@
-"""The SQL engine of a part that is built when the port is open."""
+"""The SQL engine of a part that is built after the port is open."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from sandyard.settings import Settings
 
 
 class PartEngine:
-    """What has to be there of a part before a server is ready; a `Checked`. The part that is built
-    then has its database."""
+    """What must exist of a part before a server is ready; a `Checked`. The part, once built, uses
+    its database."""
 
     def __init__(
         self, settings: Settings, data_dir: Path, migrations: Migrations, jobs: sa.Table
@@ -26,7 +26,7 @@ class PartEngine:
         self._runner = job_runner(settings, SqlJobLeases(database, jobs), SystemClock())
 
     async def prepare(self) -> None:
-        """Bring an embedded engine to the newest schema."""
+        """Upgrade an embedded engine to the newest schema."""
         if self._embedded is not None:
             await self._embedded.upgrade()
 

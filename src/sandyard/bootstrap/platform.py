@@ -87,7 +87,7 @@ class PlatformPart(WiredPart):
     projects: Projects
     templates: Templates
     events: MergedEvents
-    """What is listed as an account's; a part that is built on this one adds its own."""
+    """The events listed for an account; a part that is built on this one adds its own."""
     passwords: Argon2Passwords
     background: Background
     wired: SandboxesWired
@@ -121,7 +121,7 @@ class PlatformPart(WiredPart):
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What all nouns of the Platform are built from."""
+    """Dependencies of all nouns of the Platform."""
 
     settings: Settings
     database: Database
@@ -142,8 +142,8 @@ def build_platform(
     runtime: Runtime | None = None,
     database: Database | None = None,
 ) -> PlatformPart:
-    """`runtime` runs the sandboxes instead of the one that the settings name; `database` is its
-    own, if that is open already."""
+    """`runtime` runs the sandboxes instead of the configured one; `database` is its own, if already
+    open."""
     shared = _shared(settings, data_dir, clock or SystemClock(), database)
     passwords = passwords or Argon2Passwords()
     people = build_accounts(

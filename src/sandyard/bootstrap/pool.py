@@ -92,7 +92,7 @@ def _open_dynamo_pool(settings: Settings, clock: Clock, metrics: BrokerMetrics |
 
 
 def open_pool_table(settings: Settings) -> "PoolTable":
-    """The DynamoDB table that the settings name, whether it exists or not."""
+    """The configured DynamoDB table, whether it exists or not."""
     from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 
     dynamo = settings.dynamo

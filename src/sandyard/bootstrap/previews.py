@@ -59,7 +59,7 @@ from sandyard.settings import PreviewSettings, Settings
 _MEMORY_BYTES = 256 * 2**20
 _PROCESSES = 32
 _REMOVAL_INTERVAL_SEC = 1800
-"""What a deleted project held is gone within the hour; previews that run are looked at far more
+"""Data of a deleted project is removed within the hour; running previews are checked far more
 often."""
 
 
@@ -96,7 +96,7 @@ def build_previews(
     provider: PreviewProvider | None = None,
     database: Database | None = None,
 ) -> PreviewsPart:
-    """`database` is its own, if that is open already."""
+    """`database` is its own, if already open."""
     clock = clock or SystemClock()
     database = database or open_part_database(settings, data_dir, MIGRATIONS.part)
     store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
@@ -230,7 +230,7 @@ def _schedule(
     removal = specs.DELETED_PROJECTS.job(_REMOVAL_INTERVAL_SEC, ending.run_over_deleted)
     if not isinstance(provider, LocalPreviewProvider):
         return (specs.END_PREVIEWS.job(every, ending.run_over_running), removal)
-    node = platform.wired.node  # each ends what it holds
+    node = platform.wired.node  # each node ends its own previews
     sweep = SweepPreviews(provider, store, clock=clock)
     return (
         specs.END_PREVIEWS.job(every, ending.run_over_running, node=node),

@@ -1,4 +1,4 @@
-"""The cloud provider that the Broker talks to: the configured one, or one simulated here."""
+"""The Broker's cloud provider: the configured one, or a built-in simulated one."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ SIMULATED_SANDBOXES = 25
 
 
 def simulated_sandbox_ids() -> list[str]:
-    """The ids in the pool of the sandboxes that the built-in simulated provider begins with."""
+    """The pool's ids of the initial sandboxes of the built-in simulated provider."""
     from sandyard.broker.provider.simulator import first_external_ids
 
     return [ids.sandbox_id(each) for each in first_external_ids(SIMULATED_SANDBOXES)]
@@ -68,7 +68,7 @@ def provider_policy(provider: ProviderSettings) -> "ProviderPolicy":
 
 
 def provider_target(settings: ProviderSettings) -> "Target":
-    """The configured provider, for a check of it."""
+    """The configured provider, for a conformance check."""
     from sandyard.broker.provider.check import Target
 
     return Target(

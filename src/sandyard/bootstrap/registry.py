@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandyard.settings import Settings
 
 PARTS: tuple[PartSpec, ...] = (BROKER, TELEMETRY, PLATFORM, PREVIEWS)
-"""Each after those that it needs."""
+"""In dependency order."""
 
 
 def get_spec(name: str) -> PartSpec:
@@ -21,7 +21,7 @@ def get_spec(name: str) -> PartSpec:
 
 
 def selected_parts(settings: "Settings") -> tuple[PartSpec, ...]:
-    """The parts that PARTS names, or all; raise SettingsError if it names them wrongly."""
+    """The parts that PARTS names, or all; raises SettingsError if PARTS is invalid."""
     if settings.server.parts is None:
         return PARTS
     names = settings.server.part_names
@@ -44,7 +44,7 @@ def _mistake(names: tuple[str, ...]) -> str | None:
 
 
 def late_parts(settings: "Settings") -> tuple[PartSpec, ...]:
-    """Those that are built when the port is open: none if there is nothing else to serve."""
+    """The parts that are built after the port is open: none if there is nothing else to serve."""
     chosen = selected_parts(settings)
     late = tuple(spec for spec in chosen if spec.engine is not None)
     return late if len(late) < len(chosen) else ()
@@ -55,7 +55,7 @@ def embedded_parts(settings: "Settings") -> tuple[PartSpec, ...]:
 
 
 def with_needs(spec: PartSpec) -> tuple[str, ...]:
-    """The names of the part and of all that it is built on."""
+    """The names of the part and of all its dependencies."""
     needed = {name for need in spec.needs for name in with_needs(get_spec(need))}
     return tuple(each.name for each in PARTS if each.name in needed | {spec.name})
 
@@ -65,13 +65,13 @@ def job_names() -> tuple[str, ...]:
 
 
 def job_lines() -> Iterator[tuple[str, str]]:
-    """Each job's name and what it does, with its part."""
+    """Each job's name and description, with its part."""
     for spec in PARTS:
         for job in spec.jobs:
             yield job.name, f"{spec.name}: {job.does}"
 
 
 def parts_with_job(settings: "Settings", name: str) -> tuple[PartSpec, ...]:
-    """The parts with a job of this name: of those that PARTS selects if there is one."""
+    """The parts with a job of this name: only those that PARTS selects, if there is one."""
     chosen = tuple(spec for spec in selected_parts(settings) if spec.find_job(name))
     return chosen or tuple(spec for spec in PARTS if spec.find_job(name))

@@ -1,4 +1,4 @@
-"""What runs the programs of sandboxes: this machine, or E2B."""
+"""The runtime of sandboxes: this machine, or E2B."""
 
 from pathlib import Path
 

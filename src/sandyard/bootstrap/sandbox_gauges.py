@@ -1,4 +1,4 @@
-"""What `/metrics` shows of sandboxes."""
+"""Gauges of sandboxes on `/metrics`."""
 
 from datetime import timedelta
 

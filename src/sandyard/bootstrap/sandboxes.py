@@ -64,11 +64,11 @@ from sandyard.runtime.warm import WarmRuns
 from sandyard.settings import E2bSettings, SandboxSettings
 
 _SILENT_AFTER = 5
-"""A node that misses so many runs of its job `ends` is silent."""
+"""A node that misses this many runs of its job `ends` is silent."""
 
 
 _LOCAL = "runtime"
-"""The folder of what runs on this machine."""
+"""The folder of the local runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class SandboxesWired:
     routers: Sequence[APIRouter]
     quotas: SandboxQuotas
     e2b_backoff: Backoff
-    """Shared by all that call E2B with the one key."""
+    """Shared by all callers of E2B with the same key."""
     targets: SandboxTargets
     """For the gateway."""
     gauges: Callable[[], Awaitable[Gauges]]
@@ -94,12 +94,12 @@ class SandboxesWired:
     measurements: SqlMeasurementStore
     archives: SandboxArchives
     uploads: ArchiveFolder
-    """Files that builds of templates wait for."""
+    """Uploaded files for template builds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
-    """What sandboxes, measurements and bills are built from."""
+    """Dependencies of sandboxes, measurements and bills."""
 
     settings: SandboxSettings
     database: Database
@@ -299,7 +299,7 @@ def _node_jobs(
     measurements: SqlMeasurementStore,
     warm: WarmSandboxes | None,
 ) -> Sequence[Job[Any]]:
-    """What runs on a node is looked after by that node, whoever does the rest."""
+    """Each node looks after what runs on it; the other jobs may run anywhere."""
     chosen, node = shared.settings, shared.node
     reconcile = Reconcile(
         shared.store,

@@ -18,7 +18,7 @@ from sandyard.platform.sessions.terminal_http import TerminalTokens, create_term
 
 @dataclass(frozen=True, slots=True)
 class TerminalAccess:
-    """Which pages may open terminals, and what signs their tokens."""
+    """Which pages may open terminals, and the keys that sign their tokens."""
 
     allowed_origins: Sequence[str]
     secrets: Sequence[str] = field(repr=False)

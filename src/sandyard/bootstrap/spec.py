@@ -1,4 +1,4 @@
-"""What is to be known of a part before it is built; nothing heavy is imported for it."""
+"""Metadata of a part that is available before it is built, without heavy imports."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Store = Literal["sql", "dynamodb"]
 Listen = Callable[[Any], AbstractAsyncContextManager[str]]
-"""Serves an ASGI application on a free port of this machine; gives its URL."""
+"""Serves an ASGI application on a free local port; yields its URL."""
 
 Counting = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
-"""Shows how far work with a name and a total is; gives the function that is told."""
+"""Shows the progress of work with a name and a total; yields the function to report it."""
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -41,11 +41,11 @@ class SecretSpec:
     """A secret that a part can't start without."""
 
     setting: str
-    """Its name in the part's own section of the settings."""
+    """Its name in the part's own settings section."""
     make: Callable[[], str] = new_secret
-    """Makes one at the first start on an embedded engine."""
+    """Generates one at the first start on an embedded engine."""
     missing: str = "must be set"
-    """What is wrong if a shared engine has none: replicas would each make another."""
+    """The error if a shared engine has none: each replica would generate its own."""
 
     @property
     def variable(self) -> str:
@@ -55,12 +55,12 @@ class SecretSpec:
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     name: str
-    """Without the node, if each node has one of its own."""
+    """Without the node, for jobs that each node has."""
     does: str
     absent: str = ""
     """Why the part may be built without it."""
     lease: str = ""
-    """What its lease is called after its name, where an older release has another job of it."""
+    """A suffix of its lease's name, if an older release has a different job of the same name."""
 
     def job(
         self,
@@ -71,7 +71,7 @@ class JobSpec:
         at_start: bool = False,
         run_forced: Callable[[], Awaitable[R]] | None = None,
     ) -> "Job[R]":
-        """The job itself; of one node, if that is named."""
+        """The job itself; specific to `node`, if given."""
         from sandyard.kit.jobs import Job
         from sandyard.kit.observability.tracing import traced_job
 
@@ -83,7 +83,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What a part is built from."""
+    """Dependencies for building a part."""
 
     settings: "Settings"
     data_dir: Path
@@ -93,18 +93,18 @@ class BuildContext:
     stack: AsyncExitStack
     """Closed after the part."""
     parts: Sequence["Part"]
-    """Those that were built before it."""
+    """The parts built before it."""
     engines: Mapping[str, "PartEngine"]
-    """Those that were opened before their part."""
+    """Engines that were opened before their part."""
 
     def find_database(self, part: str) -> "Database | None":
-        """That of the part's engine, if it is open."""
+        """The database of the part's engine, if open."""
         return self.engines[part].database if part in self.engines else None
 
 
 @dataclass(frozen=True, slots=True)
 class WelcomeContext:
-    """What the lines that greet a person are made from."""
+    """Inputs of the welcome text."""
 
     settings: "Settings"
     data_dir: Path
@@ -125,31 +125,31 @@ class Tables(Protocol):
 
     @property
     def definitions(self) -> Sequence[dict[str, Any]]:
-        """Each as `CreateTable` takes it."""
+        """Each in the form of `CreateTable`."""
         ...
 
     async def create(
         self, billed: Callable[[dict[str, Any]], dict[str, Any]], /
     ) -> Mapping[str, str]:
-        """Make the tables and indexes that are not there; by each table's name, what was made.
-        `billed` gives a definition its billing mode."""
+        """Create missing tables and indexes; returns what was created, by table name. `billed` sets
+        the billing mode of a definition."""
         ...
 
     async def check(self) -> None:
-        """Raise unless each is laid out as it must be."""
+        """Raise unless each has the required layout."""
         ...
 
     async def close(self) -> None: ...
 
 
 def imported(path: str) -> Any:
-    """What `module:name` is, imported now."""
+    """The object `module:name`, imported now."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
 def lazy(path: str) -> Callable[..., Any]:
-    """The function `module:name`, imported when it is called: most commands need few of them."""
+    """The function `module:name`, imported when called: most commands need few of them."""
     return partial(_call, path)
 
 
@@ -179,19 +179,19 @@ def _no_reason(_settings: "Settings") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """One part of Sandyard: all that the commands and the server know of it."""
+    """One part of Sandyard: everything that the commands and the server know about it."""
 
     name: str
     """Also its name in PARTS and of its database file."""
     build: Callable[[BuildContext], Awaitable["Part"]]
-    """The part itself, with the routers and jobs that are named here."""
+    """Builds the part, with the routers and jobs listed here."""
     settings: tuple[str, ...]
-    """The sections of the settings that are read for it beside `server`, its own one first."""
+    """The settings sections it reads besides `server`, its own one first."""
     routers: tuple[str, ...]
-    """The modules of its endpoints, in the order of its routers: the busiest first."""
+    """The modules of its endpoints, in the order of its routers: busiest first."""
     engine: Callable[["Settings", Path], "PartEngine"] | None = None
-    """Opens its engine alone, or refuses settings that it can't be built with. Such a part is
-    imported and built when the port is open, and whoever calls it sooner waits."""
+    """Opens only its engine, or raises if the settings are unsuitable. Such a part is imported and
+    built after the port is open; earlier calls to it wait."""
     needs: tuple[str, ...] = ()
     """The parts that it is built on."""
     jobs: tuple[JobSpec, ...] = ()
@@ -199,27 +199,28 @@ class PartSpec:
     store: Callable[["Settings"], Store] = _sql
     migrations: Callable[[], "Migrations"] | None = None
     tables: Callable[["Settings"], Tables] | None = None
-    """On DynamoDB."""
+    """Its DynamoDB tables."""
     adopt: Callable[["Settings"], Awaitable[Sequence[str]]] | None = None
-    """Add what is missing in tables that another program or an older version filled; says what."""
+    """Adds what is missing in tables that another program or an older version filled; returns what
+    was added."""
     verify: Callable[["Settings", Path, Counting], Awaitable[Verification]] | None = None
-    """Read all data, also while it is in use, and say whether all that must hold does."""
+    """Reads all data, also while in use, and checks all invariants."""
     adopt_changes: Callable[["Settings", Path], Awaitable[int]] | None = None
-    """Write a baseline event for all that a server of 0.1.0 has changed beside this release; how
-    many there were. None if the two can't run side by side."""
+    """Writes a baseline event for everything that a server of 0.1.0 has changed beside this
+    release; returns their number. None if the two can't run side by side."""
     log: Callable[["Settings", Path], AbstractAsyncContextManager["EventLog"]] | None = None
-    """Its event log, for as long as it is read."""
+    """Opens its event log."""
     check_settings: Callable[["Settings", Path], Awaitable[None]] | None = None
-    """Raise if what is stored must not be served with these settings."""
+    """Raises if the stored data must not be served with these settings."""
     one_process: Callable[["Settings"], str | None] = _no_reason
-    """The setting that keeps several processes from serving the part, and why."""
+    """The setting that prevents several processes from serving the part, and why."""
     missing: Callable[["Settings"], Sequence[str]] = _nothing
-    """What this machine lacks for it, each with what does not work without; it starts all the
-    same."""
+    """What this machine lacks for it, each with what does not work without it; the part starts
+    anyway."""
     notes: Callable[[WelcomeContext], Mapping[str, str]] = _no_notes
-    """What a person is told at the start beside the engine."""
+    """Lines of the welcome text, besides the engine."""
     examples: Callable[[WelcomeContext], Iterator[str]] = _no_examples
-    """Commands to paste, under a line that says what they do."""
+    """Commands to paste, under a line that describes them."""
 
     @property
     def database_file(self) -> str:
@@ -231,7 +232,7 @@ class PartSpec:
         return settings.server.database_url is None and self.store(settings) == "sql"
 
     def own_settings(self, settings: "Settings") -> "Section":
-        """The section that has its secrets."""
+        """The section with its secrets."""
         section: Section = getattr(settings, self.settings[0])
         return section
 
@@ -240,5 +241,5 @@ class PartSpec:
 
 
 def get_part(parts: Sequence["Part"], kind: type[P]) -> P:
-    """The part of this class, which a spec's `needs` puts there."""
+    """The part of this class, which the spec's `needs` guarantees."""
     return next(part for part in parts if isinstance(part, kind))

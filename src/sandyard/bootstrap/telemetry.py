@@ -53,7 +53,7 @@ PREFIX = "/telemetry/v1"
 
 @dataclass(frozen=True, slots=True)
 class TelemetryStores:
-    """Telemetry's stores on their engine, with the jobs that it needs there."""
+    """Telemetry's stores on their engine, with the jobs that the engine needs."""
 
     engine: str
     store: TelemetryStore
@@ -61,7 +61,7 @@ class TelemetryStores:
     log: EventLog
     leases: JobLeases
     removal: ExpiredReadings | None = None
-    """Removes expired readings, where the engine does not do it by itself."""
+    """Removes expired readings, if the engine does not do so itself."""
     embedded: EmbeddedDatabase | None = None
 
 
@@ -214,7 +214,7 @@ def _routers(
 
 
 def open_telemetry_tables(settings: Settings) -> "TelemetryTables":
-    """The DynamoDB tables that the settings name, whether they exist or not."""
+    """The configured DynamoDB tables, whether they exist or not."""
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
     return TelemetryTables(open_dynamo(settings), prefix=settings.telemetry.telemetry_table_prefix)

@@ -10,7 +10,7 @@ from sandyard.kit.transitions import Transition
 
 
 def database(engine: str, part: str) -> About:
-    """Transactions of a part. One that several calls share is shown in the trace of one."""
+    """A part's transactions. One that several calls share is shown in the trace of one of them."""
     return About(
         engine,
         kind="client",

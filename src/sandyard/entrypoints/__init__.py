@@ -1,1 +1,1 @@
-"""Ways into Sandyard: the HTTP application, the job schedule and the command line."""
+"""Entry points of Sandyard: the HTTP application, the job schedule and the command line."""

@@ -16,13 +16,13 @@ from sandyard.kit.http.routes import StreamedRoute
 logger = logging.getLogger("sandyard.access")
 
 BROKEN_OFF = "BROKEN_OFF"
-"""The outcome of a request whose answer did not get to its end."""
+"""The outcome of a request whose response was not completed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What a body may take: bytes, and seconds for all of it. One that is streamed has its seconds
-    for each piece."""
+    """Limits of a body: bytes, and seconds for all of it. For a streamed body the seconds are for
+    each chunk."""
 
     max_bytes: int
     timeout_sec: float
@@ -31,12 +31,12 @@ class BodyLimits:
 
 
 class AnswerErrors:
-    """Holds bodies to their size and time, and answers every error in the one shape."""
+    """Enforces the limits on bodies, and returns every error in the same format."""
 
     def __init__(
         self, app: ASGIApp, *, limits: BodyLimits, streamed: Sequence[StreamedRoute] = ()
     ) -> None:
-        """`streamed` are the routes that read their bodies as they come."""
+        """`streamed` are the routes that stream their bodies."""
         self._app = app
         self._limits = limits
         self._streamed = streamed
@@ -56,14 +56,14 @@ class AnswerErrors:
             await _answer(BodyBrokenOffError(), scope, receive, send)
         except Exception as error:
             state = scope["state"]
-            cause = error.__cause__  # Starlette's own error, if ours came when it had begun
+            cause = error.__cause__  # Starlette's error, if ours came after the start
             if state["status"] and isinstance(cause, SandyardError):
                 _tell_broken_off(cause, state["request_id"])
             else:
                 logger.exception("unexpected error", extra={"request_id": state["request_id"]})
             if state["status"]:
                 state["outcome"] = BROKEN_OFF
-                raise  # the answer has begun; the connection is all that can still be broken off
+                raise  # the response has started; all we can do is close the connection
             await _answer(SandyardError(), scope, receive, send)
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
@@ -81,8 +81,8 @@ class AnswerErrors:
 
 
 def _is_undeclared(scope: Scope) -> bool:
-    """Whether a body of no declared length comes. It is read ahead as far as it may go, because a
-    call that needs no body would never look at it."""
+    """Whether a body of undeclared length follows. It is read ahead up to its limit, because a call
+    that needs no body would never read it."""
     for name, _ in scope["headers"]:  # noqa: SIM110 - a generator costs more than the search
         if name == b"transfer-encoding":
             return True
@@ -95,21 +95,21 @@ def _tell_broken_off(error: SandyardError, request_id: str) -> None:
 
 
 async def _answer(error: SandyardError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Also to a client that is gone: it may have closed its own half only, and still listen."""
+    """Also to a client that disconnected: it may have closed only its own half, and still read."""
     response = await respond(Request(scope), error)
     if not scope["state"]["status"]:
         await response(scope, receive, send)
 
 
 def _timed(receive: Receive, seconds: float) -> Receive:
-    """`receive`, or BodyBrokenOffError once the body has taken longer than this."""
+    """`receive`, which raises BodyBrokenOffError once the body has taken longer than this."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     is_complete = False
 
     async def timed() -> Message:
         nonlocal is_complete
-        if is_complete:  # from here on it only waits for the client to go away
+        if is_complete:  # from here on it only waits for the disconnect
             return await receive()
         try:
             async with asyncio.timeout_at(deadline):
@@ -123,8 +123,8 @@ def _timed(receive: Receive, seconds: float) -> Receive:
 
 
 def _streamed(receive: Receive, max_bytes: int, timeout_sec: float) -> Receive:
-    """`receive`, or BodyTooLargeError once there are more bytes, BodyBrokenOffError once a piece
-    has taken longer than this."""
+    """`receive`, which raises BodyTooLargeError once there are more bytes, BodyBrokenOffError once
+    a chunk has taken longer than this."""
     size = 0
     is_complete = False
 

@@ -1,4 +1,4 @@
-"""The HTTP application: every part's routes behind one middleware and one error shape."""
+"""The HTTP application: every part's routes behind one middleware and one error format."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ from sandyard.settings import ServerSettings, Settings
 
 _DOCUMENT = "/openapi.json"
 _OF_ALL_PARTS = (_DOCUMENT, "/metrics")
-"""What tells of all parts, and so waits for all."""
+"""Paths that cover all parts, and so wait for all."""
 _CORS: Mapping[str, Any] = {
     "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
     "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
@@ -56,10 +56,10 @@ def create_app(
     awaited: Sequence[Checked] = (),
     requests: RequestMetrics | None = None,
 ) -> FastAPI:
-    """`is_exposed` if others than this machine reach it: `/metrics` then needs a token.
+    """`is_exposed`: reachable from other machines, so that `/metrics` needs a token.
 
-    `awaited` are parts that are yet to come: requests for anything but `parts` wait until the
-    application is `complete`. `requests` measures those of an application that this one completes.
+    `awaited` are parts that will be added later: requests for anything but `parts` wait until the
+    application is `complete`. `requests` are the metrics of an application that this one completes.
     """
     app = create_bare_app(
         title="Sandyard",
@@ -89,14 +89,14 @@ def create_app(
 def _routes(
     parts: Sequence[Part], operations: APIRouter, hosted: Sequence[APIRouter]
 ) -> list[BaseRoute]:
-    """One flat list, the busiest first: an included router is matched again for every request."""
+    """One flat list, busiest first: an included router would be matched again for every request."""
     busiest = [part.routers[0] for part in parts]
     others = [router for part in parts for router in part.routers[1:]]
     return [route for each in (*busiest, operations, *others, *hosted) for route in each.routes]
 
 
 def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) -> Applications:
-    """Adds the routes to the application, and what is around them."""
+    """Adds the routes and their middleware to the application."""
     with_limits = partial(AnswerErrors, limits=_body_limits(settings))
     streamed = [route for route in routes if isinstance(route, StreamedRoute)]
     app.add_middleware(with_limits, streamed=streamed)
@@ -107,14 +107,15 @@ def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) ->
         if isinstance(route, APIRoute) and route.include_in_schema:
             refuse_unknown_parameters(route)
     app.router.routes[:0] = with_closed_paths(routes)
-    # A browser on another site needs headers that only the ordinary way adds.
+    # Cross-origin browsers need headers that only the ordinary path adds.
     direct = DirectRoutes(routes, with_origin=not settings.allowed_origins)
     api = app.build_middleware_stack()
     return Applications(app, api, direct, with_limits(direct), WebSocketErrors(api))
 
 
 def _are_for(routes: Sequence[BaseRoute], hosted: HostedApps) -> Callable[[Scope], bool]:
-    """Which requests are for these routes, and are not for hosted ones nor about all parts."""
+    """Matches requests for these routes that are neither for hosted applications nor about all
+    parts."""
     own = [each for each in routes if isinstance(each, Route) and each.path not in _OF_ALL_PARTS]
 
     def are_for(scope: Scope) -> bool:
@@ -126,7 +127,7 @@ def _are_for(routes: Sequence[BaseRoute], hosted: HostedApps) -> Callable[[Scope
 
 
 async def prepare_on_demand(app: FastAPI) -> None:
-    """Make what `create_app` has left out: what no server needs for its first answers."""
+    """Build what `create_app` deferred: nothing that a server needs for its first responses."""
     await app.state.hosted.prepare()
 
 
@@ -140,8 +141,8 @@ def _body_limits(settings: ServerSettings) -> BodyLimits:
 
 
 def _document_route(app: FastAPI) -> BaseRoute:
-    """The API's document, which is the same as long as the process lives. It takes a while to make
-    it, and other requests go on meanwhile."""
+    """The OpenAPI document, constant for the life of the process. Building it takes a while; other
+    requests are not blocked."""
     making = asyncio.Lock()
 
     @cache
@@ -156,7 +157,7 @@ def _document_route(app: FastAPI) -> BaseRoute:
 
 
 def entry_of(app: FastAPI) -> RequestMiddleware:
-    """What a server calls: the outermost middleware itself. FastAPI's own way to it looks through
+    """The outermost middleware, which a server calls directly. FastAPI's own entry looks through
     the environment for each request."""
     outermost = app.middleware_stack
     assert isinstance(outermost, RequestMiddleware)  # noqa: S101 - `create_app` has built it

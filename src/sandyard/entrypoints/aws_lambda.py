@@ -1,7 +1,7 @@
 """Telemetry as a Lambda function, behind API Gateway's HTTP API or a function URL.
 
-The function's handler is `sandyard.entrypoints.aws_lambda.handler`; it is set up at the first
-event, from the same settings as a server. Its engine is one that outlives it.
+The function's handler is `sandyard.entrypoints.aws_lambda.handler`; it is set up on the first
+event, from the same settings as a server. It needs a shared engine, as its process does not last.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class _Function:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Answer one event. Its spans are sent before the answer: after it, AWS stops the process
+    """Handle one event. Its spans are sent before the response: after it, AWS suspends the process
     until the next event."""
     function = _function()
     try:
@@ -48,9 +48,9 @@ def _function() -> _Function:
     if embedded_parts(settings):
         raise SettingsError("TELEMETRY_STORE: must be dynamodb, or DATABASE_URL must be set")
     configure_logging(settings.server.log_level, settings.server.log_format)
-    nowhere = Path(gettempdir())  # a shared engine leaves nothing in a data dir
+    nowhere = Path(gettempdir())  # a shared engine stores nothing in a data dir
     settings = with_secrets(settings, nowhere)
-    asyncio.set_event_loop(asyncio.new_event_loop())  # one for all events, as connections need
+    asyncio.set_event_loop(asyncio.new_event_loop())  # one for all events, as connections require
     registry = new_registry()
     otlp = start_otlp(settings.otel)
     telemetry = build_telemetry(settings, data_dir=nowhere, registry=registry)

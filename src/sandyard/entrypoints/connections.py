@@ -1,8 +1,8 @@
-"""Limits on connections, which the HTTP server does not have: how many, and how long one may stall.
+"""Limits on connections, which the HTTP server lacks: their number, and how long one may stall.
 
-The server accepts whoever comes, so there is always room for a health check. Once a second this
-looks through the process's own sockets and breaks off those that are too many, the longest silent
-first, and those whose client does not take its answer.
+The server accepts every connection, so a health check always gets through. Once a second this
+checks the process's own sockets and closes those beyond the limits, longest idle first, and those
+whose client does not read its response.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_SEC = 1.0
 _SPARE_DESCRIPTORS = 256
-"""For files, databases and whoever connects between two looks."""
+"""For files, databases and connections accepted between two checks."""
 _DESCRIPTORS = Path("/proc/self/fd")
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_INFO = struct.Struct("44xI4xI64xQQ")
-"""Of Linux's `tcp_info`: tcpi_last_data_sent, tcpi_last_data_recv, tcpi_bytes_acked and
+"""Fields of Linux's `tcp_info`: tcpi_last_data_sent, tcpi_last_data_recv, tcpi_bytes_acked and
 tcpi_bytes_received."""
 
 Peer = tuple[str, int]
@@ -46,10 +46,10 @@ class ConnectionPolicy:
     most_per_address: int
     write_timeout_sec: float
     trusted: Sequence[Network] = ()
-    """Addresses of proxies, each of which speaks for many clients."""
+    """Addresses of proxies, each of which represents many clients."""
 
     def within(self, descriptors: int) -> "ConnectionPolicy":
-        """As far as so many descriptors allow."""
+        """Reduced to what this many descriptors allow."""
         return replace(self, most=min(self.most, max(1, descriptors - _SPARE_DESCRIPTORS)))
 
 
@@ -59,14 +59,14 @@ class Connection:
 
     inode: int
     address: str
-    """Of an IPv6 client the network that is its own."""
+    """For an IPv6 client, its network."""
     silent_sec: float
-    """Since anything came or went."""
+    """Time since data was last sent or received."""
     unsent_bytes: int = 0
     acked_bytes: int = 0
-    """What the client has taken so far."""
+    """Bytes that the client has acknowledged so far."""
     received_bytes: int = 0
-    """What the server has read so far."""
+    """Bytes that the server has read so far."""
     peer: Peer = ("", 0)
 
 
@@ -76,7 +76,7 @@ FindConnections = Callable[[Sequence[Connection]], Mapping[Connection, str]]
 def choose_surplus(
     connections: Sequence[Connection], policy: ConnectionPolicy
 ) -> dict[Connection, str]:
-    """Those that are too many, and why."""
+    """Connections beyond the limits, each with the reason."""
     chosen: dict[Connection, str] = {}
     by_address: dict[str, list[Connection]] = defaultdict(list)
     for each in sorted(connections, key=lambda each: each.silent_sec, reverse=True):
@@ -92,7 +92,7 @@ def choose_surplus(
 
 
 class Stalls:
-    """Finds the connections whose clients have taken nothing of their answer for too long."""
+    """Finds connections whose clients have not read any of their response for too long."""
 
     def __init__(self, write_timeout_sec: float) -> None:
         self._timeout = write_timeout_sec
@@ -112,12 +112,12 @@ class Stalls:
 
 
 class ConnectionLimits:
-    """Holds the connections of one listening port to the policy, from `start` to `stop`."""
+    """Enforces the policy on the connections of one listening port, from `start` to `stop`."""
 
     def __init__(
         self, port: int, policy: ConnectionPolicy, *, find_more: FindConnections | None = None
     ) -> None:
-        """`find_more` finds others to break off, and why."""
+        """`find_more` returns further connections to close, with the reasons."""
         self._port = port
         self._find_more = find_more
         self._policy = policy.within(_raise_descriptor_limit(policy.most + _SPARE_DESCRIPTORS))
@@ -141,12 +141,12 @@ class ConnectionLimits:
             await asyncio.sleep(_LOOK_EVERY_SEC)
             try:
                 await asyncio.to_thread(self.enforce)
-            except OSError as error:  # no descriptor was left to look with; the next look may do
+            except OSError as error:  # no free descriptor for the check; the next one may succeed
                 logger.warning("connections could not be checked", extra={"reason": str(error)})
 
     def enforce(self) -> int:
-        """Break off what is too many or stalled; how many that were."""
-        for descriptor in self._reserve:  # a look must be possible when none is left
+        """Close connections that exceed the limits or stall; returns their number."""
+        for descriptor in self._reserve:  # a check must be possible when no others are left
             os.close(descriptor)
         try:
             found = dict(_connections(self._port))
@@ -164,15 +164,15 @@ class ConnectionLimits:
 
 
 def _reserved() -> list[int]:
-    """Descriptors to look with: one for the list, one for a socket."""
+    """Reserved descriptors for a check: one for the listing, one for a socket."""
     with suppress(OSError):
         return [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
     return []
 
 
 def _connections(port: int) -> Iterator[tuple[Connection, int]]:
-    """The accepted connections of the port, and the descriptor of each. One second handle at a
-    time: a process that is full of connections has no descriptors for more."""
+    """The accepted connections of the port, with their descriptors. Duplicates one descriptor at a
+    time: a process that is full of connections has no others left."""
     for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - thousands of them, every second
         with _handle(int(name)) as handle:
             connection = None if handle is None else _connection(handle, port)
@@ -182,15 +182,17 @@ def _connections(port: int) -> Iterator[tuple[Connection, int]]:
 
 @contextmanager
 def _handle(descriptor: int) -> Iterator[socket.socket | None]:
-    """The same socket once more, which no other thread closes meanwhile; None if it is none.
+    """A duplicate of the socket, which no other thread closes meanwhile; None if it is not a
+    socket.
 
-    A file is left alone: to close a second handle of a database would end SQLite's locks on it.
+    Files are skipped: closing a duplicate of a database's descriptor would release SQLite's locks
+    on it.
     """
     try:
         is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
         again = os.dup(descriptor) if is_socket else None
     except OSError as error:
-        if error.errno != errno.EBADF:  # else it was closed just now
+        if error.errno != errno.EBADF:  # else it was just closed
             raise
         again = None
     if again is None:
@@ -208,7 +210,7 @@ def _connection(handle: socket.socket, port: int) -> Connection | None:
         info = handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
         unsent = _queued(handle, termios.TIOCOUTQ)
         unread = _queued(handle, termios.FIONREAD)
-    except OSError:  # it listens, or is gone already
+    except OSError:  # it is listening, or already closed
         return None
     last_sent_ms, last_received_ms, acked, received = _TCP_INFO.unpack(info)
     return Connection(
@@ -228,7 +230,7 @@ def _queued(handle: socket.socket, request: int) -> int:
 
 
 def _break_off(connection: Connection, descriptor: int) -> None:
-    """Throw away what was not sent, and tell the client at once; unless it is gone already."""
+    """Discard unsent data and reset the connection; no effect if it is already closed."""
     with _handle(descriptor) as handle, suppress(OSError):
         if handle is not None and os.fstat(handle.fileno()).st_ino == connection.inode:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -252,8 +254,7 @@ def _tell(chosen: Mapping[Connection, str]) -> None:
 
 
 def _raise_descriptor_limit(wanted: int) -> int:
-    """As many descriptors as this process may have, as far as they are wanted; each connection
-    takes one."""
+    """Raise the descriptor limit as far as allowed and wanted; each connection takes one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         soft = min(wanted, hard)

@@ -1,4 +1,4 @@
-"""The data dir: which process holds it, and the secrets that were made for it."""
+"""The data dir: the lock on it, and the secrets that were generated for it."""
 
 import errno
 import fcntl
@@ -40,12 +40,12 @@ class RestoreUnfinishedError(SandyardError):
 _PROBE_BYTES = 64 * 1024
 
 RESTORING = "restore"
-"""Holds what is being restored; gone when all of it is in place."""
+"""Contains the data being restored; removed when all of it is in place."""
 
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data dir alone; the lock goes with the process, however that ends."""
+    """Lock the data dir exclusively; the lock ends with the process, however that ends."""
     require_writable(data_dir)
     with (data_dir / "lock").open("w") as lock:
         try:
@@ -62,7 +62,7 @@ def locked(data_dir: Path) -> Iterator[None]:
 
 
 def require_writable(data_dir: Path) -> None:
-    """Make the data dir if it is missing; raise DataDirNotWritableError if it is of no use."""
+    """Create the data dir if it is missing; raise DataDirNotWritableError if it is unusable."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=data_dir) as probe:
@@ -79,10 +79,10 @@ def require_writable(data_dir: Path) -> None:
 
 
 def with_secrets(settings: Settings, data_dir: Path) -> Settings:
-    """The settings with every secret there: given, stored at an earlier start, or made now.
+    """The settings with every secret set: given, stored at an earlier start, or generated now.
 
-    On a shared engine none is made: replicas that disagree on a token would each refuse the
-    other's callers.
+    On a shared engine none is generated: replicas with different tokens would refuse each other's
+    callers.
     """
     mistakes: list[str] = []
     for part in selected_parts(settings):
@@ -112,7 +112,7 @@ def _with_stored_secrets(
 
 
 def secret_tokens(settings: Settings, setting: str) -> tuple[str, ...]:
-    """The tokens that are in force for the secret of this name."""
+    """The valid tokens for this secret."""
     return next(
         _tokens(settings, part, secret)
         for part in selected_parts(settings)
@@ -126,7 +126,7 @@ def _tokens(settings: Settings, part: PartSpec, secret: SecretSpec) -> tuple[str
 
 
 def _shared_tokens(settings: Settings) -> Iterator[str]:
-    """A line for each secret that has a token in common with another."""
+    """A line for each secret that shares a token with another."""
     given = [
         (secret.variable, set(_tokens(settings, part, secret)))
         for part in selected_parts(settings)

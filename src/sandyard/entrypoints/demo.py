@@ -19,7 +19,7 @@ SETTINGS = {
     "POOL_INTERVAL_SEC": "5",
     "CLEANUP_INTERVAL_SEC": "10",
 }
-"""Of its server: sandboxes that are given up are soon replaced."""
+"""Settings of its server: released sandboxes are soon replaced."""
 _LEARNERS = 16
 _LESSON_SEC = (15.0, 90.0)
 _COURSES = ("intro-to-sql", "kubernetes-101", "dns-basics")
@@ -33,7 +33,7 @@ Clock = Callable[[], float]
 
 @dataclass
 class Classroom:
-    """Learners who come, have a sandbox for a lesson, and give it up."""
+    """Learners who arrive, lease a sandbox for a lesson, and release it."""
 
     client: Client
     draw: random.Random
@@ -42,7 +42,7 @@ class Classroom:
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 1_000_000)))
 
     def reserve(self) -> None:
-        """For a course tomorrow, once."""
+        """Reserve for a course tomorrow, once."""
         tomorrow = (int(self.clock()) // _DAY_SEC + 1) * _DAY_SEC
         wanted = {"track_prefix": "kubernetes-201", "count": 6, "note": "Workshop for beginners"}
         wanted |= {"from": tomorrow + 9 * _HOUR_SEC, "to": tomorrow + 17 * _HOUR_SEC}
@@ -52,7 +52,7 @@ class Classroom:
             self.client.call(Request("POST", path, Credential.ADMIN, json=wanted))
 
     def pass_time(self) -> None:
-        """Whose lesson is over goes; somebody may come."""
+        """Learners whose lesson is over leave; a new one may arrive."""
         for track, (lease, ends_at) in list(self.leases.items()):
             if self.clock() >= ends_at:
                 lease.release()
@@ -64,7 +64,7 @@ class Classroom:
         track = f"{self.draw.choice(_COURSES)}-{next(self._numbers)}"
         try:
             lease = Lease.acquire(track=track, client=self.client)
-        except ConflictError:  # none is free just now
+        except ConflictError:  # none is free now
             return
         self.leases[track] = (lease, self.clock() + self.draw.uniform(*_LESSON_SEC))
 
@@ -76,7 +76,7 @@ class Classroom:
 
 @dataclass
 class Fleet:
-    """Devices with two sensors each, which begin with an hour of readings."""
+    """Devices with two sensors each, which start with an hour of readings."""
 
     devices: list[Device]
     clock: Clock = time.time
@@ -107,8 +107,7 @@ def _reading(number: int, at: float) -> dict[str, Any]:
 
 @contextmanager
 def actors(url: str, data_dir: Path, draw: random.Random) -> Iterator[tuple[Classroom, Fleet]]:
-    """With the tokens of the server on this machine; the buffers of the devices are beside its
-    data."""
+    """Uses the tokens of the server on this machine; the devices' buffers are beside its data."""
     secrets = {
         name: (data_dir / "secrets" / file).read_text().strip()
         for name, file in (

@@ -1,4 +1,4 @@
-"""`/docs`, without the internet and with a content security policy."""
+"""`/docs`, without internet access and with a content security policy."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _ASSETS = "/docs-assets"
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
-# Styles are inline in what Swagger UI draws; of scripts only its own and the page's are allowed.
+# Swagger UI's markup has inline styles; only its own scripts and the page's are allowed.
 _POLICY = (
     "default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -22,7 +22,7 @@ _POLICY = (
 
 
 def create_bare_app(*, title: str, version: str, summary: str) -> FastAPI:
-    """An application with `/docs` and `/openapi.json` alone."""
+    """An application with only `/docs` and `/openapi.json`."""
     app = FastAPIOffline(
         docs_url=None,
         redoc_url=None,
@@ -58,7 +58,7 @@ def _policy_of(page: bytes) -> str:
 
 
 def _cacheable(app: ASGIApp) -> ASGIApp:
-    """The same files, which a browser may keep if it asks whether they have changed."""
+    """The same files, cacheable by browsers with revalidation."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_cacheable(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The one table from error to HTTP status, and the one shape of error answers."""
+"""The mapping from errors to HTTP statuses, and the format of error responses."""
 
 import logging
 import re
@@ -27,13 +27,13 @@ from sandyard.kit.patterns import in_words
 logger = logging.getLogger(__name__)
 
 _TYPE_NAME = re.compile(r"constrained-\w+|list\[.*\]")
-"""As Pydantic names the types of a field that may have several."""
+"""Pydantic's names for the alternatives of a union field."""
 
 
 def error_response(
     error: SandyardError, request_id: str, *, beside: Mapping[str, Any] | None = None
 ) -> Response:
-    """`beside` is what else is told, for callers who know another shape."""
+    """`beside` are additional fields, for callers that expect another format."""
     body: dict[str, Any] = {
         "code": error.code,
         "message": error.message,
@@ -62,14 +62,14 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 async def respond(request: Request, error: Exception) -> Response:
-    """The answer to one of our errors, which the request's log line then names."""
+    """The response to one of our errors, which is also named in the request's log line."""
     assert isinstance(error, SandyardError)  # noqa: S101 - registered for this class only
     log_error(request, error)
     return error_response(error, _id(request))
 
 
 def known_error(request: HTTPConnection, error: Exception) -> SandyardError:
-    """The error as callers are told of it; one that nobody foresaw is logged with its traceback."""
+    """The error as reported to callers; an unexpected one is logged with its traceback."""
     if isinstance(error, SandyardError):
         log_error(request, error)
         return error
@@ -79,7 +79,7 @@ def known_error(request: HTTPConnection, error: Exception) -> SandyardError:
 
 
 def log_error(request: HTTPConnection, error: SandyardError) -> None:
-    """Name it in the request's log line; an outage has a line of its own with its reason."""
+    """Name it in the request's log line; an outage is logged on its own line with its reason."""
     if isinstance(error, UnavailableError):
         logger.warning(
             error.message,
@@ -113,7 +113,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 
 def _field(location: Sequence[int | str]) -> str:
-    """Without the names of the types that a field may have."""
+    """Without the names of union alternatives."""
     parts = (str(part) for part in location[1:])
     return ".".join(part for part in parts if not _TYPE_NAME.fullmatch(part))
 
@@ -135,7 +135,7 @@ async def _from_framework(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """What the path takes, by all of its routes; the framework names those of the first alone."""
+    """All methods that the path's routes support; the framework names only those of the first."""
     routes = [each for each in request.app.routes if isinstance(each, Route)]
     matching = [each for each in routes if each.matches(request.scope)[0] is not Match.NONE]
     written_out = [each for each in matching if each.path == request.scope["path"]]

@@ -1,4 +1,4 @@
-"""The gateway's errors, as the client wants them: a small page for a browser, JSON for others."""
+"""Error responses of the gateway, as the client prefers: a small page for a browser, else JSON."""
 
 import base64
 import hashlib
@@ -42,23 +42,23 @@ _TO_E2B: dict[type[SandyardError], str] = {
     TargetNotRunningError: "The sandbox was not found",
     AddressUnknownError: "The sandbox was not found",
 }
-"""The words by which they know some errors."""
+"""E2B's own messages for some errors."""
 _TITLES: dict[type[SandyardError], str] = {
     PortNotListeningError: "Closed Port Error",
     TrafficTokenError: "Missing Traffic Access Token",
     TrafficTokenWrongError: "Invalid Traffic Access Token",
 }
-"""Of the pages that people see who know E2B's."""
+"""Page titles that match E2B's."""
 
 
 def names_host_below(domain: SandboxDomain, scope: Scope) -> bool:
-    """Whether the request is for a host of a sandbox."""
+    """Whether the request is for a sandbox's host."""
     return any(domain.has(host) for host in values_of(scope["headers"], b"host"))
 
 
 class GatewayErrors:
-    """Answers what the gateway raises before the program has answered; after that the connection
-    is broken off, which is all that can still be told."""
+    """Handles errors that the gateway raises before the program has responded; after that it can
+    only close the connection."""
 
     def __init__(self, gateway: ASGIApp) -> None:
         self._gateway = gateway
@@ -80,7 +80,7 @@ class GatewayErrors:
 
 
 def _e2b_error_fields(error: SandyardError, request: HTTPConnection) -> dict[str, Any]:
-    """What E2B's callers read at a port of a sandbox."""
+    """The fields that E2B's clients read at a sandbox's port."""
     named = request.scope["state"].get("log", {})
     message = _TO_E2B.get(type(error), error.message)
     details = {"sandboxId": named.get("target_id"), "port": named.get("port"), "message": message}
@@ -88,8 +88,8 @@ def _e2b_error_fields(error: SandyardError, request: HTTPConnection) -> dict[str
 
 
 def _is_shown(request: HTTPConnection) -> bool:
-    """Whether somebody looks at the answer: a browser that says nothing of what it wants is shown
-    a page, as E2B does it."""
+    """Whether a person sees the response: a browser that states no preference gets a page, as with
+    E2B."""
     accepted = request.headers.get("accept", "")
     is_browser = request.headers.get("user-agent", "").startswith("Mozilla/")
     return "text/html" in accepted or (is_browser and accepted in ("", "*/*"))

@@ -17,12 +17,12 @@ from sandyard.entrypoints.middleware import CONSOLE, E2B, GATEWAY, HostedApp
 from sandyard.kit.http.on_demand_app import OnDemandApp
 from sandyard.settings import Settings
 
-if TYPE_CHECKING:  # imported with the Platform, which most of it is about
+if TYPE_CHECKING:  # imported with the Platform, which uses most of it
     from sandyard.bootstrap.gateway import GatewayWired
 
 
 class HostedApps:
-    """Each is made when it is first asked for, or by `prepare`."""
+    """Each is created on first use, or by `prepare`."""
 
     def __init__(self, settings: Settings, parts: Sequence[Part]) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class HostedApps:
 
     @property
     def routers(self) -> Sequence[APIRouter]:
-        """What they add to the API."""
+        """Routers that they add to the API."""
         return [] if self._gateway is None else [self._gateway.router]
 
     def have_host_of(self, scope: Scope) -> bool:
@@ -48,7 +48,7 @@ class HostedApps:
         return HostedApp(is_for_console, GatewayErrors(console), CONSOLE)
 
     def by_host(self) -> Sequence[HostedApp]:
-        """E2B's API has a port of each sandbox to itself, so it is asked before the gateway."""
+        """E2B's API uses a reserved port of each sandbox, so it is checked before the gateway."""
         if self._gateway is None:
             return ()
         build = lazy("sandyard.bootstrap.e2b_api:build_e2b_api")
@@ -61,7 +61,7 @@ class HostedApps:
         )
 
     async def prepare(self) -> None:
-        """Make them all: no server needs them for its first answers."""
+        """Create them all: no server needs them for its first responses."""
         for each in self._on_demand:
             await each.prepare()
 

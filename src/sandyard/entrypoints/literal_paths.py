@@ -9,8 +9,8 @@ from starlette.routing import BaseRoute, Route
 
 
 def with_closed_paths(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
-    """The routes, each written-out path followed by one that refuses the methods which only a
-    later `{id}` would take for it."""
+    """The routes, each literal path followed by a route that refuses the methods which otherwise a
+    later `{id}` path would accept."""
     known = [route for route in routes if isinstance(route, Route)]
     closed: list[BaseRoute] = []
     for route in routes:
@@ -25,7 +25,7 @@ def with_closed_paths(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
 
 
 class RefusedMethods(Route):
-    """Methods that a path does not take."""
+    """Methods that a path does not support."""
 
     def __init__(self, path: str, methods: set[str]) -> None:
         super().__init__(path, _refuse, methods=sorted(methods), include_in_schema=False)

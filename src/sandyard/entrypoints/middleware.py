@@ -1,4 +1,4 @@
-"""What happens around every request and WebSocket: its id, its log line and its timing."""
+"""Handles every request and WebSocket: its id, log line and timing."""
 
 import asyncio
 import logging
@@ -44,8 +44,8 @@ class RequestMetrics:
 
 
 class InFlight:
-    """How many requests are being answered; a stopping server waits until there are none. And the
-    WebSockets that are open, which are not waited for."""
+    """The number of requests in progress, which a stopping server waits for; and the open
+    WebSockets, which it does not wait for."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -55,39 +55,39 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class HostedApp:
-    """An application for the requests that `takes` names, whose answers are passed on as they
-    are."""
+    """An application for the requests that `takes` matches; its responses are passed on
+    unchanged."""
 
     takes: Callable[[Scope], bool]
     app: ASGIApp
     route: "_Template"
-    """By which its requests are measured and logged; their paths are its own."""
+    """The route for metrics and logs; the paths are the application's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applications:
-    """What a request may be for."""
+    """The applications that a request may be for."""
 
     root: Any
-    """What `request.app` is."""
+    """The value of `request.app`."""
     api: ASGIApp
     direct: DirectRoutes
     direct_api: ASGIApp
-    """For the requests that `direct` takes."""
+    """For the requests that `direct` accepts."""
     websockets: ASGIApp
     hosted: Sequence[HostedApp] = ()
-    """The first that takes a request gets it; their answers are passed on as they are."""
+    """The first that accepts a request gets it; their responses are passed on unchanged."""
     console: HostedApp | None = None
-    """Pages; what else is asked for is the API's."""
+    """Pages; other requests go to the API."""
     early: Callable[[Scope], bool] | None = None
-    """Which requests may be answered before all parts are there; None once they are."""
+    """Matches requests that can be served before all parts are built; None once they are."""
 
     def has(self, scope: Scope) -> bool:
-        """Whether what answers the request is there."""
+        """Whether the application for the request is available."""
         return self.early is None or self.early(scope)
 
     def of(self, scope: Scope) -> ASGIApp:
-        """What answers a request to the API itself."""
+        """The application for a request to the API itself."""
         if scope["type"] == "websocket":
             return self.websockets
         return self.direct_api if self.direct.takes(scope) else self.api
@@ -103,7 +103,8 @@ class Applications:
 
 
 class RequestMiddleware:
-    """Around all others: gives each request its id, runs direct routes, and tells how it went."""
+    """The outermost middleware: assigns each request its id, runs direct routes, and records the
+    outcome."""
 
     def __init__(
         self,
@@ -122,7 +123,8 @@ class RequestMiddleware:
         self._send_request_id = send_request_id
 
     def complete(self, whole: "RequestMiddleware") -> None:
-        """Answer those who wait for other parts, and all from now on, with what that one has."""
+        """Serve requests that wait for other parts, and all later ones, with that one's
+        applications."""
         self.apps = whole.apps
         self._complete.set()
 
@@ -232,7 +234,7 @@ class _Template:
 
 
 GATEWAY = _Template("gateway")
-"""The route of all that goes to sandboxes, whose paths are theirs."""
+"""The route of all requests to sandboxes, whose paths are their own."""
 E2B = _Template("e2b")
 CONSOLE = _Template("console")
 """The route of all pages of the console."""

@@ -1,4 +1,4 @@
-"""The API's document, as clients are generated from it."""
+"""The OpenAPI document, from which clients are generated."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,8 +18,8 @@ _REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document with our operation ids, security schemes and examples, and without the
-    422 that it adds to every call: malformed is a 400 here."""
+    """FastAPI's document with our operation ids, security schemes and examples, and without the 422
+    that it adds to every call: malformed requests get a 400 here."""
     if app.openapi_schema is None:
         for route in app.routes:
             if isinstance(route, APIRoute):
@@ -40,7 +40,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _security_schemes(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Taken from the operations, which carry the schemes that their part has declared."""
+    """Collected from the operations, which carry the schemes that their part declared."""
     found: dict[str, Any] = {}
     for operation in _operations(document):
         found |= operation.pop(SCHEMES, {})
@@ -48,14 +48,14 @@ def _security_schemes(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _error_schemas() -> dict[str, Any]:
-    """What `errors` of the routes refers to."""
+    """The schemas that `errors` of the routes refers to."""
     schema = ErrorAnswer.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas = {**schema.pop("$defs"), ErrorAnswer.__name__: schema}
     return cast("dict[str, Any]", jsonable_encoder(schemas, exclude_none=True))
 
 
 def _drop_unused_schemas(document: Mapping[str, Any]) -> None:
-    """Those of the 422 are left over, and enums that are written out where they are used."""
+    """Those left over from the 422, and inlined enums."""
     schemas = document["components"]["schemas"]
     while unused := schemas.keys() - set(_REFERENCE.findall(orjson.dumps(document).decode())):
         for name in unused:

@@ -1,4 +1,4 @@
-"""Alive, ready, and measured: the calls that load balancers and Prometheus make."""
+"""Liveness, readiness and metrics: the calls of load balancers and Prometheus."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ _METRICS_TOKEN = SecurityScheme(
     "A value of the setting `METRICS_TOKEN`. A server that listens only on loopback needs none.",
 )
 _METRICS = secured_by(_METRICS_TOKEN)
-_METRICS["security"].append({})  # without one, where that is open
+_METRICS["security"].append({})  # no token needed where access is open
 _METRICS_ANSWER: dict[str, Any] = {
     "content": {
         "text/plain": {
@@ -38,7 +38,8 @@ _METRICS_ANSWER: dict[str, Any] = {
 
 
 class MetricsAccess:
-    """Who may read `/metrics`: holders of a token; without one, anybody where that is open."""
+    """Who may read `/metrics`: holders of a token; without a configured token, anyone where access
+    is open."""
 
     def __init__(self, accepted: Sequence[str], *, is_open: bool) -> None:
         self._guard = BearerGuard(accepted)
@@ -59,7 +60,7 @@ def create_operations_router(
     metrics: MetricsAccess,
     awaited: Sequence[Checked] = (),
 ) -> APIRouter:
-    """`awaited` are parts that are yet to come, but must be ready."""
+    """`awaited` are parts that are built later, but must be ready."""
     router = APIRouter(tags=["operations"])
 
     async def get_health(_request: Request) -> Response:
@@ -80,7 +81,7 @@ def create_operations_router(
     _add(router, "/healthz", get_health, "Is the process alive?", alive)
     _add(router, "/readyz", get_readiness, "Readiness: are the engines available?", ready)
     _add(router, "/metrics", get_metrics, "Prometheus metrics", measured, openapi_extra=_METRICS)
-    # The same as /healthz, by the name that many clients look for.
+    # The same as /healthz, under a name that many clients expect.
     health = _without_query(get_health)
     router.add_route("/health", health, methods=["GET"], include_in_schema=False)
     return router
@@ -117,7 +118,7 @@ def _status(word: str) -> dict[str, Any]:
 
 
 def _without_query(call: Endpoint) -> Endpoint:
-    """The same for HEAD, which some load balancers ask with; the server leaves the body out."""
+    """The same for HEAD, which some load balancers use; the server omits the body."""
 
     async def answer(request: Request) -> Response:
         require_known_parameters(request.scope["query_string"], accepted=())
@@ -134,8 +135,8 @@ async def metrics_response(
 
 
 def _time_for_engines(request: Request) -> float:
-    """Half of what Prometheus waits for an answer, which it says: a slow engine costs a scrape the
-    gauges that are read from it, and nothing else."""
+    """Half of Prometheus's scrape timeout, which it sends: a slow engine costs a scrape only the
+    gauges that are read from it."""
     try:
         half_sec = float(request.headers.get(_SCRAPE_TIMEOUT, "")) / 2
     except ValueError:
@@ -144,7 +145,8 @@ def _time_for_engines(request: Request) -> float:
 
 
 async def read_gauges(parts: Sequence[Part], *, within_sec: float = _CHECK_SEC) -> Gauges:
-    """Of all parts, read now; without those of an engine that does not answer in that time."""
+    """The gauges of all parts, read now; without those of an engine that does not respond in
+    time."""
     readings = await asyncio.gather(*(_from_engine(part, within_sec) for part in parts))
     clock = ("The time by this server's clock", time.time())
     own = [part.local_gauges() for part in parts]
@@ -170,4 +172,4 @@ async def _from_engine(part: Part, within_sec: float) -> Gauges:
         async with asyncio.timeout(within_sec):
             return await part.gauges()
     except (UnavailableError, TimeoutError):
-        return {}  # an engine that is away has no counts; a zero would be a lie
+        return {}  # an unavailable engine has no counts; a zero would be wrong

@@ -1,4 +1,4 @@
-"""Traces and metrics on their way to a collector, from the start of a process to its end."""
+"""Exports traces and metrics to a collector, for the life of a process."""
 
 import asyncio
 import time
@@ -17,17 +17,17 @@ from sandyard.kit import ids
 from sandyard.kit.observability import tracing
 from sandyard.settings import OtelSettings, SettingsError
 
-if TYPE_CHECKING:  # imported where a collector is named
+if TYPE_CHECKING:  # imported only if a collector is configured
     from opentelemetry.sdk.resources import Resource
 
     from sandyard.kit.observability.tracing_otel import OtelTracing
 
 _EXPORT_SEC = 3
-"""How long one export may take, and so how long an absent collector holds up the end."""
+"""The limit for one export, and so the longest that an absent collector delays shutdown."""
 
 
 async def open_otlp(stack: AsyncExitStack, settings: OtelSettings) -> "Otlp | None":
-    """As `start_otlp`, until the stack is closed."""
+    """Like `start_otlp`, until the stack is closed."""
     otlp = start_otlp(settings)
     if otlp is not None:
         stack.push_async_callback(otlp.close)
@@ -35,8 +35,8 @@ async def open_otlp(stack: AsyncExitStack, settings: OtelSettings) -> "Otlp | No
 
 
 def start_otlp(settings: OtelSettings) -> "Otlp | None":
-    """What is built from now on is traced. None if no collector is named. Raises SettingsError if
-    the SDK is not installed."""
+    """Trace everything built from now on. None if no collector is configured. Raises SettingsError
+    if the SDK is not installed."""
     if settings.otel_exporter_otlp_endpoint is None:
         return None
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:

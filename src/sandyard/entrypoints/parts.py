@@ -1,4 +1,4 @@
-"""The parts that a process runs, from opened to closed."""
+"""The parts that a process runs, from opening to closing."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +16,7 @@ from sandyard.settings import Settings
 
 
 class RunningParts:
-    """Parts that are built one by one, each after those that it needs, and closed by the stack."""
+    """Parts that are built one by one, each after its dependencies, and closed by the stack."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Query parameters that a call does not take are refused instead of ignored."""
+"""Unknown query parameters are refused instead of ignored."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ _SHOWN_CHARACTERS = 64
 
 
 def refuse_unknown_parameters(route: APIRoute) -> None:
-    """Make the route look at the names in a query string, where there is one, before all else.
-    A route that is in two applications does it once."""
+    """Make the route check the names in a query string before anything else. Done once for a route
+    that is in two applications."""
     if "handle" in vars(route):
         return
     handle = route.handle
@@ -41,7 +41,7 @@ def accepted_parameters(route: APIRoute) -> tuple[str, ...]:
 
 
 def require_known_parameters(query_string: bytes, *, accepted: Sequence[str]) -> None:
-    """Raise unless each parameter is one of these and is sent once; no call takes a list."""
+    """Raise unless each parameter is one of these and is sent once; no call takes lists."""
     sent = [name for name, _ in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)]
     unknown = sorted(set(sent).difference(accepted))
     if unknown:

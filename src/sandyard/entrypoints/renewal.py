@@ -1,4 +1,4 @@
-"""What a serving process reads again without a restart: its secrets, and its certificate."""
+"""Rereads secrets and the certificate of a serving process without a restart."""
 
 import asyncio
 import logging
@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 
 
 class Terminal:
-    """The terminal that a process was started on, if any. When it is closed, that is told by the
-    same signal that asks a server to read its files again."""
+    """The controlling terminal of the process, if any. Closing it sends the same signal (SIGHUP)
+    that asks a server to reread its files."""
 
     def __init__(self) -> None:
         self._was_there = sys.stdin is not None and sys.stdin.isatty()
@@ -33,7 +33,7 @@ class Terminal:
 
 
 class Renewal:
-    """Reads the secrets again every `every_sec`, and all that can be read again on SIGHUP, from
+    """Rereads the secrets every `every_sec`, and everything that can be reread on SIGHUP, from
     `start` to `stop`."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Renewal:
             return
         try:
             await self._reload_certificate()
-        except OSError as error:  # also what `ssl` raises: the old one goes on
+        except OSError as error:  # also raised by `ssl`: the old one stays in use
             logger.error(  # noqa: TRY400 - one clear line, no traceback
                 "the certificate was not reloaded: %s", error, extra={"action": "reload"}
             )

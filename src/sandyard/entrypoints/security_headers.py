@@ -1,4 +1,4 @@
-"""Headers that every answer has, so that browsers neither guess, frame, leak nor keep it."""
+"""Security headers of every response, against sniffing, framing, referrer leaks and caching."""
 
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ _UNLESS_SET = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
 }
-"""Pages and files, which are no one's secret, say what suits them."""
+"""Defaults; pages and public files set their own values."""
 
 
 def with_security_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:

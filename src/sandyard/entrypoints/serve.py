@@ -53,7 +53,8 @@ class ServeOptions:
     port: int
     data_dir: Path
     worker_of: int | None = None
-    """The process id of the parent that has probed the port and speaks for all its workers."""
+    """The process id of the parent, which checked the port and prints messages for all its
+    workers."""
     tls: Tls | None = None
 
     @property
@@ -75,15 +76,15 @@ def run(settings: Settings, options: ServeOptions) -> None:
 
 
 def tell_missing(settings: Settings) -> None:
-    """Warn of what the parts lack on this machine: later it would be somebody's failed start."""
+    """Warn about missing dependencies on this machine, which would make later starts fail."""
     for spec in selected_parts(settings):
         for line in spec.missing(settings):
             logger.warning("%s", line, extra={"action": "start", "part": spec.name})
 
 
 def with_addresses(settings: Settings, options: ServeOptions) -> Settings:
-    """The settings with the addresses that follow from where it listens. Raises SettingsError if
-    sandboxes are not apart from the API."""
+    """The settings with the addresses derived from where it listens. Raises SettingsError if
+    sandboxes are not separated from the API."""
     url = urlsplit(options.url)
     public_url = settings.platform.public_url or options.url
     domain = settings.sandboxes.sandbox_domain or f"{url.scheme}://localhost:{url.port}"
@@ -102,7 +103,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
     registry = new_registry()
     async with AsyncExitStack() as stack:
         otlp = await open_otlp(stack, settings.otel)
-        closing = await stack.enter_async_context(AsyncExitStack())  # after all who call the parts
+        closing = await stack.enter_async_context(AsyncExitStack())  # after their callers
         running = RunningParts(settings, options.data_dir, registry, closing)
         is_exposed = not is_loopback(options.host)
         start = StagedStart(
@@ -141,7 +142,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None], stopping: asyncio.Event) -> AsyncIterator[None]:
-    """Enter when it is time to stop; the work goes on until this is left. Raises what it does."""
+    """Enter at shutdown; the work runs until the block is left. Raises the work's errors."""
     task = asyncio.create_task(work)
     stop = asyncio.create_task(stopping.wait())
     try:
@@ -163,7 +164,7 @@ async def _finish(
     running: RunningParts,
     start: StagedStart,
 ) -> None:
-    """All that a server that answers already has still to do."""
+    """The rest of startup, after the server responds."""
     schedules = [_start_jobs(stack, running.parts)]
     schedules.append(_start_jobs(stack, await start.complete()))
     if options.worker_of is None:
@@ -193,7 +194,7 @@ async def _welcome(
     parts: Sequence[Part],
     schedules: Sequence[Schedule],
 ) -> None:
-    """Greet the person once the first jobs have run, or have taken too long."""
+    """Print the welcome once the first jobs have run, or have taken too long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_FIRST_JOBS_SEC):
             for schedule in schedules:
@@ -203,7 +204,7 @@ async def _welcome(
 
 
 def _settle_heap() -> None:
-    """Let the garbage collector look at what requests make, and never at what is there now."""
+    """Exclude all current objects from garbage collection; collect only what requests create."""
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
     gc.enable()
@@ -251,7 +252,7 @@ def _start_renewal(
 
 
 async def _prepare(settings: Settings, part: Part, options: ServeOptions) -> None:
-    """Make the engine ready; with a shared one that is not, start all the same and say so."""
+    """Prepare the engine; if a shared one is not ready, log that and start anyway."""
     check_settings = get_spec(part.name).check_settings
     try:
         await part.prepare()
@@ -269,7 +270,7 @@ async def _prepare(settings: Settings, part: Part, options: ServeOptions) -> Non
 
 
 async def _drain(in_flight: InFlight, drain_sec: float) -> None:
-    """Say not ready, give load balancers time to see it, and let the requests in flight finish."""
+    """Report not ready, give load balancers time to notice, and let requests in progress finish."""
     in_flight.draining = True
     logger.info("stopping", extra={"in_flight": in_flight.count})
     await asyncio.sleep(drain_sec)
@@ -280,7 +281,7 @@ async def _drain(in_flight: InFlight, drain_sec: float) -> None:
 
 
 async def _stop_with_parent(parent: int, stopping: asyncio.Event) -> None:
-    """A worker whose parent was killed would hold the port for nobody."""
+    """A worker whose parent was killed would keep the port for nothing."""
     while os.getppid() == parent:  # noqa: ASYNC110 - there is no event for this
         await asyncio.sleep(0.5)
     stopping.set()

@@ -23,8 +23,8 @@ _STOP_SEC = 5
 _TAKE_OVER_SEC, _LEAVE_SEC = 1.0, 4.0
 _BACKLOG = 4096
 _UNLIMITED = 1_000_000
-"""Granian counts idle connections too, and once there are so many accepts no other until one ends.
-Limits that spare the others are in `connections`."""
+"""Granian counts idle connections too, and at the limit accepts no others until one ends. Limits
+that do not block others are in `connections`."""
 
 
 class PortInUseError(SandyardError):
@@ -35,23 +35,23 @@ class PortInUseError(SandyardError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """A certificate with those that it rests on, and its key: files in PEM."""
+    """A certificate chain and its key: PEM files."""
 
     certificate: Path
     key: Path
     hsts_sec: int = 0
-    """For how long browsers are told to use HTTPS alone at this name, whatever the port."""
+    """How long browsers must use only HTTPS for this host, on any port."""
 
     @property
     def headers(self) -> RawHeaders:
-        """What each answer has more."""
+        """Additional headers of each response."""
         hsts = (b"strict-transport-security", b"max-age=%d" % self.hsts_sec)
         return (hsts,) if self.hsts_sec else ()
 
 
 class Leaving:
-    """An application whose answers end their connections once it is to leave: a client that is
-    told so does not send its next request into a connection that closes."""
+    """An application that closes its connections with the next response once `is_leaving`: a client
+    that is told so does not send another request on a closing connection."""
 
     def __init__(self, app: Any, headers: RawHeaders = ()) -> None:
         self._app = app
@@ -106,12 +106,12 @@ class Listener:
         await task
 
     async def reload_certificate(self) -> None:
-        """New connections get the certificate that its files hold now; those that are open end
-        with their next answer. Raises OSError, and changes nothing, if it can't be used."""
+        """New connections get the certificate that is in the files now; open ones close with their
+        next response. Raises OSError, and changes nothing, if it can't be used."""
         served, server = self._served, self._server
         self._served, self._server = self._new_server()
         self._serve()
-        await asyncio.sleep(_TAKE_OVER_SEC)  # both share the port, so nothing tells when it listens
+        await asyncio.sleep(_TAKE_OVER_SEC)  # shared port: readiness can't be detected
         served.is_leaving = True
         await asyncio.sleep(_LEAVE_SEC)
         server.stop()  # type: ignore[no-untyped-call]
@@ -138,7 +138,7 @@ class Listener:
             port=self.port,
             interface=Interfaces.ASGINL,
             http=HTTPModes.http1,
-            # The time for headers is also the time that an idle connection has.
+            # The header timeout is also the idle timeout.
             http1_settings=HTTP1Settings(header_read_timeout=int(self._keep_alive_sec * 1000)),
             websockets=True,
             backlog=_BACKLOG,
@@ -153,7 +153,7 @@ class Listener:
 
 @asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
-    """Serve the application on a free port of this machine; its URL."""
+    """Serve the application on a free local port; yields its URL."""
     listener = Listener(app, host="127.0.0.1", port=free_port())
     await listener.start()
     try:
@@ -163,9 +163,9 @@ async def listening(app: Any) -> AsyncIterator[str]:
 
 
 def require_free_port(host: str, port: int) -> None:
-    """Raise PortInUseError if somebody listens there.
+    """Raise PortInUseError if another process listens there.
 
-    Granian shares ports, so a second server would start without a word and take half the calls.
+    Granian shares ports, so a second server would start silently and take half the calls.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -182,7 +182,7 @@ def require_free_port(host: str, port: int) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Whether only this machine can reach it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

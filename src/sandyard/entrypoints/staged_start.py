@@ -15,9 +15,9 @@ from sandyard.settings import Settings
 
 
 class StagedStart:
-    """Importing and wiring the late parts is a third of a start, and nobody needs them in its first
-    half second. Their engines are prepared and checked in the first stage like all others, so
-    that ready means the same; a request for a late part waits for the second."""
+    """Importing and wiring the late parts is a third of the startup time, and they are not needed
+    in the first half second. Their engines are prepared and checked in the first stage like all
+    others, so that ready means the same; a request for a late part waits for the second."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class StagedStart:
         self._new_app = new_app
 
     async def open(self) -> RequestMiddleware:
-        """What a port may be opened with, and stays there."""
+        """The middleware to open a port with; it stays in place."""
         for spec in self._early:
             await self._add(spec)
         engines = [await self._running.open_engine(spec) for spec in self._late]
@@ -53,7 +53,7 @@ class StagedStart:
         return added
 
     async def prepare_on_demand(self) -> None:
-        """Make what is made at the first request for it, before there is one."""
+        """Build what is otherwise built on first request."""
         await prepare_on_demand(self._app)
 
     async def _add(self, spec: PartSpec) -> Part:

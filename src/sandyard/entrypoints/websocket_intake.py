@@ -1,7 +1,8 @@
-"""Messages of WebSocket clients that are not whole yet, and how many bytes of them are held.
+"""Tracks unfinished messages of WebSocket clients, and the bytes that they hold in memory.
 
-The HTTP server gathers a message of up to 64 MB, and nobody sees any of it before it is whole. What
-it holds is what the kernel gave it of a connection, less what came out of it as messages.
+The HTTP server buffers a message of up to 64 MB, and delivers nothing of it before it is complete.
+What it holds is what it received from the kernel on a connection, less what it delivered as
+messages.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,14 +17,14 @@ from sandyard.kit.sizes import MESSAGE_BYTES
 TOGETHER_BYTES = 16 * MESSAGE_BYTES
 _MESSAGE_TOO_BIG = 1009
 _HEADERS_BYTES = 64
-"""Of a message: what its frame, and the TLS record around it, take more at most."""
+"""The most that a message's frame and the TLS record around it add."""
 _SLACK_BYTES = 1024 * 1024
 """For pings, and headers of many frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What came out as messages up to now."""
+    """Messages delivered so far."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -56,7 +57,7 @@ class ClientSocket:
 
 
 class WebSocketIntake:
-    """The WebSockets that are open at this moment."""
+    """The currently open WebSockets."""
 
     def __init__(self) -> None:
         self._sockets: dict[Peer, ClientSocket] = {}
@@ -99,7 +100,7 @@ class UnfinishedMessages:
 
 
 def choose_largest(held: dict[Connection, int]) -> dict[Connection, str]:
-    """Those that hold too much; if all together do, the largest first."""
+    """Those that hold too much; if the total is too large, the largest first."""
     chosen: dict[Connection, str] = {}
     together = sum(held.values())
     for each in sorted(held, key=lambda each: held[each], reverse=True):
@@ -111,10 +112,10 @@ def choose_largest(held: dict[Connection, int]) -> dict[Connection, str]:
 
 
 def _look(connection: Connection, taken: Taken | None, before: _Look | None) -> _Look:
-    """While a message is unfinished no other comes out, so all that was received is of it. Once one
-    has, what was received since the last look and did not come out is."""
+    """While a message is unfinished no other is delivered, so everything received belongs to it.
+    After a delivery, the bytes received since the last check and not delivered do."""
     received = connection.received_bytes
-    if taken is None:  # no WebSocket, or not yet
+    if taken is None:  # not a WebSocket, or not yet
         return _Look(received, Taken(), 0)
     before = before or _Look(0, Taken(), 0)
     new = received - before.received_bytes

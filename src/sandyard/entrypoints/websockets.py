@@ -1,4 +1,4 @@
-"""WebSockets to our own paths: errors before the handshake are answered in the one shape."""
+"""WebSockets at our own paths: errors before the handshake use the common error format."""
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -11,15 +11,15 @@ _INTERNAL_ERROR = 1011
 
 
 async def deny(response: Response, send: Send) -> None:
-    """Refuse a handshake with an ordinary answer."""
+    """Refuse a handshake with an HTTP response."""
     start = {"status": response.status_code, "headers": response.raw_headers}
     await send({"type": "websocket.http.response.start", **start})
     await send({"type": "websocket.http.response.body", "body": response.body})
 
 
 class WebSocketErrors:
-    """Answers what a WebSocket's endpoint raises: with an answer before it has accepted, with a
-    close after that. A path without an endpoint closes at once, which is told as 404."""
+    """Handles errors of a WebSocket endpoint: with an error response before the handshake, with a
+    close after it. A path without an endpoint closes at once, which is reported as 404."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

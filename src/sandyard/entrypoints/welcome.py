@@ -1,4 +1,4 @@
-"""What a person sees when the server is ready: where everything is, with lines to paste."""
+"""The welcome text when the server is ready: all addresses, with commands to paste."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ def welcome(
 
 
 def local_url(host: str, port: int, *, scheme: str = "http") -> str:
-    """The server's URL as somebody on this machine types it."""
+    """The server's URL for use on this machine."""
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _metrics(settings: Settings, server_url: str, host: str) -> str:
-    """A line that works as it is, or what has to be set before one does."""
+    """A command that works as shown, or the settings that it needs first."""
     url = f"{server_url}/metrics"
     if in_force := tokens(settings.server.metrics_token):
         return f'curl -H "Authorization: Bearer {_variable("METRICS_TOKEN", in_force)}" {url}'
@@ -60,7 +60,7 @@ def _engines(context: WelcomeContext) -> Iterator[str]:
 
 
 def _bearer(settings: Settings, data_dir: Path, setting: str) -> str:
-    """From the file only if what it holds is in force: a variable takes its place."""
+    """From the file only if its token is valid: the variable takes precedence."""
     path = secret_file(data_dir, setting)
     in_force = secret_tokens(settings, setting)
     if path.exists() and path.read_text().strip() in in_force:
@@ -71,5 +71,5 @@ def _bearer(settings: Settings, data_dir: Path, setting: str) -> str:
 
 
 def _variable(name: str, in_force: Sequence[str]) -> str:
-    """What a shell makes the first of these tokens of."""
+    """The shell expression for the first of these tokens."""
     return f"${name}" if len(in_force) == 1 else f"${{{name}%%,*}}"

@@ -1,4 +1,4 @@
-"""The one schedule: every job of every part, each in one process at a time."""
+"""The schedule: every job of every part, each in one process at a time."""
 
 import asyncio
 import logging
@@ -16,20 +16,20 @@ logger = logging.getLogger(__name__)
 _TICKS_PER_INTERVAL = 10
 _START_WINDOW_SEC = 30
 _MARGIN_SEC = 0.01
-"""A job that is asked for a moment too soon is not due, and waits for another tick."""
+"""A job that is checked slightly too early is not due, and waits for another tick."""
 _ROUTINE_SEC = 60
-"""Jobs that run more often than this are told of only when they did something."""
+"""Jobs that run more often than this are logged at info only when they did something."""
 
 
 class Schedule:
-    """Asks often whether a job is due that others may run, so that one whose process died is taken
-    up soon."""
+    """Frequently checks whether a job that other processes may run is due, so that a job whose
+    process died is soon taken over."""
 
     def __init__(self, jobs: Sequence[tuple[JobRunner, Job[Any]]]) -> None:
         self._jobs = jobs
         self._tasks: list[asyncio.Task[None]] = []
         self.started = asyncio.Event()
-        """Set once every job that runs at the start has done so."""
+        """Set once every job that runs at startup has run."""
 
     def start(self) -> None:
         first = [asyncio.Event() for _, job in self._jobs if job.at_start]
@@ -48,7 +48,7 @@ class Schedule:
         self.started.set()
 
     async def stop(self) -> None:
-        """Break off what runs; each job gives its lease up."""
+        """Cancel running jobs; each releases its lease."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -68,8 +68,8 @@ class Schedule:
     async def _run_once(
         self, runner: JobRunner, job: Job[Any], tick: float, interval_sec: float
     ) -> float:
-        """Run it if it is due; how long to wait then. What this process has run, nobody has to run
-        before its interval is over."""
+        """Run the job if it is due; returns how long to wait. A job that this process has run is
+        not due anywhere until its interval is over."""
         asked_at = time.monotonic()
         if not await self._run(runner, job, min(job.interval_sec, interval_sec)):
             return tick
@@ -77,7 +77,7 @@ class Schedule:
         return max(tick, due_at - time.monotonic())
 
     async def _run(self, runner: JobRunner, job: Job[Any], interval_sec: float) -> bool:
-        """Whether it was due and came to its end."""
+        """Whether it was due and completed."""
         started = time.perf_counter()
         try:
             report = await runner.run_if_due(job, interval_sec=interval_sec)
@@ -103,5 +103,5 @@ def log_report(job: str, report: Any, seconds: float, *, level: int = logging.IN
     """One line with the report's counts, whatever they are called."""
     latency_ms = round(seconds * 1000, 1)
     fields = {"action": job, "outcome": "ok", "latency_ms": latency_ms, **asdict(report)}
-    with log_context(**fields):  # not as `extra`, which takes no name that a `LogRecord` has
+    with log_context(**fields):  # `extra` rejects attribute names of a `LogRecord`
         logger.log(level, "job finished")

@@ -1,4 +1,4 @@
-"""Several processes on one port, over an engine that they share."""
+"""Several processes on one port, over a shared engine."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ def _keep_workers(options: ServeOptions, count: int) -> None:
     def hang_up(_number: int, _frame: FrameType | None) -> None:
         if terminal.is_closed():
             stopping.set()
-        for worker in workers:  # each reads its secrets and the certificate again
+        for worker in workers:  # each rereads its secrets and the certificate
             worker.send_signal(signal.SIGHUP)
 
     signal.signal(signal.SIGHUP, hang_up)
@@ -72,7 +72,7 @@ def _keep_workers(options: ServeOptions, count: int) -> None:
 
 
 async def _check_settings(settings: Settings, data_dir: Path) -> None:
-    """Once for all workers; an engine that is away may come back, and its jobs then ask again."""
+    """Once for all workers; an unavailable engine may come back, and its jobs then check again."""
     for part in selected_parts(settings):
         if part.check_settings is not None:
             with suppress(UnavailableError):

@@ -20,13 +20,14 @@ class About(BaseModel):
     made_at: str
     node: str | None
     schemas: dict[_Word, _Schema | None]
-    """Of each database in the file; None if it has none yet."""
+    """The schema of each database in the file; None if it has none yet."""
     elsewhere: list[_Word]
     has_secrets: bool
 
 
 def about_of(manifest: Manifest, databases: Mapping[str, object]) -> About:
-    """What the manifest says; raise ArchiveInvalidError if that is odd or not what is there."""
+    """The manifest's content; raises ArchiveInvalidError if it is invalid or does not match the
+    archive."""
     try:
         about = About.model_validate(manifest.about)
         datetime.fromisoformat(about.made_at)

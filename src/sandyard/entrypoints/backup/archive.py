@@ -19,17 +19,17 @@ FORMAT = 1
 _MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
 _LEVEL = 1
-"""Snapshots are packed already, and a database packs well at any level."""
+"""Snapshots are already compressed, and a database compresses well at any level."""
 _MANIFEST_BYTES = 64 << 20
 _FILES = 1_000_000
 _HEADER_BYTES = 16 << 10
 _NAME_BYTES = 255
 _PATH_BYTES = 1024
 _TIME_SEC = float(1 << 40)
-"""How far from 1970 a file's time may be: farther than any clock, and all systems take it."""
+"""How far from 1970 a file's time may be: beyond any clock, and accepted by all systems."""
 
 _GROWING = (tarfile.GNUTYPE_SPARSE, tarfile.XGLTYPE)
-"""Headers that add up, however small each is."""
+"""Headers that accumulate, however small each is."""
 _DAMAGES = (
     tarfile.TarError,
     gzip.BadGzipFile,
@@ -37,11 +37,11 @@ _DAMAGES = (
     EOFError,
     ValueError,
     OverflowError,
-    RecursionError,  # of headers that announce headers
+    RecursionError,  # from headers that announce headers
 )
 
 OnProgress = Callable[[int], None]
-"""Is told how many bytes are done."""
+"""Called with the number of bytes done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     about: Mapping[str, Any]
-    """What the writer says of the whole."""
+    """The writer's metadata of the whole archive."""
     files: Mapping[str, Entry]
 
 
@@ -65,7 +65,7 @@ class ArchiveWriter:
     _done: int = 0
 
     def add(self, name: str, source: Path) -> None:
-        """Add a file with its time. Of one that grows meanwhile, what was there at first."""
+        """Add a file with its time. If it grows meanwhile, only its initial size is added."""
         with source.open("rb") as file:
             status = os.fstat(file.fileno())
             info = tarfile.TarInfo(name)
@@ -82,14 +82,15 @@ class ArchiveWriter:
         self._tar.addfile(info, BytesIO(encoded))
 
     def advance(self, count: int) -> None:
-        """Count bytes as done, also of work that precedes what is added."""
+        """Count bytes as done, including work before anything is added."""
         self._done += count
         self._on_progress(self._done)
 
 
 @contextmanager
 def writing(path: Path, on_progress: OnProgress) -> Iterator[ArchiveWriter]:
-    """A new archive, for its owner alone from the beginning; on disk when the block ends."""
+    """A new archive, accessible to its owner only from the beginning; flushed to disk when the
+    block ends."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         with (
@@ -102,7 +103,7 @@ def writing(path: Path, on_progress: OnProgress) -> Iterator[ArchiveWriter]:
 
 
 def check_archive(file: IO[bytes], on_progress: OnProgress) -> Manifest:
-    """Read all of it; raise ArchiveInvalidError unless it is whole and as its manifest says."""
+    """Read all of it; raise ArchiveInvalidError unless it is complete and matches its manifest."""
     found: dict[str, Entry] = {}
     text: bytes | None = None
     with _translated():
@@ -115,7 +116,7 @@ def check_archive(file: IO[bytes], on_progress: OnProgress) -> Manifest:
                 text = _bounded(info, content)
             else:
                 require_inside(info.name)
-                if not abs(info.mtime) < _TIME_SEC:  # which is also so of what is no number
+                if not abs(info.mtime) < _TIME_SEC:  # also false for NaN
                     raise ArchiveInvalidError(f"{info.name!r} has an invalid time.")
                 found[info.name] = _entry(content)
     manifest = _parse(text or b"")
@@ -133,7 +134,7 @@ def extract(
     wanted: Callable[[str], bool],
     on_progress: OnProgress,
 ) -> None:
-    """Write the files that are wanted below the folder, for their owner alone."""
+    """Extract the requested files into the folder, accessible to their owner only."""
     with _translated():
         for info, content in _members(file, on_progress):
             if info.name in manifest.files and wanted(info.name):
@@ -144,7 +145,7 @@ def extract(
 
 
 def require_inside(name: str) -> PurePosixPath:
-    """The path, if it is a plain one that leads to below where it is used."""
+    """The path, if it is a plain relative one that stays inside."""
     path = PurePosixPath(name)
     is_plain = str(path) == name and not path.is_absolute() and "\0" not in name
     if not is_plain or not path.parts or ".." in path.parts:
@@ -171,18 +172,18 @@ def _bounded(info: tarfile.TarInfo, content: "_Hashing") -> bytes:
 def _members(
     file: IO[bytes], on_progress: OnProgress
 ) -> Iterator[tuple[tarfile.TarInfo, "_Hashing"]]:
-    """Each file with its content; whatever is no plain file is refused."""
+    """Each file with its content; anything but a regular file is refused."""
     file.seek(0)
     with gzip.GzipFile(fileobj=file) as packed:
         with tarfile.open(fileobj=packed, mode="r|", tarinfo=_Header) as tar:
             while info := tar.next():
-                # It would keep all headers to the end.
+                # tarfile would keep all headers to the end.
                 tar.members.clear()  # type: ignore[attr-defined]
                 content = tar.extractfile(info) if info.isreg() else None
                 if content is None or info.issparse():
                     raise ArchiveInvalidError(f"{info.name!r} is not a plain file.")
                 yield info, _Hashing(content, lambda _: on_progress(file.tell()))
-        while packed.read(_CHUNK):  # to its end, where gzip has its own checksum
+        while packed.read(_CHUNK):  # to the end, where gzip has its checksum
             pass
 
 
@@ -195,7 +196,7 @@ def _translated() -> Iterator[None]:
 
 
 class _Header(tarfile.TarInfo):
-    """Refuses, before they are read, headers that would take up any amount of memory."""
+    """Refuses, before reading them, headers that would use unlimited memory."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -210,7 +211,7 @@ class _Header(tarfile.TarInfo):
 
 
 class _Hashing:
-    """Reads, and adds up what was read."""
+    """Reads a file and hashes its content."""
 
     def __init__(self, file: IO[bytes], on_progress: OnProgress) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""What of a data dir belongs into a backup, beside the databases."""
+"""Which files of a data dir belong in a backup, beside the databases."""
 
 import errno
 import os
@@ -11,23 +11,23 @@ from sandyard.entrypoints.backup.errors import BackupError
 
 FILES = ("node", "simulated-provider.json")
 ARCHIVES = ("runtime/archives", "runtime-e2b/archives")
-"""What templates of builds and snapshots begin with."""
+"""The files that templates from builds and snapshots start with."""
 RECORDS = (*FILES, "runtime/snapshots", "runtime-e2b/snapshots", *ARCHIVES)
 RUNS = ("runtime/held", "runtime-e2b/held")
-"""What is known of each run; only the node that ran it can use it."""
+"""Data about each run; only the node that ran it can use it."""
 SECRETS = ("secrets",)
 MAILS = ("outbox",)
-"""They hold tokens, too."""
+"""They contain tokens too."""
 
 _OF_THE_MOMENT = ("lock", "supervisor.json")
-"""Who holds a run just now: nobody, where it is restored."""
+"""The current holder of a run: none, after a restore."""
 _WORKSPACES = ("workspace", "workspace.img")
 
 
 def link_all(data_dir: Path, names: tuple[str, ...], to: Path) -> None:
-    """Link the files below these names, so that what is removed from now on stays readable.
+    """Link the files below these names, so that they stay readable after removal.
 
-    A name that is a symlink is followed; what is on another file system is copied.
+    A symlinked name is followed; files on another file system are copied.
     """
     for name in names:
         top = _followed(data_dir / name)
@@ -37,32 +37,33 @@ def link_all(data_dir: Path, names: tuple[str, ...], to: Path) -> None:
             try:
                 _link(path, link)
             except FileNotFoundError:
-                continue  # it was removed just now
+                continue  # removed meanwhile
 
 
 def linked_files(folder: Path) -> list[tuple[str, Path]]:
-    """The files below the folder, with their names in a backup."""
+    """The files below the folder, with their names in the backup."""
     return [(path.relative_to(folder).as_posix(), path) for path in sorted(_files(folder))]
 
 
 def has_secrets(names: Iterable[str]) -> bool:
-    """Whether there are generated tokens and keys among the files of a backup."""
+    """Whether the files of a backup include generated tokens and keys."""
     return any(name.startswith(tuple(f"{each}/" for each in SECRETS)) for name in names)
 
 
 def is_of_node(name: str) -> bool:
-    """Whether it means something only to the node that was backed up."""
+    """Whether it is meaningful only to the node that was backed up."""
     return name == "node" or name.startswith(tuple(f"{each}/" for each in RUNS))
 
 
 def is_known(name: str, databases: tuple[str, ...]) -> bool:
-    """Whether a backup may hold a file of this name."""
+    """Whether a backup may contain a file of this name."""
     folders = (each for each in (*RECORDS, *RUNS, *SECRETS, *MAILS) if each not in FILES)
     return name in (*databases, *FILES) or name.startswith(tuple(f"{each}/" for each in folders))
 
 
 def _followed(path: Path) -> Path:
-    """Where the path leads; raise BackupError if that is nowhere, as without its disk."""
+    """The target of the path; raises BackupError if it does not exist, for example on an unmounted
+    disk."""
     for link in (path.parent, path):
         if link.is_symlink() and not link.exists():
             raise BackupError(f"{link} leads to {link.readlink()}, which does not exist.")
@@ -79,7 +80,7 @@ def _link(path: Path, link: Path) -> None:
 
 
 def _files_of(top: Path) -> Iterator[Path]:
-    """The plain files at or below a name of the data dir, whatever it is called where it leads."""
+    """The regular files at or below a name of the data dir, whatever its target is called."""
     if top.is_file():
         yield top
     elif top.is_dir():
@@ -88,7 +89,7 @@ def _files_of(top: Path) -> Iterator[Path]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The plain files at or below the path, but for drafts and what programs wrote."""
+    """The regular files at or below the path, except drafts and files written by programs."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -109,5 +110,5 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_draft(name: str) -> bool:
-    """What is still being written has such a name in every part."""
+    """Files that are still being written have such a name in every part."""
     return name.startswith(".") or Path(name).suffix.startswith(".new")

@@ -1,4 +1,5 @@
-"""Copies of SQLite databases in use: all of one moment, without keeping their writers waiting."""
+"""Copies of SQLite databases in use: all of one point in time, without blocking writers for
+long."""
 
 import sqlite3
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 from sandyard.entrypoints.backup.errors import ArchiveInvalidError, BackupError
 
 _LOCK_ALL_SEC = 2.0
-"""Well below what a writer waits before it gives up (`kit/sql/sqlite_engine.py`)."""
+"""Well below a writer's timeout (`kit/sql/sqlite_engine.py`)."""
 _TRIES = 20
 _PAGES = 1000
 _HAS_VERSION = "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version' AND type = 'table'"
@@ -19,10 +20,10 @@ _HAS_VERSION = "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version' AND ty
 def reading_together(
     paths: Sequence[Path], *, while_locked: Callable[[], None]
 ) -> Iterator[Sequence[sqlite3.Connection]]:
-    """Connections that see each database as it was at one moment, for as long as they are open.
+    """Connections that see each database as of one point in time, for as long as they are open.
 
-    At that moment all of them are locked against writes, and `while_locked` is called: what it
-    reads belongs to the same moment.
+    At that point all of them are locked against writes, and `while_locked` is called: what it reads
+    is of the same point in time.
     """
     with ExitStack() as stack:
         readers = [stack.enter_context(_opened(path)) for path in paths]
@@ -35,8 +36,8 @@ def reading_together(
 
 
 def copy_database(source: sqlite3.Connection, to: Path, advance: Callable[[int], None]) -> None:
-    """Copy what the connection sees into a new file, and check the copy; `advance` is told of the
-    bytes that were copied."""
+    """Copy the connection's snapshot into a new file, and check the copy; `advance` is called with
+    the number of bytes copied."""
     [page_bytes] = source.execute("PRAGMA page_size").fetchone()
     copied = 0
 
@@ -53,9 +54,9 @@ def copy_database(source: sqlite3.Connection, to: Path, advance: Callable[[int],
 
 
 def require_sound(path: Path, *, schema: str | None) -> None:
-    """Raise ArchiveInvalidError unless it is a whole database with this version of its schema.
+    """Raise ArchiveInvalidError unless it is an intact database with this schema version.
 
-    It is read as it is: no file is made beside it, and nothing that it brings along is run.
+    It is opened read-only: no file is created beside it, and nothing that it contains is executed.
     """
     try:
         address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
@@ -72,7 +73,7 @@ def require_sound(path: Path, *, schema: str | None) -> None:
 
 
 def schema_version(database: sqlite3.Connection) -> str | None:
-    """The version of its schema; None if it has none yet."""
+    """Its schema version; None if it has none yet."""
     with _translated():
         if not database.execute(_HAS_VERSION).fetchone():
             return None
@@ -82,7 +83,7 @@ def schema_version(database: sqlite3.Connection) -> str | None:
 
 @contextmanager
 def _locked(paths: Sequence[Path]) -> Iterator[None]:
-    """Nobody writes to any of them inside; those who want to wait."""
+    """Writers of all of them wait during the block."""
     with ExitStack() as stack:
         writers = [stack.enter_context(_opened(path)) for path in paths]
         for attempt in range(1, _TRIES + 1):
@@ -101,7 +102,7 @@ def _lock_all(writers: Sequence[sqlite3.Connection]) -> None:
     until = time.monotonic() + _LOCK_ALL_SEC
     for writer in writers:
         while not _lock(writer, until):
-            time.sleep(0.001)  # SQLite's own waiting looks too seldom to get between two commits
+            time.sleep(0.001)  # SQLite itself polls too rarely to get between two commits
 
 
 def _lock(writer: sqlite3.Connection, until: float) -> bool:

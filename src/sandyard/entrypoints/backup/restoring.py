@@ -1,4 +1,4 @@
-"""Puts a backup into an empty data dir."""
+"""Restores a backup into an empty data dir."""
 
 import re
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ class Restored:
 
 
 def restore_backup(file: Path, data_dir: Path, *, same_node: bool, counting: Counting) -> Restored:
-    """The data dir as it was backed up, as a whole or not at all.
+    """Restore the data dir, completely or not at all.
 
-    Raises before anything is touched if the data dir is in use or not empty, or the file is no
-    sound backup of this version or an earlier one.
+    Raises before any change if the data dir is in use or not empty, or the file is not an intact
+    backup of this version or an earlier one.
     """
     with file.open("rb") as archive:
         _require_unused(data_dir)
@@ -55,7 +55,7 @@ def restore_backup(file: Path, data_dir: Path, *, same_node: bool, counting: Cou
 def _require_unused(data_dir: Path) -> None:
     if (data_dir / "lock").exists():
         with locked(data_dir):
-            pass  # nobody serves from it
+            pass  # no process serves from it
     _require_empty(data_dir)
 
 
@@ -90,7 +90,8 @@ def _extract(
     same_node: bool,
     on_progress: OnProgress,
 ) -> None:
-    """Everything into a folder inside, to be checked there, then each thing into its place."""
+    """Extract everything into a staging folder and check it there, then move each item into
+    place."""
     staging = data_dir / RESTORING
     staging.mkdir(mode=0o700)
     try:

@@ -1,4 +1,4 @@
-"""Makes a backup of a data dir, also while it is served."""
+"""Makes a backup of a data dir, also while it is in use."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ from sandyard.runtime.records import remove_folder, sync_folder
 from sandyard.settings import Settings
 
 STAGING = "backup"
-"""Links to the files that are being backed up; gone when the backup has ended."""
+"""Links to the files that are being backed up; removed when the backup ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Source:
 
 
 def find_source(settings: Settings, data_dir: Path, *, with_secrets: bool) -> Source:
-    """What there is to back up; raise BackupError if that is nothing."""
+    """What to back up; raises BackupError if there is nothing."""
     databases = [
         path
         for part in PARTS
@@ -58,10 +58,10 @@ def find_source(settings: Settings, data_dir: Path, *, with_secrets: bool) -> So
 def write_backup(
     source: Source, file: Path, counting: Counting, *, replace: bool = False
 ) -> Manifest:
-    """Put a checked backup at `file`, for its owner alone.
+    """Write a verified backup to `file`, accessible to its owner only.
 
-    Raises BackupError if that is inside the data dir; or if there is something, unless it is a
-    plain file that may be replaced.
+    Raises BackupError if `file` is inside the data dir; or if it exists, unless it is a regular
+    file that may be replaced.
     """
     _require_target(source, file, replace=replace)
     with _folder_beside(file) as folder, _alone(source.data_dir) as links:
@@ -69,7 +69,7 @@ def write_backup(
         _write(source, draft, links, folder, counting)
         with draft.open("rb") as written, counting("check", draft.stat().st_size) as on_progress:
             manifest = check_archive(written, on_progress)
-        _require_target(source, file, replace=replace)  # it took a while
+        _require_target(source, file, replace=replace)  # again, as the backup took a while
         draft.replace(file)
         sync_folder(file.parent)
     return manifest
@@ -90,7 +90,7 @@ def _require_target(source: Source, file: Path, *, replace: bool) -> None:
 
 @contextmanager
 def _folder_beside(file: Path) -> Iterator[Path]:
-    """A folder for drafts on the file system of the file; gone when the block ends."""
+    """A temporary folder on the file system of the file; removed when the block ends."""
     try:
         folder = tempfile.TemporaryDirectory(dir=file.parent, prefix=".sandyard-backup.")
     except OSError as error:
@@ -107,7 +107,7 @@ def _write(source: Source, draft: Path, links: Path, folder: Path, counting: Cou
 
     with reading_together(source.databases, while_locked=link) as databases:
         if source.with_secrets:
-            link_all(source.data_dir, MAILS, links)  # never changed, so they need no lock
+            link_all(source.data_dir, MAILS, links)  # immutable, so no lock is needed
         files = linked_files(links)
         to_read = (*source.databases, *source.databases, *(path for _, path in files))
         total = sum(path.stat().st_size for path in to_read)  # databases are copied first
@@ -122,7 +122,8 @@ def _write(source: Source, draft: Path, links: Path, folder: Path, counting: Cou
 
 
 def _add_database(archive: ArchiveWriter, database: sqlite3.Connection, copy: Path) -> str | None:
-    """Add a copy that is dropped at once, so that no more than one takes up room; its schema."""
+    """Add a copy that is removed at once, so that only one takes up disk space; returns its
+    schema."""
     copy_database(database, copy, archive.advance)
     archive.add(copy.name, copy)
     copy.unlink()
@@ -143,9 +144,9 @@ def _about(source: Source, schemas: dict[str, str | None], names: list[str]) -> 
 
 @contextmanager
 def _alone(data_dir: Path) -> Iterator[Path]:
-    """An empty folder for links, while no other backup of the data dir is made.
+    """An empty folder for links, while no other backup of the data dir runs.
 
-    What one that was killed left there is removed.
+    Leftovers of a killed backup are removed.
     """
     links = data_dir / STAGING
     descriptor = os.open(data_dir / f"{STAGING}.lock", os.O_RDWR | os.O_CREAT, 0o600)

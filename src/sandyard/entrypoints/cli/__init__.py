@@ -27,7 +27,7 @@ Examples:
 
 
 class _Commands(click.Group):
-    """Looks a command up in the module of its name."""
+    """Loads a command from the module of the same name."""
 
     _MODULES: ClassVar[dict[str, str]] = {
         "serve": "serve",
@@ -76,13 +76,13 @@ def sandyard() -> None:
 
 
 def main() -> None:
-    """Exit with 0, 1 for what went wrong, 2 for a wrong command line, and more that scripts can use
-    where a server was called (docs/cli.md); a line on stderr says why."""
+    """Exit with 0, 1 for a failure, 2 for a wrong command line, and further codes for scripts where
+    a server was called (docs/cli.md); a line on stderr gives the reason."""
     _exit(run())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The exit code; of the process's own arguments if none are given."""
+    """Returns the exit code; `arguments` default to the process's own."""
     try:
         sandyard.main(arguments, prog_name="sandyard", standalone_mode=False)
     except click.UsageError as error:
@@ -109,7 +109,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _exit(code: int) -> NoReturn:
-    """Granian's threads may outlive its server, and abort a process whose interpreter has ended."""
+    """Granian's threads may outlive its server, and would abort a process whose interpreter has
+    ended."""
     if "granian" not in sys.modules:
         sys.exit(code)
     logging.shutdown()

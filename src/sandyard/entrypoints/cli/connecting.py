@@ -21,7 +21,7 @@ class Target:
     profile: str | None
     url: str | None
     patience_sec: float | None
-    """How long to retry while the server is away; None: as the command has it."""
+    """How long to retry while the server is unavailable; None: the command's default."""
 
 
 def _profiles(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
@@ -60,7 +60,7 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_retries() -> Callable[[str], None]:
-    """Says on stderr, once, why nothing happens, if it lasts for more than a moment."""
+    """Reports on stderr, once, why the command is waiting, if it waits for more than a moment."""
     import time
 
     until_told = [time.monotonic() + _TELL_AFTER_SEC]
@@ -75,7 +75,7 @@ def tell_retries() -> Callable[[str], None]:
 
 @contextmanager
 def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterator["Client"]:
-    """A client that retries for so long. What the server refuses becomes an exit code."""
+    """A client that retries for this long. Errors from the server become exit codes."""
     from sandyard_client import (
         Client,
         Connection,

@@ -99,7 +99,7 @@ async def _plan(data_dir: Path) -> None:
         migrations = spec.migrations()
         is_shared = settings.server.database_url is not None
         is_new = not is_shared and not (data_dir / spec.database_file).exists()
-        # To open it would make it.
+        # Opening it would create it.
         current = None if is_new else await _current(settings, data_dir, migrations)
         for line in plan_lines(migrations, current, is_shared=is_shared):
             click.echo(line)
@@ -118,8 +118,8 @@ async def _current(settings: "Settings", data_dir: Path, migrations: "Migrations
 def plan_lines(
     migrations: "Migrations", current: str | None, *, is_shared: bool = True
 ) -> Iterator[str]:
-    """What an upgrade of the part does, and which servers may run meanwhile: none beside it where
-    the database is one process's own."""
+    """The steps of an upgrade of the part, and which servers may run meanwhile: none if the
+    database belongs to a single process."""
     steps = migrations.steps(current)
     if not steps:
         yield f"{migrations.part}: version {current}, nothing to do"

@@ -68,7 +68,7 @@ def _play(url: str, data_dir: Path) -> None:
 
 @contextmanager
 def _serving(host: str, port: int, data_dir: Path, url: str) -> Iterator[None]:
-    """`sandyard serve` as a process of its own, whose log is in the data dir."""
+    """`sandyard serve` as a separate process, which logs to the data dir."""
     from sandyard.entrypoints.demo import SETTINGS
 
     arguments = ("serve", "--host", host, "--port", str(port), "--data-dir", str(data_dir))
@@ -78,7 +78,7 @@ def _serving(host: str, port: int, data_dir: Path, url: str) -> Iterator[None]:
             env=os.environ | SETTINGS,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for us, who end it
+            start_new_session=True,  # Ctrl-C is for this process, which stops the server
         )
     try:
         _wait(process, url, data_dir)

@@ -1,4 +1,4 @@
-"""An event as a line, for people."""
+"""Formats an event as a line, for people."""
 
 from collections.abc import Mapping
 from typing import Any

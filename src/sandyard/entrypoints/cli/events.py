@@ -25,7 +25,7 @@ Examples:
 
 
 class _Time(click.ParamType[datetime]):
-    """A day, or a time as RFC 3339 has it; UTC where it names no offset."""
+    """A day, or an RFC 3339 time; UTC if it has no offset."""
 
     name = "time"
 
@@ -110,7 +110,7 @@ async def _lines(
 
 
 def _parts(settings: "Settings", data_dir: Path, names: tuple[str, ...]) -> "list[PartSpec]":
-    """Those that are asked for, or all that PARTS selects and that have data here."""
+    """The requested parts, or all that PARTS selects and that have data here."""
     from sandyard.bootstrap.registry import selected_parts
 
     with_log = [part for part in selected_parts(settings) if part.log is not None]

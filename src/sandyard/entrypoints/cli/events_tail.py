@@ -59,7 +59,7 @@ def tail(
 
 
 def _readable(client: "Client") -> tuple[str, ...]:
-    """The logs that there are credentials for; an account's own rather than all accounts'."""
+    """The logs for which there are credentials; an account's own in preference to all accounts'."""
     from sandyard_client.log_flows import EVENT_LOGS
 
     known = {"broker": "admin_token", "telemetry": "telemetry_token", "account": "api_key"}
@@ -77,7 +77,7 @@ def _merged(
     filters: dict[str, str | None],
     interval: float,
 ) -> Iterator[dict[str, Any]]:
-    """Each log in a thread of its own, as each waits by itself."""
+    """Each log in its own thread, as each waits independently."""
     from sandyard_client.log_flows import EVENT_LOGS, tail_events
 
     found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What the commands that call a server exit with; docs/cli.md has the table."""
+"""Exit codes of the commands that call a server; docs/cli.md has the table."""
 
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ def call_failed(error: "SandyardClientError") -> CallFailedError:
 
 
 def _details(error: "SandyardClientError") -> list[str]:
-    """What the server says about its refusal beyond the message."""
+    """The server's details about its refusal, beyond the message."""
     details = getattr(error, "details", {})
     mistakes = [f"{each['field']}: {each['message']}" for each in details.get("mistakes", ())]
     known = ("possible_minutes", "limit", "in_use", "retry_after")

@@ -84,7 +84,7 @@ def command(scenario: str, engine: str, seconds: int, rate: int, rules: Path) ->
 
 
 def _logs_in(folder: Path) -> str:
-    """Where they are; a folder without any is removed."""
+    """The folder with the logs; it is removed if it is empty."""
     if any(folder.iterdir()):
         return f" Logs are in {folder}."
     folder.rmdir()

@@ -32,7 +32,7 @@ def _known_job(_context: click.Context, _argument: click.Parameter, name: str) -
 
 
 class _RunCommand(click.Command):
-    """Lists the jobs of all parts, looked up only for its own help."""
+    """Lists the jobs of all parts, which are loaded only for its own help."""
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         from sandyard.bootstrap.registry import job_lines
@@ -75,7 +75,7 @@ def run(job: str, force: bool, data_dir: Path) -> None:
 async def _run(
     settings: "Settings", spec: "PartSpec", name: str, *, force: bool, data_dir: Path
 ) -> str:
-    """Build the part and what it needs, and run its job; the report as JSON."""
+    """Build the part and its dependencies, and run its job; returns the report as JSON."""
     from contextlib import AsyncExitStack
     from dataclasses import asdict
 

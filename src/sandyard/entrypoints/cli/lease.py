@@ -53,7 +53,7 @@ command.add_command(exec_command)
 
 
 def wish_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What kind of lease is wanted, and how long to wait for it."""
+    """The options of a lease, and how long to wait for it."""
     options = (
         click.option(
             "--wait",
@@ -141,7 +141,7 @@ def list_leases(target: Target, view: View, track: str | None) -> None:
 
 @contextmanager
 def position_line() -> Iterator[Callable[["TicketAnswer"], None]]:
-    """A line that shows the position to somebody at a terminal, and goes with the waiting."""
+    """A line that shows the queue position on a terminal, and is cleared after the wait."""
 
     def tell(ticket: "TicketAnswer") -> None:
         wait = ticket.estimated_wait_sec

@@ -1,4 +1,4 @@
-"""`sandyard lease exec`: a lease for as long as a command runs."""
+"""`sandyard lease exec`: holds a lease while a command runs."""
 
 import os
 import signal
@@ -36,8 +36,8 @@ class Interrupted(BaseException):
 
 
 class SignalRelay:
-    """Before the command runs a signal ends the attempt; then it is the command's; while the lease
-    is being given up it is let be."""
+    """Before the command runs a signal ends the attempt; during the command it is passed on; while
+    the lease is being released it is ignored."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -56,7 +56,7 @@ class SignalRelay:
                 signal.signal(number, handler)
 
     def run(self, command: tuple[str, ...], environment: dict[str, str]) -> int:
-        """Its exit code, as a shell tells it."""
+        """Returns its exit code, by the shell's convention."""
         self._is_starting = True
         try:
             self._process = subprocess.Popen(command, env=environment)  # noqa: S603 - as asked
@@ -84,7 +84,7 @@ class SignalRelay:
 
 
 def _is_at_terminal() -> bool:
-    """Whether the terminal sends its signals to the command as well."""
+    """Whether the terminal also sends its signals to the command."""
     return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
 
 
@@ -156,7 +156,7 @@ def _held(
             with lease:
                 return _run(relay, command, lease)
         except Interrupted as interrupted:
-            # Also one that came after the answer and before the block that gives the lease up.
+            # Also if the signal came after the response, before the block that releases the lease.
             client.run(settle(client.calls, LeaseWish(track, key), interrupted))
             raise
 
@@ -171,7 +171,7 @@ def _run(relay: SignalRelay, command: tuple[str, ...], lease: "Lease") -> int:
 
 
 def _exec_code(code: int) -> int:
-    """Codes that a command seldom has itself."""
+    """Codes that commands rarely use themselves."""
     if code == ExitCode.NONE_FREE:
         return ExitCode.EXEC_WAITED_IN_VAIN
     return code if code == ExitCode.EXEC_NOT_EXECUTABLE else ExitCode.EXEC_FAILED
@@ -187,7 +187,7 @@ def _environment(lease: "Lease") -> dict[str, str]:
 
 
 def _require_command(name: str) -> None:
-    """Before a sandbox is taken for it."""
+    """Checked before a sandbox is leased for it."""
     from shutil import which
 
     if which(name) is None:

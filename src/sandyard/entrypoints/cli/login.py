@@ -119,7 +119,8 @@ def _local_tokens(connection: "Connection", data_dir: Path) -> dict[str, str]:
 
 
 def _tried(connection: "Connection", kind: str, secret: str) -> str:
-    """The secret, if the server takes it; a device's key is first tried by its device."""
+    """The secret, if the server accepts it; a device's key is not checked here, but by its
+    device."""
     from dataclasses import replace
 
     from sandyard_client import Credential, NotFoundError, Request
@@ -146,7 +147,8 @@ def _tried(connection: "Connection", kind: str, secret: str) -> str:
 
 
 def _require_found(credential: "Credential") -> None:
-    """No track has a sandbox of that name; anything else is there if the server has the part."""
+    """A track's check asks for a sandbox that does not exist; for others, 404 means that the server
+    lacks the part."""
     if credential.value != "track":
         raise click.ClickException(f"The server has no calls for the {credential.value} token.")
 
@@ -164,7 +166,7 @@ def _new_key(connection: "Connection", username: str | None, password_stdin: boo
         body = {"login": login, "password": password}
         session = client.call(Request("POST", "/api/v1/auth/login", json=body))
     with _client(replace(connection, api_key=session["access_token"])) as client:
-        # Its time makes the name one that the account does not have from an earlier login.
+        # The time makes the name different from those of earlier logins.
         at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
         body = {"name": f"sandyard login on {socket.gethostname()[:32]}, {at}"}
         made = client.call(Request("POST", "/api/v1/api-keys", Credential.ACCOUNT, json=body))

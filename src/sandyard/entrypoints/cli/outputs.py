@@ -1,4 +1,4 @@
-"""Where a command writes: a file, standard output, or an object in S3."""
+"""Output of a command: a file, standard output, or an object in S3."""
 
 import os
 import sys
@@ -16,8 +16,8 @@ Write = Callable[[bytes], object]
 
 @contextmanager
 def open_output(name: str) -> Iterator[Write]:
-    """What is written is there when the block ends; a file or object that was begun and broke off
-    is not left behind."""
+    """The output is complete when the block ends; a file or object that was interrupted is
+    removed."""
     if name == "-":
         yield sys.stdout.buffer.write
         sys.stdout.buffer.flush()
@@ -46,7 +46,7 @@ def _file(path: Path) -> Iterator[Write]:
 
 @contextmanager
 def _object(url: str) -> Iterator[Write]:
-    """A multi-part upload that reads from a pipe, so that nothing larger than a part is held."""
+    """A multipart upload that reads from a pipe, so that at most one part is in memory."""
     try:
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
@@ -72,7 +72,7 @@ def _object(url: str) -> Iterator[Write]:
         with source.writer:
             yield source.writer.write
     except BrokenPipeError:
-        pass  # the upload has ended, and says why
+        pass  # the upload has ended, and raises the reason
     except BaseException:
         source.broke_off = True
         raise
@@ -84,8 +84,8 @@ def _object(url: str) -> Iterator[Write]:
 
 
 class _Pipe:
-    """What is written at one end is read at the other; one that broke off has no end of file, so
-    that half of it is never taken for the whole."""
+    """A pipe whose reader gets no end of file if the writer fails, so that partial output is never
+    taken for the whole."""
 
     def __init__(self) -> None:
         reader, writer = os.pipe()

@@ -64,7 +64,7 @@ def _id_of(client: "Client", sandbox: str) -> str:
 
 
 def _asked(method: str, path: str, **more: Any) -> Any:
-    """Reads may be repeated; what changes something may not, or it would be refused as done."""
+    """Reads may be retried; changes may not, or the retry would be refused as already done."""
     from sandyard_client import Credential, Request
 
     return Request(method, path, Credential.ADMIN, is_repeatable=method == "GET", **more)

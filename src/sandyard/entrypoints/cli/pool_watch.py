@@ -33,7 +33,7 @@ _STATES = {
 _BAR = 40
 
 Look = Callable[[], tuple[Mapping[str, int], Sequence[Mapping[str, Any]]]]
-"""The counts, and the last events."""
+"""Returns the counts and the last events."""
 
 
 @click.command("watch", epilog=_EPILOG)

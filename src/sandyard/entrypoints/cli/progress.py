@@ -1,4 +1,4 @@
-"""A sign of life for work that takes a while, shown only to a person at a terminal."""
+"""Progress indicator for long work, shown only on a terminal."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ def while_working(what: str) -> Iterator[None]:
 
 @contextmanager
 def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """The same, with a bar that fills as the function it gives is told how far the work is."""
+    """The same, with a bar that fills as the yielded function is called with the progress."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`sandyard sandbox cp`: files and folders, in and out."""
+"""`sandyard sandbox cp`: copies files and folders in and out."""
 
 import shutil
 import sys
@@ -20,7 +20,7 @@ Examples:
   sandyard sandbox cp my-box:/workspace/data.csv - | head
 """
 _STREAM = "-"
-"""For stdin or stdout, in place of a path here."""
+"""Stands for stdin or stdout, instead of a local path."""
 
 
 @click.command("cp", epilog=_EPILOG)
@@ -47,7 +47,8 @@ def copy(target: Target, source: str, target_path: str) -> None:
 
 
 def _inside(name: str) -> tuple[str, str] | None:
-    """Sandbox and path; a path here has a slash or a dot before its first colon, or none."""
+    """Sandbox and path; None for a local path: it has no colon, or a slash before the first colon,
+    or starts with a dot."""
     sandbox, colon, path = name.partition(":")
     if not colon or not sandbox or "/" in sandbox or sandbox.startswith("."):
         return None
@@ -56,7 +57,8 @@ def _inside(name: str) -> tuple[str, str] | None:
 
 @contextmanager
 def _read_from(source: str) -> Iterator[Path]:
-    """What is to be sent; of stdin all of it first, so that a file is there whole or not at all."""
+    """The local path to send; stdin is read completely first, so that the file is written
+    completely or not at all."""
     if source != _STREAM:
         yield Path(source)
         return
@@ -69,7 +71,7 @@ def _read_from(source: str) -> Iterator[Path]:
 
 @contextmanager
 def _written_to(target: str) -> Iterator[Path]:
-    """Where to put what comes; for stdout, only once all of it is there."""
+    """The local path to write to; stdout is written only once the download is complete."""
     if target != _STREAM:
         yield Path(target)
         return
@@ -103,7 +105,7 @@ def _download(target: Target, sandbox: str, path: str, to: Path) -> None:
 
 @contextmanager
 def transferring(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar with bytes and their rate, for somebody at a terminal."""
+    """A progress bar with bytes and their rate, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _size: None
         return

@@ -1,4 +1,4 @@
-"""`sandyard sandbox exec`: a command in a sandbox, as if it ran here."""
+"""`sandyard sandbox exec`: runs a command in a sandbox as if it ran locally."""
 
 import base64
 import os
@@ -92,7 +92,7 @@ def _write(output: "CommandBytes") -> None:
 
 @contextmanager
 def _signals_passed_on(client: "Client", sandbox_id: str, command_id: str) -> Iterator[None]:
-    """Each is sent from a thread of its own: a handler must not wait for a server."""
+    """Each is sent from its own thread: a signal handler must not wait for a server."""
 
     def receive(number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
@@ -116,7 +116,7 @@ def _signals_passed_on(client: "Client", sandbox_id: str, command_id: str) -> It
 
 
 def _feed(client: "Client", sandbox_id: str, command_id: str) -> None:
-    """What comes on stdin, in its order; input is never sent twice."""
+    """Sends stdin in order; input is never sent twice."""
     from dataclasses import replace
 
     from sandyard_client import SandyardClientError

@@ -1,4 +1,4 @@
-"""A sandbox of the account by its id or its name."""
+"""Finds a sandbox of the account by id or name."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def id_of(client: "Client", sandbox: str) -> str:
-    """NotFoundError if the account has none of that name that it has not given up."""
+    """Raises NotFoundError if the account has no undeleted sandbox of that name."""
     from sandyard_client import NotFoundError
     from sandyard_client.sandbox_flows import about
 

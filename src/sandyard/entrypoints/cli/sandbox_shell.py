@@ -62,7 +62,7 @@ def _attached(connection: "Connection", path: str) -> int:
 
 
 class _Terminal:
-    """Keys go out from a thread of their own; what is shown comes in here."""
+    """Input is sent from a separate thread; output is received here."""
 
     def __init__(self, socket: "ClientConnection") -> None:
         self._socket = socket
@@ -107,13 +107,13 @@ class _Terminal:
 
 
 def _size() -> dict[str, Any]:
-    """Of this terminal, as far as the server takes it."""
+    """The size of this terminal, within the server's limits."""
     size = get_terminal_size()
     return {"columns": min(size.columns, _MOST_CELLS), "rows": min(size.lines, _MOST_CELLS)}
 
 
 def _exit_code_of(message: dict[str, Any]) -> int | None:
-    """The exit code, once it has ended."""
+    """The exit code, once the terminal has ended."""
     if message["type"] == "error":
         text = f"{message['code']}: {message['message']}"
         raise CallFailedError(text, ExitCode.EXEC_FAILED)
@@ -122,7 +122,7 @@ def _exit_code_of(message: dict[str, Any]) -> int | None:
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Every key goes to the sandbox, Ctrl-C too; the terminal is put right again at the end."""
+    """Every key goes to the sandbox, including Ctrl-C; the terminal is restored at the end."""
     if not os.isatty(0):
         yield
         return

@@ -55,7 +55,7 @@ def command(
     worker_of: int | None,
 ) -> None:
     """Serve the API and run the jobs, until SIGTERM."""
-    gc.disable()  # until all is there that stays: looking through it again and again takes time
+    gc.disable()  # until startup is complete: repeated collections would cost time
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # its command line, unused
     from sandyard.entrypoints import serve
     from sandyard.entrypoints.server import Tls

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, once or whenever it changes."""
+"""Output of commands: tables for people, JSON for programs, once or on every change."""
 
 import json
 import sys
@@ -22,18 +22,18 @@ class Column:
     title: str
     value: Callable[[Row], Any]
     is_wide: bool = False
-    """Shown by `-o wide` alone."""
+    """Shown only by `-o wide`."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a listing is to be shown."""
+    """How to show a listing."""
 
     output: str
     watch: bool = False
 
     def show(self, look: Callable[[], Sequence[Row]], columns: Sequence[Column]) -> None:
-        """Once, or with `--watch` again whenever it has changed, until interrupted."""
+        """Once, or with `--watch` on every change, until interrupted."""
         if not self.watch:
             click.echo(self.rendered(look(), columns))
         elif sys.stdout.isatty() and self.output != "json":
@@ -57,7 +57,7 @@ class View:
 
 
 def output_options(*, watch: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds `-o` and perhaps `--watch`, and passes them as `view`."""
+    """Adds `-o` and optionally `--watch`, and passes them as `view`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -95,7 +95,7 @@ def unix_time(title: str, name: str, *, is_wide: bool = False) -> Column:
 
 
 def local_time(seconds: float | None) -> str | None:
-    """In the zone of whoever looks."""
+    """In the local time zone."""
     if not seconds:
         return None
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -108,8 +108,8 @@ def local_iso(text: str | None) -> str | None:
 
 
 def _cell(value: Any) -> str:
-    """On one line of bounded length (`-o json` has all of it), without what a terminal would take
-    for a command."""
+    """On one line of limited length (`-o json` has all of it), without terminal control
+    characters."""
     if value is None or value == "":
         return "-"
     text = "".join(char if char.isprintable() else "�" for char in " ".join(str(value).split()))

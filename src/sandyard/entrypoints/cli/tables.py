@@ -95,7 +95,7 @@ def adopt() -> None:
 
 @asynccontextmanager
 async def _tables(settings: "Settings") -> "AsyncIterator[list[Tables]]":
-    """Those of the parts that are on DynamoDB."""
+    """The tables of the parts that use DynamoDB."""
     async with AsyncExitStack() as stack:
         opened = [part.tables(settings) for part in _on_dynamodb(settings) if part.tables]
         for tables in opened:
@@ -104,7 +104,7 @@ async def _tables(settings: "Settings") -> "AsyncIterator[list[Tables]]":
 
 
 def _on_dynamodb(settings: "Settings") -> "list[PartSpec]":
-    """The parts that are set to DynamoDB; the first that can be, if none is."""
+    """The parts configured for DynamoDB; if none is, the first that supports it."""
     from sandyard.bootstrap.registry import PARTS
 
     able = [part for part in PARTS if part.tables is not None]

@@ -61,7 +61,7 @@ def _password(from_stdin: bool) -> str:
 async def _create(
     email: str, username: str, password: str, data_dir: Path
 ) -> tuple["Account", str]:
-    """The account, and the place that it is kept in."""
+    """The account, and where it is stored."""
     from sandyard.bootstrap.platform import build_platform
     from sandyard.settings import load_settings
 

@@ -52,7 +52,7 @@ def command(adopt: bool, data_dir: Path) -> None:
 
 
 async def _adopt(data_dir: Path) -> None:
-    """For the parts whose servers can have run beside those of 0.1.0."""
+    """For the parts whose servers may have run beside those of 0.1.0."""
     from sandyard.bootstrap.registry import selected_parts
     from sandyard.settings import load_settings
 
@@ -64,7 +64,7 @@ async def _adopt(data_dir: Path) -> None:
 
 
 async def _verify(data_dir: Path) -> "list[Verification]":
-    """Each part's, of those that PARTS selects and that have data here."""
+    """The results of each part that PARTS selects and that has data here."""
     from sandyard.bootstrap.registry import selected_parts
     from sandyard.entrypoints.cli.progress import counting
     from sandyard.settings import SettingsError, load_settings
