@@ -32,7 +32,7 @@ _STATUSES = frozenset(STATUSES)
 MAX_SENSORS = 100
 
 _SMALLEST, _LARGEST = 1e-130, 9.9e125
-"""The magnitudes that every engine can keep."""
+"""The magnitudes that every engine can store."""
 _EXACT = 2**53
 
 
@@ -50,7 +50,7 @@ _is_firmware_version = _matcher(FIRMWARE_VERSION)
 def validate_all(
     raw: Sequence[object], *, oldest_ms: int
 ) -> tuple[list[tuple[int, Reading]], list[Rejection]]:
-    """The readings that may be stored, each with its index in the request, and the others."""
+    """The valid readings, each with its index in the request, and the rejections."""
     good: list[tuple[int, Reading]] = []
     rejected: list[Rejection] = []
     for index, each in enumerate(raw):
@@ -65,7 +65,7 @@ def validate_all(
 
 
 def validate(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
-    """The reading, or why it is refused for good. Fields that it does not know are left out."""
+    """The reading, or why it is rejected. Unknown fields are left out."""
     if not isinstance(raw, dict):
         return RejectionCode.INVALID_READING
     field: Callable[[str], Any] = raw.get
@@ -96,15 +96,15 @@ def validate(raw: object, *, oldest_ms: int) -> Reading | RejectionCode:
 def _is_sender(hardware_id: Any, boot_id: Any, firmware_version: Any) -> bool:
     try:
         _require_sender(hardware_id, boot_id, firmware_version)
-    except (TypeError, ValueError):  # a list, say, is neither a text nor can it be remembered
+    except (TypeError, ValueError):  # for example a list, which is neither a string nor hashable
         return False
     return True
 
 
 @lru_cache(maxsize=16_384)
 def _require_sender(hardware_id: str, boot_id: str, firmware_version: str) -> None:
-    """A device says the same of itself in each reading. Raises for what is not in form, which is
-    not remembered."""
+    """Cached, because a device sends the same values in each reading. Raises for malformed values,
+    which are not cached."""
     if not (
         is_hardware_id(hardware_id) and is_uuid4(boot_id) and _is_firmware_version(firmware_version)
     ):
@@ -131,7 +131,7 @@ def _numbers(raw: object) -> Mapping[str, Number] | None:
 
 
 def _canonical_numbers(raw: Mapping[str, object]) -> Mapping[str, Number] | None:
-    """The long way, for what is not a fraction above zero."""
+    """The slow path, for anything but positive fractions."""
     numbers: dict[str, Number] = {}
     for name, value in raw.items():
         number = canonical_number(value)
@@ -142,8 +142,8 @@ def _canonical_numbers(raw: Mapping[str, object]) -> Mapping[str, Number] | None
 
 
 def canonical_number(value: object) -> Number | None:
-    """The number in the one form that every engine gives back: 22.0 is 22, -0.0 is 0, and what
-    a double cannot hold exactly is the nearest one. None if it is no number that can be kept."""
+    """The number in the form that every engine returns: 22.0 is 22, -0.0 is 0, and what a double
+    can't hold exactly is rounded to the nearest one. None if it is not a storable number."""
     if type(value) is int:
         if -_EXACT < value < _EXACT:
             return value
@@ -163,7 +163,7 @@ def _statuses(raw: object) -> Mapping[str, str] | None:
         return None
     try:
         return raw if _STATUSES.issuperset(raw.values()) else None
-    except TypeError:  # a list, say
+    except TypeError:  # for example a list
         return None
 
 
@@ -179,7 +179,7 @@ def _has_names(raw: object) -> TypeGuard[dict[str, Any]]:
 
 @lru_cache(maxsize=256)
 def _require_names(names: tuple[str, ...]) -> None:
-    """A device sends the same names in each reading. Raises ValueError for any other text, which
-    is not remembered."""
+    """Cached, because a device sends the same names in each reading. Raises ValueError for invalid
+    names, which are not cached."""
     if not all(_is_name(name) for name in names):
         raise ValueError

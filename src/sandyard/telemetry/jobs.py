@@ -17,7 +17,7 @@ class RetentionReport:
 
 
 class RemoveExpired:
-    """Removes in small transactions, so that intake never waits long for it."""
+    """Removes expired readings in small transactions, so that intake never waits long."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""API keys: made once, shown once, known by their hash, and gone soon after they are revoked."""
+"""API keys: shown once, stored as a hash, and refused soon after they are revoked."""
 
 import hmac
 import re
@@ -25,8 +25,8 @@ from sandyard.telemetry.model import (
 from sandyard.telemetry.ports import KeyStore
 
 CACHED_SEC = 10
-"""How long a key that was found good is taken for good. With the time that a read may take this
-stays under the 30 seconds in which a revocation must hold everywhere."""
+"""How long a valid key is cached. Together with the time of a read this stays below the 30 seconds
+within which a revocation must take effect everywhere."""
 _MOST_CACHED = 10_000
 
 _OPERATOR = actor("operator")
@@ -37,7 +37,7 @@ _API_KEY = re.compile(r"[0-9a-f]{64}\Z")
 class NewApiKey:
     key_id: str
     api_key: str
-    """The key itself; nobody can show it again."""
+    """The key itself, which can't be shown again."""
     created_at: int
     description: str | None
 
@@ -59,7 +59,7 @@ class ApiKeys:
         make_api_key: IdMaker,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """New keys are hashed with the first pepper; those of each are good."""
+        """New keys are hashed with the first pepper; keys hashed with any of them are accepted."""
         self._store = store
         self._peppers = peppers
         self._clock = clock
@@ -95,7 +95,7 @@ class ApiKeys:
         return key
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """End a key: here at once, on every other replica within 30 seconds."""
+        """Revoke a key: here at once, on every other replica within 30 seconds."""
         cause = Cause(_OPERATOR, now_ms(self._clock))
         key = await settle(
             lambda: self._find(key_id),
@@ -109,7 +109,7 @@ class ApiKeys:
         return key
 
     async def authenticate(self, api_key: str) -> ApiKey:
-        """The active key that this is, or InvalidApiKeyError."""
+        """The active key with this value. Raises InvalidApiKeyError."""
         if not _API_KEY.match(api_key):
             raise InvalidApiKeyError
         hashes = [hash_api_key(pepper, api_key) for pepper in self._peppers]
@@ -129,12 +129,12 @@ class ApiKeys:
         if key is None or not is_right or not key.is_active:
             self._cache.pop(api_key_hash, None)
             return None
-        if revocations == self._revocations:  # else this answer may be from before one of them
+        if revocations == self._revocations:  # else this read may predate a revocation
             self._remember(key, asked_at)
         return await self._used(key, asked_at + CACHED_SEC)
 
     async def _used(self, key: ApiKey, good_until: float) -> ApiKey:
-        """Note the use, at most every five minutes."""
+        """Record the use, at most every five minutes."""
         used_at = now_ms(self._clock)
         due_at = used_at - LAST_USED_EVERY_MS
         if key.last_used_at is None or key.last_used_at <= due_at:

@@ -1,4 +1,4 @@
-"""What Telemetry counts and times."""
+"""Telemetry's metrics."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 

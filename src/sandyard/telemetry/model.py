@@ -26,10 +26,9 @@ Number = int | float
 
 @dataclass
 class Reading:
-    """What a device measured at one instant.
+    """A device's measurements at one instant.
 
-    Not frozen, because a hundred are made for a request and freezing doubles what that costs;
-    nothing changes one.
+    Not frozen, because a request creates a hundred, and freezing doubles the cost; never changed.
     """
 
     hardware_id: str
@@ -40,12 +39,12 @@ class Reading:
     sensors: Mapping[str, Number]
     sensor_status: Mapping[str, str]
     friendly_name: str | None = None
-    """The device's name when the reading came in."""
+    """The device's name when the reading arrived."""
     _content_hash: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def content_hash(self) -> str:
-        """Tells this content from any other that might be sent under the same id."""
+        """Identifies the content, to detect other content under the same batch id."""
         if self._content_hash is None:
             self._content_hash = self._hashed()
         return self._content_hash
@@ -106,7 +105,7 @@ class Rejection:
 
 
 class Stored(NamedTuple):
-    """What is stored under a batch id after an attempt to store a reading there."""
+    """What is stored under a batch id after an attempt to insert a reading."""
 
     content_hash: str
     is_new: bool
@@ -114,7 +113,7 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class IntakeReport:
-    """Where each reading of a request went; every one of them is in just one of the three."""
+    """The outcome of each reading of a request; each is in exactly one of the three."""
 
     acknowledged: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
@@ -122,7 +121,7 @@ class IntakeReport:
 
 
 def first_of_each_id(readings: Iterable[Reading]) -> list[Reading]:
-    """The first reading of each id; others with the same id are compared with it."""
+    """The first reading of each batch id; others with the same id are compared with it."""
     claims: dict[str, Reading] = {}
     for reading in readings:
         claims.setdefault(reading.batch_id, reading)
@@ -132,7 +131,7 @@ def first_of_each_id(readings: Iterable[Reading]) -> list[Reading]:
 def account_for(
     readings: Iterable[tuple[int, Reading]], stored: Mapping[str, Stored], report: IntakeReport
 ) -> None:
-    """Put each reading into the report, by what is stored under its id now."""
+    """Add each reading to the report, according to what is stored under its id."""
     claimed: set[str] = set()
     for index, reading in readings:
         existing = stored[reading.batch_id]
@@ -147,45 +146,45 @@ def account_for(
 
 
 def whole_second(at_ms: int) -> int:
-    """When devices were seen and keys were used is kept to the second."""
+    """The times when devices were seen and keys were used are stored to the second."""
     return at_ms // 1000 * 1000
 
 
 def marker_expires_at(now_ms: int) -> int:
-    """Until when the id of a reading that came in now is remembered at least. It is enough where
-    a later duplicate is found by the reading's own key, as on DynamoDB."""
+    """When the marker of a reading that arrives now expires. Sufficient where a later duplicate is
+    found by the reading's own key, as on DynamoDB."""
     return now_ms + _MARKER_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long readings are kept, counted from their own time."""
+    """How long readings are kept, counted from their own timestamps."""
 
     duration_ms: int
 
     def oldest_ms(self, now_ms: int) -> int:
-        """The time of the oldest reading that has not expired: its window is half-open."""
+        """The time of the oldest reading that has not expired: the window is half-open."""
         return now_ms - self.duration_ms + 1
 
     def expires_at(self, timestamp_ms: int) -> int:
         return timestamp_ms + self.duration_ms
 
     def marker_expires_with_reading_at(self, timestamp_ms: int, *, now_ms: int) -> int:
-        """The same where the marker alone tells a duplicate, as on SQL: it stays at least as long
-        as its reading, although its end is kept to the second."""
+        """The same where only the marker identifies a duplicate, as on SQL: it is kept at least as
+        long as its reading, although its expiry is stored to the second."""
         return max(now_ms + _MARKER_MS, timestamp_ms + self.duration_ms + 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a device says of itself at its start."""
+    """What a device sends at its start."""
 
     hardware_id: str
     boot_id: str
     firmware_version: str
     capabilities: Mapping[str, object]
     friendly_name: str | None
-    """Taken only if the device has no name yet."""
+    """Used only if the device has no name yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ class DeviceOrder(StrEnum):
 
     @property
     def listing(self) -> str:
-        """What its cursors are bound to; the older order's have always been."""
+        """The name that cursors are bound to; that of the older order has not changed."""
         return "devices" if self is DeviceOrder.LAST_SEEN else f"devices {self}"
 
 
@@ -224,8 +223,8 @@ def decide_registration(
     confirmation_id: str,
     cause: Cause,
 ) -> Transition[Device] | None:
-    """A new device with this confirmation id, or what is different about a known one; its own
-    confirmation id and name stay. None if nothing is different."""
+    """A new device with this confirmation id, or the update of a known one, which keeps its
+    confirmation id and name. None if nothing changes."""
     if device is None:
         now_ms = whole_second(cause.at_ms)
         new = Device(
@@ -272,7 +271,7 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One metric's values from `start_ms` on, for the length of a bucket."""
+    """One metric's values in a bucket that starts at `start_ms`."""
 
     start_ms: int
     min: float
@@ -310,7 +309,7 @@ def new_api_key(
 
 
 def decide_revocation(key: ApiKey | None, cause: Cause) -> Transition[ApiKey] | None:
-    """None if it was revoked before."""
+    """None if it was already revoked."""
     if key is None:
         raise ApiKeyNotFoundError
     if not key.is_active:

@@ -20,7 +20,7 @@ class TelemetryStore(Protocol):
     """Devices and their readings."""
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
-        """Those of the devices that are registered, by their hardware id."""
+        """The registered ones of these devices, by hardware id."""
         ...
 
     async def insert_readings(
@@ -28,46 +28,45 @@ class TelemetryStore(Protocol):
     ) -> Mapping[str, Stored]:
         """Store each reading whose batch id is new, and return what is stored under each id.
 
-        The batch ids differ; `devices` are the senders, as they were just found. A reading and
-        its marker are written together or not at all, each on condition that it does not exist,
-        so exactly one of any number of callers gets `is_new`. The devices were seen at `now_ms`;
-        `last_seen_at` never moves back. After UnavailableError some may be stored; sending all
-        again finds them.
+        The batch ids differ; `devices` are the senders, as just read. A reading and its marker are
+        written together or not at all, each on condition that it does not exist, so exactly one of
+        any number of callers gets `is_new`. The devices were seen at `now_ms`; `last_seen_at` never
+        decreases. After UnavailableError some may be stored; sending all again finds them.
         """
         ...
 
     async def apply(self, transition: Transition[Device]) -> bool:
-        """Write the change and its events, if the device still has the sequence that it was
-        decided from; False, and nothing is written, if not. Leaves `last_seen_at` alone."""
+        """Write the change and its events, if the device still has the sequence that the change was
+        decided from; otherwise write nothing and return False. Does not change `last_seen_at`."""
         ...
 
     async def mark_seen(self, hardware_id: str, *, seen_at: int) -> None:
-        """Note that the device was seen; `last_seen_at` never moves back."""
+        """Record that the device was seen; `last_seen_at` never decreases."""
         ...
 
     async def page_of_devices(
         self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
     ) -> Page[Device]:
-        """The most recently seen first, or those that have been silent for longest; as they were a
-        moment ago. A cursor is taken in its own order only."""
+        """Most recently seen first, or longest silent first; slightly outdated. A cursor is valid
+        only for its own order."""
         ...
 
     async def page_of_readings(
         self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
     ) -> Page[Reading]:
-        """The newest first, by their own time. Readings that arrive meanwhile move no others:
-        those that were there are listed once each."""
+        """Newest first, by their timestamps. Readings that arrive meanwhile do not shift the pages:
+        each existing one is listed once."""
         ...
 
     def readings(self, hardware_id: str, within: TimeRange) -> AsyncIterator[Sequence[Reading]]:
-        """All of them, the oldest first, in portions of bounded size."""
+        """All of them, oldest first, in portions of bounded size."""
         ...
 
     async def series(
         self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
     ) -> Sequence[Bucket]:
-        """The buckets that hold a value, in order of time; they begin at multiples of their
-        length. Readings without the metric do not count."""
+        """The non-empty buckets, ordered by time; they start at multiples of their length. Readings
+        without the metric do not count."""
         ...
 
     def all_devices(self) -> AsyncIterator[Sequence[Device]]:
@@ -75,19 +74,19 @@ class TelemetryStore(Protocol):
         ...
 
     async def check(self) -> None:
-        """Return if the engine answers and its schema is the one that this code needs."""
+        """Return if the engine responds and has the schema that this code needs."""
         ...
 
     async def close(self) -> None: ...
 
 
 class ExpiredReadings(Protocol):
-    """For engines that do not collect by themselves what has expired."""
+    """For engines that do not remove expired data themselves."""
 
     async def devices_with_expired(
         self, *, oldest_ms: int, after: str, limit: int
     ) -> Sequence[str]:
-        """Devices with readings from before `oldest_ms`, in order of their ids, after this one."""
+        """Devices with readings from before `oldest_ms`, ordered by id, after this one."""
         ...
 
     async def remove_expired(self, hardware_id: str, *, oldest_ms: int, limit: int) -> int:
@@ -101,25 +100,26 @@ class ExpiredReadings(Protocol):
 
 
 class KeyStore(Protocol):
-    """API keys, known by the hash of key and pepper."""
+    """API keys, identified by the hash of key and pepper."""
 
     async def apply(self, transition: Transition[ApiKey]) -> bool:
-        """Write the change and its events, if the key still has the sequence that it was decided
-        from; False, and nothing is written, if not."""
+        """Write the change and its events, if the key still has the sequence that the change was
+        decided from; otherwise write nothing and return False."""
         ...
 
     async def find_key(self, key_id: str) -> ApiKey | None: ...
 
     async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
-        """The key as last written, never as it was a moment ago."""
+        """The key as last written: a consistent read."""
         ...
 
     async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
-        """The newest first."""
+        """Newest first."""
         ...
 
     async def touch_key(self, key_id: str, *, used_at: int, unless_after: int) -> None:
-        """Note that the key was used at `used_at`, unless a use after the other time is noted."""
+        """Record that the key was used at `used_at`, unless a use after `unless_after` is
+        recorded."""
         ...
 
     def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:

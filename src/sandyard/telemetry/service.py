@@ -63,7 +63,7 @@ class Telemetry:
         self._retention = retention
 
     async def register(self, registration: Registration, *, key_id: str) -> Device:
-        """Make the device known, or bring it up to date; its confirmation id never changes."""
+        """Register the device, or update it; its confirmation id never changes."""
         cause = self._cause(actor("key", key_id))
         seen_at = whole_second(cause.at_ms)
         confirmation_id = self._make_confirmation_id()
@@ -79,9 +79,10 @@ class Telemetry:
         return replace(device, last_seen_at=max(seen_at, device.last_seen_at))
 
     async def ingest(self, raw: Sequence[object]) -> IntakeReport:
-        """Store what is new of 1 to 100 readings, each once, and account for every one of them.
+        """Store the new ones of 1 to 100 readings, each once, and account for all of them.
 
-        What is in the report is durable. On UnavailableError the device sends all of it again.
+        Everything in the report is durable. After UnavailableError the device sends all of it
+        again.
         """
         if not raw:
             raise EmptyBatchError
@@ -116,7 +117,7 @@ class Telemetry:
     async def list_devices(
         self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
     ) -> Page[Device]:
-        """The most recently seen first, or those that have been silent for longest."""
+        """Most recently seen first, or longest silent first."""
         return await self._store.page_of_devices(order=order, limit=limit, cursor=cursor)
 
     async def get_device(self, hardware_id: str) -> Device:
@@ -140,13 +141,13 @@ class Telemetry:
         limit: int,
         cursor: str | None = None,
     ) -> Page[Reading]:
-        """The newest first, by their own time; both ends of the range are included."""
+        """Newest first, by their timestamps; both ends of the range are included."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
         return await self._store.page_of_readings(hardware_id, within, limit=limit, cursor=cursor)
 
     async def latest(self, hardware_id: str) -> Reading:
-        """The reading with the greatest time, whenever it came in."""
+        """The reading with the greatest timestamp, whenever it arrived."""
         page = await self.list_readings(hardware_id, limit=1)
         if not page.items:
             raise NoReadingsError
@@ -164,7 +165,7 @@ class Telemetry:
     async def export(
         self, hardware_id: str, *, from_ms: int | None, to_ms: int | None
     ) -> AsyncIterator[Sequence[Reading]]:
-        """All readings of the range, the oldest first, in portions; the device is checked first."""
+        """All readings of the range, oldest first, in portions; the device is checked first."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
         return self._store.readings(hardware_id, within)
@@ -183,7 +184,7 @@ class Telemetry:
         return Cause(by, now_ms(self._clock))
 
     def _within(self, from_ms: int | None, to_ms: int | None) -> TimeRange:
-        """The asked range, without what has expired."""
+        """The requested range, without expired readings."""
         asked = TimeRange(from_ms or 0, LATEST_MS if to_ms is None else to_ms)
         if asked.from_ms > asked.to_ms:
             raise InvalidRangeError

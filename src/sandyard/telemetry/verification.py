@@ -1,4 +1,4 @@
-"""A check that Telemetry's events lead to its devices and keys."""
+"""Checks that Telemetry's events match its devices and keys."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from sandyard.telemetry.ports import KeyStore, TelemetryStore
 
 
 async def adopt(store: TelemetryStore, keys: KeyStore, log: EventLog, cause: Cause) -> int:
-    """Write a baseline for what a server of 0.1.0 has changed beside this release."""
+    """Write a baseline for what a server of 0.1.0 has changed alongside this release."""
     devices = await adopt_changes(store.all_devices(), log, store.apply, cause)
     return devices + await adopt_changes(keys.all_keys(), log, keys.apply, cause)
 
@@ -22,7 +22,7 @@ async def verify(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> HistoryReport:
-    """Compare every device and key with its events, while traffic flows."""
+    """Compare every device and key with its events, under traffic."""
 
     async def find_device(hardware_id: str) -> Device | None:
         return (await store.find_devices([hardware_id])).get(hardware_id)

@@ -1,6 +1,6 @@
 """A simulated board that resends acknowledged readings, sends late, and loses responses.
 
-It does no I/O: it says what it sends next and is told what came of it.
+It does no I/O: it returns its next batch, and the caller reports the outcome.
 """
 
 from collections import Counter, deque
@@ -17,12 +17,12 @@ _USUAL_BATCH = 10
 
 @dataclass(frozen=True, slots=True)
 class BoardBehavior:
-    """How badly a board behaves; the shares are between 0 and 1."""
+    """How unreliable a board is; shares are between 0 and 1."""
 
     batch: int = 100
-    """The most readings that it sends at once."""
+    """The maximum number of readings per request."""
     duplicates: float = 0.0
-    """The share of readings that it sends again although they were acknowledged."""
+    """The share of readings that it sends again after they were acknowledged."""
     reorder: float = 0.0
     """The share of readings that it sends late, after newer ones."""
 
@@ -36,18 +36,18 @@ class Batch:
     """How many of them are sent for the first time."""
     body: Mapping[str, Any]
     reboot: Boot | None
-    """The board has booted again before it sends this."""
+    """Set if the board reboots before it sends this."""
 
 
 class Board:
     def __init__(self, measured: Measured, *, behavior: BoardBehavior, rng: Random) -> None:
         self.measured = measured
         self.settled: set[str] = set()
-        """What the server has answered for; the board may forget it."""
+        """Readings that the server has accounted for; the board may drop them."""
         self.findings: list[Difference] = []
-        """Answers that a good reading should not have got."""
+        """Wrong responses to valid readings."""
         self.repeats = 0
-        """How many readings it sends again without need."""
+        """How many readings it sends again unnecessarily."""
         self._behavior = behavior
         self._rng = rng
         self._sent: set[str] = set()
@@ -55,7 +55,7 @@ class Board:
         self._waiting = deque(self._order())
 
     def _order(self) -> list[str]:
-        """The readings in the order of their times, but some of them late."""
+        """The readings ordered by time, except for some late ones."""
         count = len(self.measured.readings)
         positions = {
             batch_id: number + self._rng.uniform(1, max(2, count / 4))
@@ -66,7 +66,7 @@ class Board:
         return sorted(positions, key=lambda batch_id: positions[batch_id])
 
     def next_batch(self) -> Batch | None:
-        """What to send now; None when there is nothing left to send."""
+        """What to send now; None if nothing is left."""
         if not self._waiting:
             return None
         size = min(self._size(), len(self._waiting))
@@ -84,7 +84,7 @@ class Board:
         return second
 
     def _size(self) -> int:
-        """Mostly a few, sometimes more, sometimes all that was kept while there was no radio."""
+        """Usually a few, sometimes more, sometimes a full batch, as after a time without radio."""
         roll = self._rng.random()
         if roll < 0.1:
             return self._behavior.batch
@@ -99,11 +99,12 @@ class Board:
         return {"readings": bare}
 
     def unanswered(self, batch: Batch) -> None:
-        """Nobody knows what became of it: all of it is sent again, perhaps with other company."""
+        """The outcome is unknown: all readings are sent again, perhaps in other batches."""
         self._waiting.extendleft(reversed(batch.batch_ids))
 
     def answered(self, batch: Batch, answer: Mapping[str, Any]) -> int:
-        """Take the answer in; what is wrong with it becomes a finding. How many it settled."""
+        """Process the response; each mistake becomes a finding. Returns how many readings it
+        settled."""
         acknowledged: Sequence[str] = answer["acknowledged_batch_ids"]
         duplicates: Sequence[str] = answer["duplicate_batch_ids"]
         rejected: Sequence[Mapping[str, Any]] = answer["rejected"]

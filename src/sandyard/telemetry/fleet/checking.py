@@ -10,7 +10,7 @@ from sandyard.telemetry.fleet.measuring import Reading
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not as it must be."""
+    """A deviation from the expected state."""
 
     kind: Literal["missing", "doubled", "changed", "unknown", "latest", "answer"]
     hardware_id: str
@@ -23,7 +23,7 @@ class Difference:
 def compare(
     hardware_id: str, measured: Mapping[str, Reading], stored: Sequence[Reading]
 ) -> Iterator[Difference]:
-    """Every difference between a board's readings and what the server lists for it."""
+    """Every difference between a board's readings and those that the server lists."""
     times_listed = Counter(str(reading.get("batch_id")) for reading in stored)
     for batch_id in measured:
         if batch_id not in times_listed:
@@ -42,7 +42,7 @@ def compare(
 def compare_latest(
     hardware_id: str, measured: Mapping[str, Reading], latest: Reading | None
 ) -> Iterator[Difference]:
-    """A difference unless the latest is a reading of the greatest time."""
+    """A difference, unless the latest reading has the greatest time."""
     if latest is None:
         yield Difference("latest", hardware_id, "there is none")
         return

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 Reading = Mapping[str, Any]
-"""A reading as the API shows it, so that what was measured and what is stored can be compared."""
+"""A reading as in the API, so that measured and stored readings can be compared."""
 
 _LONGEST_MS = 3 * 24 * 3600 * 1000
-"""How far back a board's readings go at the most: well within what any server keeps."""
+"""The maximum age of a board's readings: well within every server's retention."""
 _INTERVALS_MS = (60_000, 300_000, 3_600_000)
 
 
@@ -24,13 +24,13 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A board with all of its readings, in the order of their times; it boots twice meanwhile."""
+    """A board with all of its readings, ordered by time; it boots twice."""
 
     hardware_id: str
     friendly_name: str | None
     boots: tuple[Boot, Boot]
     readings: Mapping[str, Reading]
-    """By their batch ids."""
+    """By batch id."""
 
     def registration(self, boot: Boot) -> dict[str, Any]:
         return {
@@ -46,13 +46,13 @@ class Measured:
 
 
 def new_hardware_id() -> str:
-    """A MAC that nobody has: random, unicast, locally administered."""
+    """An unused MAC address: random, unicast, locally administered."""
     first, *others = secrets.token_bytes(6)
     return ":".join(f"{byte:02X}" for byte in ((first | 0x02) & 0xFE, *others))
 
 
 def measure(hardware_id: str, *, count: int, until_ms: int, rng: Random) -> Measured:
-    """A board and so many readings, the last of them at `until_ms` or just before it."""
+    """A board with this many readings, the last at `until_ms` or just before."""
     boots = (Boot(_uuid4(rng), "1.0.16"), Boot(_uuid4(rng), "1.1.0"))
     friendly_name = f"board-{hardware_id[-5:]}" if rng.random() < 0.5 else None
     reboot_at = rng.randrange(count)
@@ -76,7 +76,7 @@ def measure(hardware_id: str, *, count: int, until_ms: int, rng: Random) -> Meas
 
 
 def _times(count: int, *, until_ms: int, rng: Random) -> list[int]:
-    """The time of the start and of each reading; now and then two are of the same millisecond."""
+    """The time of the start and of each reading; occasionally two share a millisecond."""
     interval_ms = max(1, min(rng.choice(_INTERVALS_MS), _LONGEST_MS // count))
     times = [until_ms - count * interval_ms + step * interval_ms for step in range(count + 1)]
     for number in range(2, count + 1, 2):

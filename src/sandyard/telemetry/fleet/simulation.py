@@ -23,30 +23,30 @@ from sandyard.telemetry.fleet.wire import (
 )
 
 Progress = Callable[[int], None]
-"""Is told how many are done."""
+"""Called with the number done."""
 
 _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What the fleet is and does."""
+    """The fleet's size and behavior."""
 
     count: int
     readings: int
-    """Of each board."""
+    """Per board."""
     seed: int
     behavior: BoardBehavior = field(default_factory=BoardBehavior)
     rate: float = 0.0
-    """Readings per second of all boards together; 0 is as fast as it goes."""
+    """Readings per second of all boards together; 0 is unlimited."""
     lost_answers: float = 0.0
-    """The share of requests whose answer the board never sees."""
+    """The share of requests whose response never reaches the board."""
     stall_timeout_sec: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of the sending, without the check."""
+    """Statistics of the sending, without the check."""
 
     devices: int
     readings: int
@@ -63,7 +63,7 @@ class Summary:
 
 @asynccontextmanager
 async def open_fleet(plan: FleetPlan, *, url: str, admin_token: str) -> AsyncIterator["Fleet"]:
-    """A fleet of boards that nobody has seen before, so that a server can be visited often."""
+    """A fleet of new boards, so that it can run against a server repeatedly."""
     stall_timeout = StallTimeout(plan.stall_timeout_sec, rng=_rng(plan, "stall_timeout"))
     wire = Wire(
         url, lost_answers=plan.lost_answers, stall_timeout=stall_timeout, rng=_rng(plan, "wire")
@@ -83,10 +83,10 @@ class Fleet:
         self._settled = 0
 
     async def send(self, progress: Progress) -> Summary:
-        """Send until every reading is settled, under an API key that lives as long.
+        """Send until every reading is settled, with a temporary API key.
 
         Raises ServerNotFoundError if there is no server at the start, ServerRefusedError if it
-        refuses a call, NoProgressError when nothing progresses for too long.
+        refuses a call, NoProgressError if there is no progress for too long.
         """
         started = time.monotonic()
 
@@ -108,7 +108,7 @@ class Fleet:
         )
 
     async def check(self, progress: Progress) -> list[Difference]:
-        """What the server answered wrongly, and where it does not hold just what was measured."""
+        """Wrong responses, and differences between stored and measured readings."""
         checked = 0
 
         async def check_one(board: Board) -> list[Difference]:
@@ -141,7 +141,7 @@ class Fleet:
         _fields(await self._wire.call(*revocation, headers=self._admin), "is_active")
 
     async def _live(self, board: Board, *, headers: Mapping[str, str], progress: Progress) -> None:
-        """A board's life: it registers at each boot, and sends until nothing is left."""
+        """Registers the board at each boot, and sends until nothing is left."""
         confirmation = await self._register(board, board.measured.boots[0], headers)
         trouble = self._wire.trouble()
         while batch := board.next_batch():
@@ -185,7 +185,7 @@ class Fleet:
         ]
 
     async def _stored(self, device: str, *, expected: int) -> Sequence[Reading]:
-        """All that the server lists; one without an end is left when it must be wrong."""
+        """All readings that the server lists; stops if the list is longer than it can be."""
         stored: list[Reading] = []
         params: dict[str, str | int] = {"limit": _PAGE}
         for _ in range(expected + 2):

@@ -19,7 +19,7 @@ class NoProgressError(SandyardError):
 
 
 class StallTimeout:
-    """The whole fleet's: it ends when no board has got anywhere for so long."""
+    """Shared by the fleet: it expires when no board has made progress for this long."""
 
     def __init__(self, seconds: float, *, rng: Random) -> None:
         self.seconds = seconds
@@ -32,7 +32,7 @@ class StallTimeout:
 
 
 class Trouble:
-    """One board's failures in a row."""
+    """One board's consecutive failures."""
 
     def __init__(self, stall_timeout: StallTimeout) -> None:
         self._stall_timeout = stall_timeout
@@ -44,7 +44,7 @@ class Trouble:
         self._stall_timeout.progress()
 
     async def wait(self, *, retry_after_sec: float = 0) -> None:
-        """Wait before the next try, longer each time; raises NoProgressError in the end."""
+        """Wait before the next attempt, longer each time; eventually raises NoProgressError."""
         now = time.monotonic()
         if not self._failures:
             self._since = now
@@ -60,13 +60,13 @@ class Trouble:
 
 
 def wait_before_retry(failures: int, rng: Random) -> float:
-    """Seconds; between half and all of a time that doubles up to a bound."""
+    """Seconds: a random time between half and all of a delay that doubles up to a maximum."""
     longest = min(_LONGEST_WAIT_SEC, _FIRST_WAIT_SEC * 2 ** min(failures, 10))
     return rng.uniform(longest / 2, longest)
 
 
 class Pace:
-    """Lets readings through at a rate, or at once if the rate is 0."""
+    """Limits the rate of readings; 0 is unlimited."""
 
     def __init__(
         self,

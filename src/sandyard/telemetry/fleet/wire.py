@@ -1,4 +1,4 @@
-"""A fleet's connections, over which answers get lost."""
+"""A fleet's connections, which lose responses."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from sandyard.telemetry.fleet.stalls import StallTimeout, Trouble
 CONNECTIONS = 50
 _TIMEOUT_SEC = 10
 _WORKING_SEC = 0.01
-"""Within this time after the whole request has been sent, a connection is broken off."""
+"""A connection is broken off within this time after the whole request was sent."""
 
 
 class ServerRefusedError(SandyardError):
@@ -42,13 +42,13 @@ class RequestCounters:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There was no answer, or one that asks for another try."""
+    """No response, or one that asks for a retry."""
 
     retry_after_sec: float = 0
 
 
 class Wire:
-    """Calls to one server; at most `CONNECTIONS` at a time."""
+    """Calls to one server, at most `CONNECTIONS` at a time."""
 
     def __init__(
         self, url: str, *, lost_answers: float, stall_timeout: StallTimeout, rng: Random
@@ -58,7 +58,7 @@ class Wire:
         self._stall_timeout = stall_timeout
         self._lost_answers = lost_answers
         self._rng = rng
-        # A client for each connection: the cost of a call in a shared pool grows with its size.
+        # One client per connection: the cost of a call in a shared pool grows with its size.
         trusted = httpx.create_ssl_context()
         self._clients = [
             httpx.AsyncClient(
@@ -85,7 +85,7 @@ class Wire:
         return self._stall_timeout.last_failure
 
     async def call(self, method: str, path: str, **options: Any) -> Any:
-        """Call until there is an answer, and give its JSON; None for a 404."""
+        """Call until there is a response; returns its JSON, None for a 404."""
         trouble = self.trouble()
         while isinstance(answer := await self.attempt(method, path, **options), Failed):
             self.counters.retries += 1
@@ -103,9 +103,9 @@ class Wire:
         params: Mapping[str, str | int] | None = None,
         may_get_lost: bool = False,
     ) -> Any:
-        """The answer's JSON, None for a 404, or Failed. Raises ServerRefusedError."""
+        """The response's JSON, None for a 404, or Failed. Raises ServerRefusedError."""
         is_lost = may_get_lost and self._rng.random() < self._lost_answers
-        # Half of the lost answers arrive and are thrown away, half never arrive.
+        # Half of the lost responses arrive and are discarded, half never arrive.
         breaks_off = is_lost and self._rng.random() < 0.5
         extensions = {"trace": self._break_off} if breaks_off else {}
         client = await self._free.get()
@@ -123,7 +123,7 @@ class Wire:
         return self._lost() if is_lost else self._parse_response(response)
 
     async def _break_off(self, event: str, _details: object) -> None:
-        """Called by httpx at each step; leave as soon as the server has got the whole request."""
+        """Called by httpx at each step; disconnect once the server has the whole request."""
         if event == "http11.receive_response_headers.started":
             await asyncio.sleep(self._rng.uniform(0, _WORKING_SEC))
             raise _BrokenOffError
@@ -155,7 +155,7 @@ class Wire:
 
 
 def _in_words(response: httpx.Response) -> str:
-    """The status, and the server's own words if it is one of ours."""
+    """The status, and the message if the server is one of ours."""
     try:
         message = " " + response.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):

@@ -98,8 +98,8 @@ def _readings_in(body: bytes) -> list[Any]:
 
 
 def _leniently(body: bytes) -> Any:
-    """NaN and Infinity, which JSON lacks but boards send, in whatever letters their C library
-    prints them, pass here, so that only the reading that holds them is rejected."""
+    """Accepts NaN and Infinity, which JSON lacks but boards send, in any letters that their C
+    library prints, so that only the reading that contains them is rejected."""
     try:
         return json.loads(_NO_NUMBER.sub(b" NaN", body))
     except (ValueError, RecursionError) as error:

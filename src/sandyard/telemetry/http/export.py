@@ -1,4 +1,5 @@
-"""Readings as files, written portion by portion, so that memory does not grow with their number."""
+"""Readings as files, written portion by portion, so that memory use does not grow with their
+number."""
 
 import asyncio
 import csv
@@ -31,19 +32,20 @@ Portions = AsyncIterator[Sequence[Reading]]
 class FileFormat:
     media_type: str
     described: dict[str, Any]
-    """Its media type object in the API's document."""
+    """Its media type object in the OpenAPI document."""
     render: Callable[[Portions], AsyncIterator[bytes]]
 
 
 async def csv_file(portions: Portions) -> AsyncIterator[bytes]:
-    """A line per reading; sensors and their status are JSON in a column each."""
+    """One line per reading; sensors and their status are JSON in one column each."""
     yield _csv_lines([_COLUMNS])
     async for readings in portions:
         yield await asyncio.to_thread(_csv_lines, map(_csv_row, readings))
 
 
 async def parquet_file(portions: Portions) -> AsyncIterator[bytes]:
-    """A row per reading; sensors and their status are maps. A row group at a time is in memory."""
+    """One row per reading; sensors and their status are maps. One row group at a time is in
+    memory."""
     from sandyard.telemetry.http.parquet import ParquetSink
 
     sink = ParquetSink()
@@ -98,7 +100,7 @@ def _csv_row(reading: Reading) -> tuple[Any, ...]:
 
 
 def _no_formula(text: str | None) -> str | None:
-    """A text that a spreadsheet would take for a formula is kept from being one."""
+    """Escape a text that a spreadsheet would treat as a formula."""
     return f"'{text}" if text and text[0] in "=+-@" else text
 
 

@@ -1,4 +1,4 @@
-"""Parquet, by pyarrow; only imported where a file of this format is asked for."""
+"""Parquet, by pyarrow, which is imported only when such a file is requested."""
 
 import io
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ _SCHEMA = pa.schema(list(_FIELDS.items()))
 
 
 class ParquetSink:
-    """A Parquet file that is taken away as it is written."""
+    """A Parquet file whose bytes are taken as they are written."""
 
     def __init__(self) -> None:
         self._buffer = _Buffer()
         self._writer = pq.ParquetWriter(self._buffer, _SCHEMA, compression="zstd")
 
     def add(self, readings: Sequence[Reading]) -> bytes:
-        """Write the readings as a row group; the bytes that came of it."""
+        """Write the readings as a row group; returns the bytes written."""
         if readings:
             self._writer.write_table(pa.table(_columns(readings), schema=_SCHEMA))
         return self._buffer.take()
@@ -41,7 +41,7 @@ class ParquetSink:
 
 
 class _Buffer(io.RawIOBase):
-    """Where the writer writes; it only ever asks how far it has come."""
+    """The writer's target; the writer only asks for its position."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []

@@ -29,7 +29,7 @@ from sandyard.telemetry.model import (
 )
 
 FRIENDLY_NAME = pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters")
-"""Anything that can be seen."""
+"""No control characters."""
 
 HardwareId = Annotated[StrictStr, Field(pattern=HARDWARE_ID, description="MAC in upper case")]
 FriendlyName = Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=FRIENDLY_NAME)]
@@ -69,7 +69,7 @@ class Capabilities(BaseModel):
     features: dict[Name, StrictBool] = Field(
         default_factory=dict,
         max_length=MAX_SENSORS,
-        json_schema_extra={"additionalProperties": False},  # names of any other form are refused
+        json_schema_extra={"additionalProperties": False},  # other names are refused
     )
 
 
@@ -190,7 +190,7 @@ class ReadingAnswer(BaseModel):
 
 
 def reading_answer(reading: Reading) -> dict[str, object]:
-    """As `ReadingAnswer` describes it, for listings that are too long to be checked again."""
+    """As described by `ReadingAnswer`, for listings that are too long to validate again."""
     return {
         "hardware_id": reading.hardware_id,
         "timestamp_ms": reading.timestamp_ms,

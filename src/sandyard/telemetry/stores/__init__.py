@@ -1,1 +1,1 @@
-"""Engines that keep devices, readings and keys; each keeps the promises of `ports`."""
+"""The stores of devices, readings and keys; each implements `ports`."""

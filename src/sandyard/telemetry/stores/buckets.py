@@ -1,4 +1,4 @@
-"""A series, gathered reading by reading, for engines that cannot do it themselves."""
+"""Aggregates a series reading by reading, for engines that can't do it themselves."""
 
 from sandyard.telemetry.model import Bucket, Number
 

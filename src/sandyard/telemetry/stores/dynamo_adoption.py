@@ -1,4 +1,4 @@
-"""Taking over devices and keys that were written before there were events."""
+"""Adopts devices and keys that were written before there were events."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,8 @@ from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
 
 async def adopt(tables: TelemetryTables, *, clock: Clock) -> int:
-    """Give each of them a sequence and a baseline event with its whole state; how many there were.
-    Can be run twice, and while traffic flows."""
+    """Give each of them a sequence and a baseline event with its whole state; returns how many.
+    Idempotent; may run under traffic."""
     return await _adopt(tables, tables.devices, device_of, clock) + await _adopt(
         tables, tables.keys, key_of, clock
     )
@@ -38,6 +38,6 @@ async def _adopt(
             try:
                 await table.transact(numbered, tables.events.put_action(event))
             except TransactionRefusedError:
-                continue  # it was changed, and so adopted, meanwhile
+                continue  # it was changed meanwhile, and so adopted
             adopted += 1
     return adopted

@@ -1,7 +1,7 @@
 """Devices, readings, markers and keys as items.
 
-Items hold the times of devices, keys and markers as RFC 3339, and `expiration_time`, by which the
-engine collects them, in epoch seconds.
+Items have the times of devices, keys and markers as RFC 3339, and `expiration_time`, the engine's
+TTL, in epoch seconds.
 """
 
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from sandyard.telemetry.model import ApiKey, Device, Number, Reading
 
 
 def ts_batch(timestamp_ms: int, batch_id: str) -> str:
-    """The sort key: as text it sorts as the times do."""
+    """The sort key: as text it sorts by time."""
     return f"{timestamp_ms:013}#{batch_id}"
 
 
@@ -59,7 +59,7 @@ def reading_of(item: Item) -> Reading:
 
 
 def sensors_of(item: Item) -> dict[str, Number]:
-    """The numbers in the form in which they were kept; the engine may write them out."""
+    """The numbers in canonical form; the engine may return another one."""
     numbers = ((name, canonical_number(value)) for name, value in item["sensors"].items())
     return {name: number for name, number in numbers if number is not None}
 
@@ -118,7 +118,8 @@ async def page_by_gsi1(
     cursor: str | None,
     forward: bool = False,
 ) -> tuple[list[Item], str | None]:
-    """A page of the whole table, the latest by `gsi1sk` first or last, and the next's cursor."""
+    """A page of the whole table, ordered by `gsi1sk`, latest first by default, and the next
+    cursor."""
     start: Item | None = None
     if cursor is not None:
         match decode_cursor(listing, cursor):

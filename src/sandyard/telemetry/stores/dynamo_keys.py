@@ -24,7 +24,7 @@ class DynamoKeyStore:
             return True
         if transition.before is not None:
             return False
-        # Our own earlier try, whose answer was lost, is refused like another's.
+        # Our own earlier attempt, whose response was lost, is refused as well.
         stored = await self.find_key(transition.result.key_id)
         return stored is not None and stored.api_key_hash == transition.result.api_key_hash
 
@@ -33,7 +33,7 @@ class DynamoKeyStore:
         return None if item is None else key_of(item)
 
     async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
-        """The index says which key it may be; the table, read as last written, whether it is."""
+        """The index finds the candidate; a consistent read of the table confirms it."""
         candidates, _, _ = await self._keys.query(
             index="api_key_hash_index",
             condition="api_key_hash = :hash",

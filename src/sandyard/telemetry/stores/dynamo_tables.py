@@ -19,7 +19,7 @@ TTL_ATTRIBUTE = "expiration_time"
 
 
 def definitions(prefix: str = "") -> Mapping[str, Definition]:
-    """Each table by its plain name, as `CreateTable` takes it."""
+    """The `CreateTable` definitions by plain name."""
     by_activity = {"gsi1": ("gsi1pk", "gsi1sk")}
     return {
         "devices": table_definition(f"{prefix}devices", ("hardware_id",), by_activity),
@@ -40,7 +40,7 @@ _WITH_TTL = ("device_readings", "processed_batches")
 
 
 def table_specs(prefix: str = "") -> Sequence[TableSpec]:
-    """All tables with their TTLs; infrastructure code makes them from this too."""
+    """All tables with their TTLs; infrastructure code uses them too."""
     return [
         TableSpec(definition, ttl=TTL_ATTRIBUTE if name in _WITH_TTL else None)
         for name, definition in definitions(prefix).items()
@@ -65,7 +65,7 @@ class TelemetryTables:
         return [spec.definition for spec in self._specs]
 
     async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
-        """Make the tables and indexes that are not there; by each table's name, what was made."""
+        """Create missing tables and indexes; returns what was created, by table."""
         return {
             spec.name: await create_table(self.engine, billed(spec.definition), ttl=spec.ttl)
             for spec in self._specs

@@ -1,8 +1,8 @@
 """Devices and readings on DynamoDB.
 
-A reading and its marker are one transaction, each on condition that it is not there. Refused, it
-returns what stands there instead, so a duplicate costs one call too. The transactions of a request
-run at once, within a bound for the whole process.
+A reading and its marker are one transaction, each on condition that it does not exist. A refused
+transaction returns the existing item, so a duplicate also costs one call. The transactions of a
+request run concurrently, within a limit for the whole process.
 """
 
 import asyncio
@@ -180,7 +180,7 @@ class DynamoTelemetryStore:
         forward: bool = True,
         limit: int | None = None,
     ) -> AsyncIterator[list[Item]]:
-        """Readings as last written; `before` bounds them too, and may itself be among them."""
+        """Readings as last written; `before` is another inclusive upper bound."""
         first = ts_batch(within.from_ms, "")
         last = ts_batch(within.to_ms, _LAST_OF_A_MILLISECOND)
         last = last if before is None else min(last, before)
@@ -202,9 +202,10 @@ class DynamoTelemetryStore:
 
 
 def _existing(marker: Item, reading: Item | None, intake_id: str) -> Stored:
-    """What refused a reading: its marker, or, after that has expired, the reading itself."""
+    """The item that refused a reading: its marker or, after that has expired, the reading
+    itself."""
     content_hash = marker.get("content_hash")
     if content_hash is None:  # written by another program, or expired
         content_hash = reading_of(reading).content_hash if reading else ""
-    # Our own earlier try, whose answer was lost, looks just like a duplicate but for this id.
+    # Only this id distinguishes our own earlier attempt, whose response was lost, from a duplicate.
     return Stored(content_hash, is_new=marker.get("intake_id") == intake_id)

@@ -45,13 +45,13 @@ MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 _PORTION = 1000
 _LOOKUPS = 2
 _LOOKUP_SIZE = 64
-"""Requests whose devices are found by one statement."""
+"""How many requests share one statement to find their devices."""
 _reading = device_readings.c
 _marker = processed_batches.c
 
 _find_devices = KeyLookup(devices, "hardware_id", devices.c.keys())
 _seen_text = sa.type_coerce(devices.c.last_seen_at, sa.String).label("seen_text")
-"""What cursors hold."""
+"""The value in cursors."""
 
 
 class SqlTelemetryStore:
@@ -244,7 +244,7 @@ def _readings_of(hardware_id: str, within: TimeRange) -> sa.Select[Any]:
 
 
 def _metric(connection: sa.Connection, metric: str) -> sa.ColumnElement[float]:
-    """A sensor's value, or NULL if the reading has none of it."""
+    """A sensor's value, or NULL if the reading does not have it."""
     if connection.dialect.name == "sqlite":
         return sa.func.json_extract(_reading.sensors, f"$.{metric}", type_=sa.Float)
     from sqlalchemy.dialects.postgresql import JSON
@@ -260,7 +260,7 @@ def _device_from_driver(
     last_seen_at: str,
     *others: Any,
 ) -> Device:
-    """The values are those of the columns, which are in the order of the fields."""
+    """The values are in the order of the columns, which is that of the fields."""
     return Device(
         hardware_id,
         confirmation_id,

@@ -1,11 +1,11 @@
-"""Readings come in on SQLite or PostgreSQL, each with its marker or not at all.
+"""Inserts readings on SQLite or PostgreSQL, each with its marker or not at all.
 
-At first every reading is taken for new: one statement inserts the markers of a request, a second
-its readings, in one transaction. On SQLite, which has one writer, the requests that wait for it
-share both. When fewer rows were inserted than were sent, some are there already: all of it is
-rolled back, and each request begins again alone. Now it looks for the markers that are there, and
-inserts the others. Of two callers that send an id at once one waits for the other, finds fewer
-markers inserted than it sent, and begins again; then it finds the other's.
+At first every reading is assumed to be new: one statement inserts the markers of a request, a
+second its readings, in one transaction. On SQLite, which has one writer, waiting requests share
+both. If fewer rows were inserted than sent, some already existed: the transaction is rolled back,
+and each request is retried alone. It then reads the existing markers and inserts the others. If two
+callers send an id at once, one waits for the other, inserts fewer markers than it sent, and
+retries; then it finds the other's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ _Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What is written for one request, in the order of the ids."""
+    """The rows of one request, ordered by id."""
 
     markers: Sequence[_Row]
     rows: Sequence[_Row]
@@ -91,7 +91,7 @@ class SqlIntake:
     async def insert(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
     ) -> Mapping[str, Stored]:
-        """As the port promises it of `insert_readings`."""
+        """See `insert_readings` of the port."""
         request = self._request(readings, devices, now_ms)
         try:
             if self._database.concurrent_writers:
@@ -103,14 +103,14 @@ class SqlIntake:
         return request.all_new()
 
     async def drain(self) -> None:
-        """Return when all that was submitted is done."""
+        """Return when all submitted requests are done."""
         await self._waiting.drain()
 
     def _request(
         self, readings: Sequence[Reading], devices: Mapping[str, Device], now_ms: int
     ) -> _Request:
         received, seen_at = rfc3339_from_ms(now_ms), whole_second(now_ms)
-        # In one order everywhere, so that two requests never wait for each other's ids.
+        # All requests use the same order, so that they never deadlock.
         in_order = sorted(readings, key=attrgetter("batch_id"))
         return _Request(
             [self._marker(reading, received, now_ms) for reading in in_order],
@@ -158,7 +158,7 @@ class _ReadingIsThereError(_SomeAreThereError):
 
 
 def mark_seen(connection: sa.Connection, hardware_id: str, seen_text: str) -> None:
-    """`last_seen_at` never moves back."""
+    """`last_seen_at` never decreases."""
     _see.execute(connection, {"device": hardware_id, "seen": seen_text})
 
 
@@ -187,7 +187,7 @@ def _insert_missing(
 
 
 def _readings_there(connection: sa.Connection, rows: Sequence[_Row]) -> dict[str, Stored]:
-    """What stands under the very keys of these readings."""
+    """The stored readings with the same keys."""
     keys = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
     statement = sa.select(device_readings).where(keys.in_([row[:3] for row in rows]))
     return {

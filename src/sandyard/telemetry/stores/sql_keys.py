@@ -18,7 +18,7 @@ from sandyard.telemetry.stores.tables import api_keys, events
 KEYS = EntityTable(ApiKey, api_keys)
 _column = api_keys.c
 _created_text = sa.type_coerce(_column.created_at, sa.String).label("created_text")
-"""What cursors hold."""
+"""The value in cursors."""
 
 
 class SqlKeyStore:

@@ -36,8 +36,8 @@ device_readings = sa.Table(
     sa.Column("sensors", sa.Text, nullable=False),
     sa.Column("sensor_status", sa.Text, nullable=False),
 )
-"""The key is the order in which readings are asked for, so that a range is read in one stretch
-however many others there are. It also finds what has expired, device by device."""
+"""The key is the order in which readings are queried, so that a range is contiguous however many
+others there are. It also finds expired readings, device by device."""
 
 processed_batches = sa.Table(
     "processed_batches",
@@ -48,7 +48,7 @@ processed_batches = sa.Table(
     sa.Column("content_hash", sa.String(32), nullable=False),
     sa.Column("expiration_time", sa.BigInteger, nullable=False),
 )
-"""The markers, by which duplicates are told. `expiration_time` is in epoch seconds."""
+"""The markers, which identify duplicates. `expiration_time` is in epoch seconds."""
 
 api_keys = sa.Table(
     "api_keys",
@@ -65,4 +65,4 @@ api_keys = sa.Table(
 jobs = job_table(metadata)
 events = event_table(metadata)
 SUBJECTS = (devices.c.hardware_id, api_keys.c.key_id)
-"""What events are about."""
+"""The subjects of events."""
