@@ -1,4 +1,4 @@
-"""Calls of the server's own API, in this process, with a viewer's credential."""
+"""In-process calls to the server's own API, with a viewer's credential."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class ApiError(Exception):
 
 
 def _for_people(error: Mapping[str, Any]) -> str:
-    """The message; where it names the field that says how long to wait, its value instead."""
+    """The message; a reference to the field with the wait is replaced by its value."""
     message = str(error.get("message", "The server gave no reason."))
     return message.replace("`retry_after`", str(error.get("retry_after", "some")))
 
 
 @dataclass(frozen=True, slots=True)
 class ApiPaths:
-    """Where the parts' calls are."""
+    """The paths of the parts' calls."""
 
     platform: str = "/api/v1"
     broker: str = "/v1"
@@ -44,7 +44,7 @@ class ApiPaths:
 
 @dataclass(frozen=True, slots=True)
 class OwnTokens:
-    """What opens the parts' endpoints to those who may: operators and admin accounts."""
+    """The tokens for the parts' endpoints, for operators and admin accounts."""
 
     broker_admin: Sequence[str] = ()
     broker_track: Sequence[str] = ()
@@ -52,7 +52,7 @@ class OwnTokens:
 
 
 class Credentials:
-    """The headers with which a path of the API is called for a viewer."""
+    """The headers for calling a path of the API on behalf of a viewer."""
 
     def __init__(self, paths: ApiPaths, tokens: OwnTokens) -> None:
         self.paths = paths
@@ -79,7 +79,7 @@ def _first(tokens: Sequence[str]) -> str | None:
 
 
 class Api:
-    """The API as one viewer has it. Every call raises ApiError for an answer that is an error."""
+    """The API on behalf of one viewer. Every call raises ApiError for an error response."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Api:
         return await self.call("GET", path, query=query)
 
     async def find(self, path: str, /, **query: str | int | None) -> Any | None:
-        """The same; None where there is no such thing."""
+        """The same; None if not found."""
         try:
             return await self.get(path, **query)
         except ApiError as error:
@@ -124,7 +124,7 @@ class Api:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The answer's JSON; None if it has none."""
+        """The response's JSON; None if it has none."""
         credential = self._credentials.headers(
             path, login=self._login, is_operator=self._is_operator
         )
@@ -163,7 +163,7 @@ def _scope(
 
 
 def _passed_on(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """What tells where a request comes from, for limits by address."""
+    """Headers with the origin of a request, for limits by address."""
     names = {b"host", b"user-agent", b"x-forwarded-for"}
     return [header for header in scope["headers"] if header[0] in names]
 

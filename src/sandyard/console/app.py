@@ -1,4 +1,4 @@
-"""The console's application: which page a request is for, and whether its sender may see it."""
+"""The console's application: routes requests to pages and checks access."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,7 +37,7 @@ LOGIN = "/console/login"
 
 @dataclass(frozen=True, slots=True)
 class ConsoleRequest:
-    """A request to a page, with all that a page is made from."""
+    """A request to a page, with everything the page needs."""
 
     http: Request
     viewer: Viewer | None
@@ -49,13 +49,13 @@ class ConsoleRequest:
 
     @property
     def signed_in(self) -> Viewer:
-        """Who looks; only pages that are open to everybody have nobody."""
+        """The viewer; only open pages have none."""
         if self.viewer is None:
             raise UnauthorizedError
         return self.viewer
 
     def wants(self, view: str) -> bool:
-        """Whether this view of the page is asked for: by its id, or with all of the page."""
+        """Whether this view is requested: by its id, or as part of the whole page."""
         target = self.http.headers.get("hx-target")
         return "hx-request" not in self.http.headers or target in (None, view, "main")
 
@@ -63,14 +63,14 @@ class ConsoleRequest:
         return self.pages.page(self.http, template, self.viewer, **values)
 
     def redirect(self, path: str) -> Response:
-        """To another page; htmx follows it as a whole page."""
+        """To another page; htmx loads it as a whole page."""
         url = self.pages.url(path)
         if "hx-request" in self.http.headers:
             return Response(headers={"HX-Redirect": url})
         return RedirectResponse(url, 303)
 
     async def form(self) -> dict[str, str]:
-        """The fields of a form that was sent; those that were left empty are not there."""
+        """The fields of the submitted form; empty ones are omitted."""
         return dict(parse_qsl((await self.http.body()).decode("utf-8", "replace")))
 
 
@@ -85,14 +85,14 @@ class Screen:
     draw: Draw
     methods: Sequence[str] = ("GET",)
     is_open: bool = False
-    """For everybody, logged in or not."""
+    """Accessible without a login."""
     for_operators: bool = False
     is_shared: bool = False
     """Its views are the same for all operators."""
 
 
 class Console:
-    """An ASGI application for the requests that `is_for_console` names."""
+    """An ASGI application for the requests that `is_for_console` matches."""
 
     def __init__(
         self,
@@ -191,8 +191,8 @@ class Console:
         return RedirectResponse(url, 303)
 
     def _wanted(self, request: Request) -> str:
-        """The page to go on with after the login: the one that is open, where htmx asks for a view
-        of it or does something there."""
+        """The page to continue with after the login: the one currently open, if htmx made the
+        request."""
         shown = urlsplit(request.headers.get("hx-current-url", str(request.url)))
         path = shown.path.removeprefix(self._pages.url(""))
         return f"{path}?{shown.query}" if shown.query else path
@@ -211,16 +211,16 @@ class Console:
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def _is_still(self, viewer: Viewer, request: Request) -> bool:
-        """Whether the session is still theirs, with the same rights."""
+        """Whether the session is still valid, with the same rights."""
         try:
             now = await self._viewer(request)
-        except ApiError:  # whoever could tell is away; nobody is sent away for that
+        except ApiError:  # undetermined: do not end the session for an outage
             return True
         return now is not None and now.is_operator == viewer.is_operator
 
 
 def _since_ms(request: Request) -> int:
-    """Until when the page knows what happened: now, if it does not say."""
+    """The time up to which the page is current: now, if not given."""
     known = request.headers.get("Last-Event-ID") or request.query_params.get("since", "")
     is_time = known.isascii() and known.isdigit() and len(known) < 16
     return int(known) if is_time else int(time.time() * 1000)
@@ -231,7 +231,7 @@ async def _never(_request: Request) -> Response:
 
 
 def told_of(request: Request, error: SandyardError) -> ApiError:
-    """One of our own errors, as the API would tell of it."""
+    """One of our own errors, in the API's form."""
     body: dict[str, object] = {"code": error.code, "message": error.message}
     body["request_id"] = request.scope["state"]["request_id"]
     if error.retry_after is not None:

@@ -28,7 +28,7 @@ class Assets:
         self._version = digest.hexdigest()[:12]
 
     def path(self, name: str) -> str:
-        """Where a file is; KeyError if there is none of that name."""
+        """The URL of a file; KeyError if there is none of that name."""
         _ = self._files[name]
         return f"{PREFIX}/{self._version}/{name}"
 

@@ -1,4 +1,4 @@
-"""Numbers and times of a form; InvalidError names the field that has none."""
+"""Parses numbers and times of a form; InvalidError names an invalid field."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def number(form: Form, name: str) -> float:
 
 
 def instant(form: Form, name: str) -> datetime:
-    """Of a field for a date or time, which the page sends with its viewer's zone."""
+    """The value of a date or time field, which the page sends with its viewer's time zone."""
     try:
         found = datetime.fromisoformat(form.get(name, ""))
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""`/console/api/…`: a request of a page, passed on to the API with the viewer's credential.
+"""`/console/api/…`: forwards requests of a page to the API with the viewer's credential.
 
-For what a page does by itself: streams, uploads, downloads and terminals.
+For requests that a page's scripts make: streams, uploads, downloads and terminals.
 """
 
 from starlette.requests import HTTPConnection

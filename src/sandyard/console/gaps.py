@@ -1,4 +1,4 @@
-"""When readings of a device were missing, as a strip of the range that is looked at."""
+"""Gaps in a device's readings, as a strip over the displayed range."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ Kind = Literal["before", "readings", "gap"]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is looked at, in Unix seconds, in buckets of `step` seconds."""
+    """The displayed range in Unix seconds, in buckets of `step` seconds."""
 
     begins_at: float
     ends_at: float
     known_from: float
-    """When it was registered, or when the first reading is of: nothing is missing before."""
+    """When it was registered, or the time of its first reading: nothing is missing before."""
     step: float
 
     def share(self, seconds: float) -> float:
-        """In percent of the range."""
+        """As a percentage of the range."""
         return round(100 * seconds / (self.ends_at - self.begins_at), 3)
 
 
@@ -30,7 +30,7 @@ class Stretch:
     begins_at: float
     ends_at: float
     offset: float
-    """From the begin of the range, and as long as it is, both in percent of it."""
+    """Offset from the start of the range, and length, both in percent of it."""
     share: float
 
     @property
@@ -49,20 +49,20 @@ class Strip:
 
 
 def strip(label: str, buckets: Iterable[float], within: Range) -> Strip:
-    """`buckets` are the begins of those that have a reading. A device that sends now and then has
-    empty buckets between: only a hole of twice its usual distance is a gap."""
+    """`buckets` are the start times of those with a reading. A device that sends rarely has empty
+    buckets in between: only an interval of at least twice the usual one is a gap."""
     begins = sorted(buckets)
     first = max(within.begins_at, within.known_from - within.known_from % within.step)
     hole = 2 * _usual(begins, within.step)
     edges = [first - within.step, *begins]
     gaps = [(one + within.step, two) for one, two in pairwise(edges) if two - one >= hole]
-    if within.ends_at - edges[-1] > hole:  # the last bucket is not over yet
+    if within.ends_at - edges[-1] > hole:  # the last bucket is still open
         gaps.append((edges[-1] + within.step, within.ends_at))
     return Strip(label, _stretches(gaps, min(first, within.ends_at), within))
 
 
 def _usual(begins: Sequence[float], step: float) -> float:
-    """The distance between readings, which can't be told apart within a bucket."""
+    """The median interval between readings; at least one bucket."""
     return median(two - one for one, two in pairwise(begins)) if len(begins) > 1 else step
 
 

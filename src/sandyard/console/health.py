@@ -1,4 +1,4 @@
-"""How the parts of this server are, for the admin's page."""
+"""Health of this server's parts, for the admin page."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ class PartHealth:
     part: str
     engine: str
     trouble: str | None
-    """Why it can't work; None if its engine answers and takes writes."""
+    """Why it does not work; None if its engine responds and accepts writes."""
 
 
 CheckHealth = Callable[[], Awaitable[Sequence[PartHealth]]]

@@ -1,9 +1,9 @@
 """Notifies open pages by server-sent events which part has changed, without any data.
 
-A page that hears of a change asks for its own view again, by calls that check who it is. Events are
-read once for all pages of this process, and only while there are any. A page that begins to follow,
-or does so again, is told of what happened since it was drawn or last heard of something. A stream
-ends soon after the session that it was opened with, and its page is told so.
+A notified page reloads its own view, by calls that check its access. Events are read once for all
+pages of this process, and only while there are any. A page that connects or reconnects is notified
+of changes since it was rendered or last notified. A stream ends soon after the session that opened
+it, and its page is notified.
 """
 
 import asyncio
@@ -23,15 +23,17 @@ logger = logging.getLogger("sandyard.console")
 _INTERVAL_SEC = 1.0
 _KEEP_ALIVE_SEC = 15.0
 _CHECKED_EVERY_SEC = 60.0
-"""For sessions that end without an event, as their time is over or an operator's token changed."""
+"""For sessions that end without an event: expired ones, or after a change of an operator's
+token."""
 _APART_SEC = 2.0
-"""Between two things that a page is told; what happens meanwhile is told together."""
+"""The interval between two notifications of a page; changes meanwhile are combined."""
 _READ = 50
-"""Events that are looked at each time; of more, the newest are enough to tell what changed."""
+"""The number of events read each time; the newest are enough to tell what changed."""
 _OVERLAP_MS = 5000
-"""So much earlier than asked for, as clocks differ: at worst a page asks once too often."""
+"""Read this much earlier than requested, as clocks differ: at worst a page reloads
+unnecessarily."""
 _TOLD_PER_SEC = 20
-"""How many pages are told each second, however many are open: each asks for its view again."""
+"""How many pages are notified each second, however many are open: each reloads its view."""
 _FEW = 5
 _GOLDEN = 0.618
 _ENDS_LOGINS = frozenset(
@@ -41,25 +43,25 @@ _ENDS_LOGINS = frozenset(
     }
 )
 _ENDED = b"event: ended\ndata: changed\n\n"
-"""The page asks for itself again, and is sent to the login."""
+"""Makes the page reload, which redirects to the login."""
 
 
 def pace_sec(open_pages: int, number: int) -> float:
-    """How long a page waits between hearing of a change and being told. A few are told at once; of
-    many, each has a moment of its own, so that they don't ask for their views all together."""
+    """The delay of a page's notification after a change. With few pages there is none; with many,
+    each has a different one, so that they do not reload at the same time."""
     between = open_pages / _TOLD_PER_SEC
     return 0 if between <= _INTERVAL_SEC else between * (0.5 + number * _GOLDEN % 1)
 
 
 def gathering_sec(open_pages: int) -> float:
-    """How long a view is not drawn yet, so that those who are told together share it."""
+    """How long rendering a view is delayed, so that pages notified together share it."""
     return 0 if open_pages <= _FEW else _INTERVAL_SEC
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Whom a stream is for, whether their session still holds, and whether the server is about to
-    stop."""
+    """The recipient of a stream, whether their session is still valid, and whether the server is
+    stopping."""
 
     account_id: str | None
     is_operator: bool
@@ -80,7 +82,7 @@ class Subscriber:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     topics: set[str] = field(default_factory=set)
     is_doubted: asyncio.Event = field(default_factory=asyncio.Event)
-    """Whether its session may have ended, or the server is about to stop."""
+    """Whether its session may have ended, or the server is stopping."""
     checked_at: float = field(default_factory=time.monotonic)
 
     def tell(self, event: LoggedEvent) -> None:
@@ -99,13 +101,13 @@ class Subscriber:
         self.changed.set()
 
     async def pause(self, seconds: float) -> None:
-        """Not longer than until it is in doubt."""
+        """Ends early when `is_doubted` is set."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.is_doubted.wait()
 
     async def is_valid(self) -> bool:
-        """Asked where it is in doubt, and now and then."""
+        """Checks when in doubt, and periodically."""
         now = time.monotonic()
         if not self.is_doubted.is_set() and now - self.checked_at < _CHECKED_EVERY_SEC:
             return True
@@ -129,7 +131,7 @@ class LiveChanges:
 
     @property
     def open_pages(self) -> int:
-        """In this process."""
+        """The number in this process."""
         return len(self._subscribers)
 
     async def stream(self, listener: Listener, *, since_ms: int) -> AsyncGenerator[bytes, None]:
@@ -155,7 +157,7 @@ class LiveChanges:
                 subscriber.tell(event)
 
     async def _read(self) -> None:
-        """Until nobody listens any more."""
+        """Runs until there are no subscribers."""
         try:
             self._seen = {each.event_id for each in await self._newest()}
             while self._subscribers:
@@ -177,15 +179,15 @@ class LiveChanges:
         for log in self._logs:
             try:
                 page = await log.page(EventQuery(), limit=_READ, cursor=None)
-            except UnavailableError:  # pages ask again when it is back
+            except UnavailableError:  # pages reload when it is back
                 logger.info("console: an event log is unavailable")
                 continue
             found.extend(page.items)
         return found
 
     async def _heard(self, subscriber: Subscriber) -> AsyncIterator[set[str]]:
-        """What changed, once there is something; nothing, now and then, so that proxies stay
-        open. Until the session or the server ends."""
+        """Yields the changed topics; periodically an empty set, to keep connections through proxies
+        open. Ends with the session or the server."""
         while True:
             try:
                 async with asyncio.timeout(_KEEP_ALIVE_SEC):
@@ -201,5 +203,5 @@ class LiveChanges:
 
 
 def _position() -> bytes:
-    """What a browser sends back as `Last-Event-ID` when it connects again."""
+    """The browser returns this as `Last-Event-ID` when it reconnects."""
     return b"id: %d\n\n" % (time.time() * 1000)

@@ -1,4 +1,4 @@
-"""Logins by an operator's token, refused after too many wrong ones from one network."""
+"""Logins with an operator's token, rate-limited by network after wrong ones."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from sandyard.kit.errors import RateLimitedError, UnauthorizedError
 from sandyard.kit.http.client_address import ClientAddress, network_of
 
-if TYPE_CHECKING:  # imported where it is used: it takes a fifth of a second
+if TYPE_CHECKING:  # imported on use: it takes a fifth of a second
     from sandyard.kit.rate_limit import RateLimit
 
 
@@ -24,8 +24,9 @@ class OperatorLogins:
         self._limit: RateLimit | None = None
 
     async def check(self, request: HTTPConnection, is_valid: Callable[[], bool]) -> None:
-        """UnauthorizedError if the token is not valid; RateLimitedError if it is not even looked
-        at. It counts as a failure until it proves to be valid, so that many at once can't pass."""
+        """UnauthorizedError if the token is invalid; RateLimitedError if it is not even checked.
+        Counts as a failure until it proves valid, so that concurrent attempts can't exceed the
+        limit."""
         limit = await self._counted()
         network = network_of(self._client_address.of(request))
         wait = await limit.wait_for(network)

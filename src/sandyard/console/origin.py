@@ -1,4 +1,4 @@
-"""Whether a request was made by a page of this console, and not by one of another origin."""
+"""Whether a request came from a page of this console, rather than of another origin."""
 
 from urllib.parse import urlsplit
 
@@ -8,11 +8,11 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def may_act(request: HTTPConnection) -> bool:
-    """A cookie alone proves nothing: a page of a sandbox, which has the same site, sends it too.
-    Requests that change something, and WebSockets, must come from our own origin."""
+    """A cookie alone proves nothing: a sandbox's page, which is same-site, sends it too. Requests
+    that change something, and WebSockets, must come from our own origin."""
     is_read = request.scope["type"] == "http" and request.scope["method"] in _SAFE
     site = request.headers.get("sec-fetch-site")
-    if is_read:  # what a page reads is kept from others by the browser; links from them are fine
+    if is_read:  # browsers hide responses from other origins; links from them are fine
         return True
     if site is not None:
         return site == "same-origin"

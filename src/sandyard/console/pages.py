@@ -1,4 +1,4 @@
-"""Draws pages and parts of pages from templates; whatever is put into one is escaped."""
+"""Renders pages and fragments from templates; all values are escaped."""
 
 import secrets
 import time
@@ -32,7 +32,7 @@ _SUBJECTS = {
     ("previews", "files"): "/console/projects/",
     ("previews", "preview"): "/console/projects/",
 }
-"""Where the subject of an event has a page, by its part and the first word of its kind."""
+"""The page of an event's subject, by its part and the first word of its kind."""
 _NOTHING = "\N{EN DASH}"
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -49,10 +49,9 @@ class Pages:
         currency: str = "USD",
         identity_provider: str | None = None,
     ) -> None:
-        """`base_path` is what a proxy before the server puts in front of our paths; `frames` are
-        the origins whose pages may be shown inside ours; `parts` are those that there are, each
-        with its engine; `identity_provider` is what people know the one by that they may log in
-        with."""
+        """`base_path` is the prefix that a proxy in front of the server adds to our paths; `frames`
+        are the origins that pages may frame; `parts` are the available ones, each with its engine;
+        `identity_provider` is the display name of the one that people may log in with."""
         self.parts = parts
         self._policy = _POLICY.format(frames=frames)
         self._base_path = base_path
@@ -79,18 +78,18 @@ class Pages:
         return self._base_path + path
 
     def subject_url(self, event: Mapping[str, Any]) -> str | None:
-        """The page of what an event is about, if it has one."""
+        """The page of the event's subject, if there is one."""
         path = _SUBJECTS.get((event["part"], event["kind"].partition(".")[0]))
         return None if path is None else self.url(path + quote(event["subject"], safe=""))
 
     def page(
         self, request: Request, template: str, viewer: Viewer | None, **values: Any
     ) -> HTMLResponse:
-        """A whole page; or, if htmx asks for a view of it again, its `<main>` alone."""
+        """A whole page; or only its `<main>`, if htmx reloads a view."""
         return self._response(request, template, viewer, values)
 
     def terminal(self, request: Request, viewer: Viewer, **values: Any) -> HTMLResponse:
-        """The page of a terminal: xterm.js makes styles of its own, which a nonce lets through."""
+        """The page of a terminal: xterm.js creates styles, which a nonce allows."""
         nonce = secrets.token_urlsafe(16)
         response = self._response(request, "terminal.html", viewer, {"nonce": nonce, **values})
         policy = self._policy.replace("style-src 'self'", f"style-src 'self' 'nonce-{nonce}'")
@@ -98,7 +97,7 @@ class Pages:
         return response
 
     def error(self, request: Request, viewer: Viewer | None, error: ApiError) -> HTMLResponse:
-        """A page that shows what went wrong; for htmx, an alert on the page that is there."""
+        """An error page; for htmx, an alert on the current page."""
         response = self._response(
             request, "error.html", viewer, {"error": error}, status=error.status
         )
@@ -129,7 +128,7 @@ class Pages:
 
 
 def when(value: str | float | None) -> Markup:
-    """A time, which the page shows in its viewer's zone. The Broker's are Unix seconds."""
+    """A time, which the page shows in its viewer's time zone. The Broker's are Unix seconds."""
     if not value:
         return Markup("&ndash;")
     at = (
@@ -142,7 +141,7 @@ def when(value: str | float | None) -> Markup:
 
 
 def ago(value: str | float | None) -> Markup:
-    """The same, which the page shows as how long it is since then."""
+    """The same, shown as the time elapsed."""
     return Markup(str(when(value)).replace("<time ", "<time data-ago ", 1))  # noqa: S704
 
 

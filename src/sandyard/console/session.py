@@ -1,4 +1,4 @@
-"""Who is logged in: a credential of the API, in an encrypted cookie that every replica reads."""
+"""The session: a credential of the API, in an encrypted cookie that every replica can read."""
 
 import base64
 import hashlib
@@ -28,7 +28,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class LoginFlow:
-    """A login through an identity provider that was begun, and where to go on after it."""
+    """A started login through an identity provider, and the page to continue with."""
 
     state: str
     nonce: str
@@ -37,13 +37,13 @@ class LoginFlow:
 
 
 class EncryptedCookie:
-    """It is `__Host-` (no other host can set it), out of reach of scripts, and sent along by other
-    sites only with a link that somebody follows. No cookie can be passed off as another."""
+    """A `__Host-` cookie (no other host can set it), inaccessible to scripts, and sent from other
+    sites only when a link is followed. No cookie is accepted in place of another."""
 
     def __init__(
         self, name: str, secrets: Sequence[str], *, purpose: str, lifetime_sec: int
     ) -> None:
-        """The first secret encrypts, each decrypts."""
+        """The first secret encrypts, any of them decrypts."""
         self._name = name
         self._secrets = secrets
         self._purpose = purpose
@@ -82,7 +82,7 @@ class EncryptedCookie:
 
 
 class SessionCookies:
-    """Reads and writes the session, and what a login through an identity provider needs."""
+    """Reads and writes the session, and the state of a login through an identity provider."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._session = EncryptedCookie(

@@ -1,8 +1,8 @@
 """Views that are the same for every operator, rendered once for concurrent requests.
 
-When the pool changes, every open console asks for its view again. Those who ask within a moment get
-one answer. Its drawing begins after all of them have asked, so that none is shown a state from
-before the change that it was told of, on whichever replica that was.
+When the pool changes, every open console reloads its view. Requests within a short time share one
+response. Rendering starts after all of them have arrived, so that none shows a state from before
+the change it was notified of, on whichever replica that was.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ Key = tuple[str, str, str]
 
 class SharedViews:
     def __init__(self, wait_sec: Callable[[], float]) -> None:
-        """`wait_sec` tells how long whoever asks first waits for others."""
+        """`wait_sec` returns how long the first request waits for others."""
         self._wait_sec = wait_sec
         self._expected: dict[Key, asyncio.Task[Response]] = {}
-        """Drawings that have not begun."""
+        """Renderings that have not started."""
 
     async def drawn(self, request: Request, draw: Draw) -> Response:
         key = (request.url.path, request.url.query, request.headers.get("hx-target", ""))
@@ -36,5 +36,5 @@ class SharedViews:
 
 
 def is_view(request: Request) -> bool:
-    """Whether htmx asks for a part of a page again."""
+    """Whether htmx reloads a part of a page."""
     return request.method == "GET" and "hx-request" in request.headers

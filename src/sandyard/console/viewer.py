@@ -19,7 +19,7 @@ class Viewer:
     api: Api
     login: str | None
     account: dict[str, Any] | None
-    """As `GET /me` describes it; None for an operator's token."""
+    """From `GET /me`; None for an operator's token."""
     is_operator: bool
 
     @property
@@ -32,8 +32,8 @@ class Viewer:
 
 
 class Viewers:
-    """Finds out with every request who a session belongs to: a role or token that was taken away
-    ends it at once."""
+    """Determines with every request who a session belongs to: it ends at once when a role or token
+    is revoked."""
 
     def __init__(
         self, app: ASGIApp, credentials: Credentials, operator_tokens: Sequence[str]
@@ -43,7 +43,7 @@ class Viewers:
         self._operator_tokens = operator_tokens
 
     async def of(self, request: HTTPConnection, session: Session) -> Viewer | None:
-        """None if the session's credential is not valid any more."""
+        """None if the session's credential is no longer valid."""
         if session.login is None:
             return self._operator(request) if self.accepts(session.operator or "") else None
         own = self.anonymous(request, login=session.login)
@@ -58,7 +58,7 @@ class Viewers:
         return Viewer(api, session.login, account, is_operator)
 
     def accepts(self, token: str) -> bool:
-        """Whether it is an operator's."""
+        """Whether it is an operator's token."""
         sent = token.encode()
         return any(hmac.compare_digest(sent, each.encode()) for each in self._operator_tokens)
 

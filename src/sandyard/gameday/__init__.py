@@ -1,1 +1,1 @@
-"""Rehearsals: a fault under load on this machine, the promises watched, the alerts awaited."""
+"""Game days: a fault under load on this machine, with checks of the guarantees and the alerts."""

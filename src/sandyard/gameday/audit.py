@@ -18,7 +18,7 @@ _NOT_YET_GONE = ("allocated", "pending_deletion", "deletion_failed")
 
 
 async def give_all_back(stage: Stage, tracks: Tracks) -> list[Violation]:
-    """Each track asks for its lease again and marks it; then cleanup runs until nothing is left."""
+    """Each track claims its lease again and marks it; then cleanup runs until nothing is left."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def settle(track: str) -> None:

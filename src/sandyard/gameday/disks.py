@@ -1,4 +1,4 @@
-"""A small file system for the data, which can be filled; mounting it needs root."""
+"""A small file system for the data, which can be filled up; mounting it needs root."""
 
 import errno
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +17,7 @@ class SmallDisk:
     path: Path
 
     def fill(self) -> None:
-        """Until not a byte has room."""
+        """Fill it to the last byte."""
         with self._filler.open("ab", buffering=0) as file:
             for size in (1 << 20, 1 << 12, 1):
                 _write_while_it_fits(file.write, size)

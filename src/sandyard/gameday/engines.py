@@ -21,7 +21,7 @@ _NAMES = {Engine.POSTGRESQL: "DATABASE_URL", Engine.DYNAMODB: "DDB_ENDPOINT_URL"
 
 @dataclass(frozen=True, slots=True)
 class EngineAccess:
-    """Settings that lead the servers to their engine, and what stands in between."""
+    """The servers' settings for their engine, and the proxy in between."""
 
     settings: Mapping[str, str]
     connection: TcpProxy | None = None
@@ -43,7 +43,7 @@ async def engine_for(engine: Engine, url: str | None) -> AsyncIterator[EngineAcc
 
 @asynccontextmanager
 async def _postgresql(url: str) -> AsyncIterator[EngineAccess]:
-    """A database that is made for the game day and dropped after it."""
+    """A database that is created for the game day and dropped after it."""
     name = f"gameday_{uuid4().hex[:12]}"
     try:
         connection = await asyncpg.connect(url)
@@ -64,7 +64,7 @@ async def _postgresql(url: str) -> AsyncIterator[EngineAccess]:
 
 
 def _connector(url: str) -> Callable[[], Awaitable[Stream]]:
-    """To the address of the URL, or the socket in the folder that it names."""
+    """Connects to the address of the URL, or to the socket in the folder that it names."""
     parsed = sa.make_url(url)
     folder, port = parsed.query.get("host"), parsed.port or 5432
     if isinstance(folder, str) and folder.startswith("/"):
@@ -74,7 +74,7 @@ def _connector(url: str) -> Callable[[], Awaitable[Stream]]:
 
 @asynccontextmanager
 async def _dynamodb(url: str) -> AsyncIterator[EngineAccess]:
-    """Tables with names of their own; they stay in the engine."""
+    """Tables with unique names; they are not removed."""
     throttle = ThrottlingProxy(url, free_port())
     connect = partial(asyncio.open_connection, "127.0.0.1", throttle.port)
     connection = TcpProxy(connect, free_port())

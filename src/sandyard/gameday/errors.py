@@ -1,4 +1,4 @@
-"""Why a game day could not be held; that is no verdict."""
+"""Errors that prevent a game day from running; they are not a verdict."""
 
 
 class GameDayError(Exception):

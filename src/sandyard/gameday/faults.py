@@ -1,4 +1,4 @@
-"""How each fault begins and how it is mended."""
+"""How each fault is injected and removed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +11,7 @@ from sandyard.gameday.stage import Stage
 _THROTTLED_SHARE = 0.9
 _LONGER_THAN_ANY_TIMEOUT_SEC = 60.0
 _AHEAD_SEC = 60.0
-"""Longer than a job's lease lasts, so that jobs are taken from a holder that is well."""
+"""Longer than a job's lease, so that jobs are taken from a healthy holder."""
 ADDED = 500
 
 Step = Callable[[Stage], Awaitable[None]]

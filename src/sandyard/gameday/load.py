@@ -1,4 +1,4 @@
-"""Tracks that claim, ask again and mark at a steady rate, and a record of every answer."""
+"""Tracks that claim, retry and mark at a steady rate, and a record of every response."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ _UNCLEAR = (NO_ANSWER, 503)
 
 @dataclass(slots=True)
 class Tracks:
-    """The load. Each track has an id of its own and takes one sandbox."""
+    """The load. Each track has its own id and takes one sandbox."""
 
     client: httpx.AsyncClient
     urls: Sequence[str]
@@ -28,9 +28,9 @@ class Tracks:
     began_at: float = field(default_factory=time.monotonic)
     calls: list[Call] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
-    """The sandbox of each track that has one and has not begun to mark it."""
+    """The sandbox of each track that has one and has not started to mark it."""
     unclear: set[str] = field(default_factory=set)
-    """Tracks whose claim has not been answered yet."""
+    """Tracks whose claim has no response yet."""
     made: int = 0
     randomness: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -41,7 +41,7 @@ class Tracks:
         return time.monotonic() - self.began_at
 
     async def run(self, per_second: int, ending: asyncio.Event) -> None:
-        """Open loop: a track comes when it is due, however the others fare."""
+        """Open loop: a track starts when it is due, regardless of the others."""
         due = self.elapsed
         while not ending.is_set():
             task = asyncio.create_task(self._track(ending))
@@ -66,7 +66,7 @@ class Tracks:
     async def claim_until_clear(
         self, track: str, ending: asyncio.Event, *, is_audit: bool = False
     ) -> bool:
-        """Whether it has a sandbox. As the client does, it repeats what may have been done."""
+        """Whether it has a sandbox. Like the client, it retries calls that may have been done."""
         for _ in range(_MOST_TRIES):
             status = await self.claim(track, is_audit=is_audit)
             if status not in _UNCLEAR:
@@ -85,7 +85,7 @@ class Tracks:
         return call.status
 
     async def mark(self, track: str) -> int:
-        """Repeated until it is answered; after that the track asks no more."""
+        """Retried until there is a response; after that the track makes no more calls."""
         sandbox_id = self.held.pop(track)
         path = f"/v1/sandboxes/{sandbox_id}/mark-for-deletion"
         for _ in range(_MOST_TRIES):

@@ -1,4 +1,4 @@
-"""What a game day is: a fault, the promises that are watched, and the alerts that must fire."""
+"""The definition of a game day: a fault, the guarantees to check, and the alerts that must fire."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,19 +45,19 @@ class Scenario:
     promises: tuple[Promise, ...] = tuple(Promise)
     settings: Mapping[str, str] = field(default_factory=dict)
     pool: int | None = None
-    """Sandboxes at the start; None: as many as the load can ask for."""
+    """Sandboxes at the start; None: as many as the load can claim."""
     marks: bool = True
-    """Whether tracks give their sandboxes back while the load runs."""
+    """Whether tracks release their sandboxes during the load."""
 
     @property
     def is_skewed(self) -> bool:
-        """Whether a server has a clock of its own."""
+        """Whether one server has a skewed clock."""
         return self.fault is Fault.CLOCK_SKEW
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Tracks that come at a steady rate, whatever the answers are."""
+    """Tracks that start at a steady rate, whatever the responses are."""
 
     seconds: int
     tracks_per_second: int = 20

@@ -1,4 +1,4 @@
-"""The programs of a game day as real processes, each with its log in one folder."""
+"""The programs of a game day as real processes, which log to one folder."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """These settings and none of the caller's, except for AWS's credentials."""
+    """These settings and none of the caller's, except for AWS credentials."""
     kept = {k: v for k, v in os.environ.items() if k in _KEPT or k.startswith("AWS_")}
     return {**kept, **settings}
 
 
 @dataclass(slots=True)
 class Program:
-    """One program, on a port that it keeps through all its lives."""
+    """One program, on a port that stays the same across restarts."""
 
     name: str
     arguments: Sequence[str]
@@ -42,7 +42,7 @@ class Program:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Until it is ready; raises GameDayError with the end of its log if it is not."""
+        """Returns when it is ready; raises GameDayError with the end of its log if it fails."""
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *self.arguments, stdout=log, stderr=log, env=clean_environment(self.environment)
@@ -58,7 +58,7 @@ class Program:
         raise GameDayError(f"{self.name} did not start: {self._log_end()}")
 
     async def kill(self) -> None:
-        """As `kill -9` does."""
+        """Like `kill -9`."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
@@ -81,7 +81,7 @@ def sandyard_command(*arguments: str) -> list[str]:
 
 
 async def run_once(arguments: Sequence[str], settings: Mapping[str, str]) -> tuple[int, str]:
-    """The exit code, and what was printed."""
+    """The exit code and the output."""
     process = await asyncio.create_subprocess_exec(
         *arguments,
         stdout=asyncio.subprocess.PIPE,
@@ -107,7 +107,7 @@ def server(folder: Path, number: int, data_dir: Path, settings: Mapping[str, str
 def skewed_server(
     folder: Path, number: int, data_dir: Path, settings: Mapping[str, str], clock: Path
 ) -> Program:
-    """One whose clock is wrong by the seconds in the file `clock`."""
+    """A program whose clock is off by the seconds in the file `clock`."""
     right = server(folder, number, data_dir, settings)
     own = right.arguments[right.arguments.index("serve") :]
     arguments = [sys.executable, "-m", "sandyard.gameday.skewed", str(clock), *own]

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes the servers and evaluates the rules of the project."""
+"""A real Prometheus that scrapes the servers and evaluates the project's rules."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from sandyard.kit.free_ports import free_port
 
 
 def prometheus(program: str, folder: Path, rules: Path, targets: Sequence[str]) -> Program:
-    """With the rules shortened, so that a game day of seconds sees what takes minutes."""
+    """With shortened rules, so that a game day of seconds covers minutes of production."""
     (folder / "rules.yml").write_text(shortened(rules.read_text()))
     (folder / "prometheus.yml").write_text(json.dumps(_configuration(targets)))
     port = free_port()
@@ -27,8 +27,8 @@ def prometheus(program: str, folder: Path, rules: Path, targets: Sequence[str]) 
 
 
 def _configuration(targets: Sequence[str]) -> dict[str, object]:
-    """JSON is YAML, too. A scrape has as long as the servers give the engine for its gauges: one
-    that is missed makes an alert begin its wait anew."""
+    """JSON is valid YAML. The scrape timeout is as long as the servers allow the engine for its
+    gauges: a missed scrape restarts an alert's pending period."""
     return {
         "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yml"],
@@ -37,7 +37,7 @@ def _configuration(targets: Sequence[str]) -> dict[str, object]:
 
 
 async def firing_alerts(client: httpx.AsyncClient, url: str) -> frozenset[str]:
-    """Names of the alerts that fire now; none while Prometheus does not answer in time."""
+    """Names of the alerts firing now; empty while Prometheus does not respond in time."""
     try:
         answer = (await client.get(f"{url}/api/v1/alerts")).raise_for_status().json()
     except httpx.HTTPError:

@@ -19,7 +19,7 @@ Kind = Literal["claim", "mark"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the load and its answer; times are seconds since the load began."""
+    """One call of the load and its response; times are seconds since the start of the load."""
 
     kind: Kind
     track: str
@@ -29,12 +29,12 @@ class Call:
     started_at: float
     ended_at: float
     is_audit: bool = False
-    """Made after the load, to see what is still so."""
+    """Made after the load, to check the final state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """So many sandboxes, in all, had been added by this time."""
+    """The total number of sandboxes added by this time."""
 
     at: float
     total: int
@@ -47,7 +47,7 @@ class Violation:
 
 
 def violations(calls: Sequence[Call], supplies: Sequence[Supply]) -> list[Violation]:
-    """All that the answers show, promise by promise."""
+    """All violations that the responses show, guarantee by guarantee."""
     return [
         *_two_owners(calls),
         *_false_empty(calls, supplies),
@@ -75,8 +75,8 @@ def _two_owners(calls: Sequence[Call]) -> Iterator[Violation]:
 
 
 def _false_empty(calls: Sequence[Call], supplies: Sequence[Supply]) -> Iterator[Violation]:
-    """A deleted sandbox never comes back, so what was there when a claim began, less all that
-    tracks can have taken before its answer, was free all the while."""
+    """A deleted sandbox never comes back, so the sandboxes that existed when a claim started, less
+    all that tracks may have taken before its response, were free the whole time."""
     first: dict[str, float] = {}
     for each in calls:
         if each.kind == "claim":

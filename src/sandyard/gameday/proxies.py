@@ -18,7 +18,7 @@ _THROTTLED = {
 
 @dataclass(slots=True)
 class TcpProxy:
-    """Passes bytes to the engine; while it is cut, breaks every connection and takes no new one."""
+    """Forwards bytes to the engine; while cut, closes every connection and accepts no new one."""
 
     connect: Callable[[], Awaitable[Stream]]
     port: int
@@ -69,7 +69,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @dataclass(slots=True)
 class ThrottlingProxy:
-    """Passes requests to DynamoDB; answers a share of them as it does when it throttles."""
+    """Forwards requests to DynamoDB; throttles a share of them with DynamoDB's own error."""
 
     engine_url: str
     port: int

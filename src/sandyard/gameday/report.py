@@ -1,4 +1,4 @@
-"""What happened, second by second, and the verdict."""
+"""The timeline, second by second, and the verdict."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ CALM = "calm"
 def alerts_since_fault(
     phases: Mapping[int, str], firing: Mapping[int, frozenset[str]]
 ) -> frozenset[str]:
-    """What fired before the fault is no sign that the fault was seen."""
+    """An alert that fired before the fault does not count as detection."""
     return frozenset().union(*(firing[each] for each in firing if phases[each] != CALM))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that a run has shown."""
+    """All results of a run."""
 
     scenario: Scenario
     engine: Engine

@@ -1,4 +1,4 @@
-"""Holds a game day: calm, the fault until its alerts fire, recovery, and the audit."""
+"""Runs a game day: a calm phase, the fault until its alerts fire, recovery, and the audit."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ LONGER_FOR_ALERTS_SEC = 60
 
 @dataclass(slots=True)
 class _Watch:
-    """What is seen each second."""
+    """The observations of each second."""
 
     stage: Stage
     tracks: Tracks
@@ -41,7 +41,7 @@ class _Watch:
 
 
 async def hold(scenario: Scenario, place: Place, load: Load) -> Outcome:
-    """Raises GameDayError if it could not be held; what the fault did is in the outcome."""
+    """Raises GameDayError if it could not run; the effects of the fault are in the outcome."""
     if place.engine not in scenario.engines:
         where = ", ".join(scenario.engines)
         raise GameDayError(f"{scenario.name} does not apply to {place.engine}, but to {where}.")

@@ -1,5 +1,6 @@
-"""`python -m sandyard.gameday.skewed FILE ARGUMENT…`: the command with a clock that is wrong by the
-seconds in a file, which may change while it runs. For game days: the machine's own clock stays."""
+"""`python -m sandyard.gameday.skewed FILE ARGUMENT…`: the command with a clock that is off by the
+seconds in a file, which may change while it runs. For game days: the machine's own clock is
+unchanged."""
 
 import mmap
 import runpy
@@ -12,7 +13,7 @@ _SECONDS = struct.Struct("d")
 
 
 class ClockOffset:
-    """Seconds that a clock is ahead, shared between processes by a file of eight bytes."""
+    """How many seconds a clock is ahead, shared between processes in a file of eight bytes."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -30,11 +31,11 @@ class ClockOffset:
 
 
 def main(file: str, *arguments: str) -> None:
-    """Every use of the time in the process is wrong alike: rows, leases, jobs and log lines."""
+    """All uses of the time in the process are skewed alike: rows, leases, jobs and log lines."""
     offset, right = ClockOffset(Path(file)), time.time
     time.time = lambda: right() + offset.get()
     sys.argv = ["sandyard", *arguments]
-    runpy.run_module("sandyard", run_name="__main__")  # imported now: some keep the function
+    runpy.run_module("sandyard", run_name="__main__")  # only now: modules keep it
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a game day runs on: the provider, the servers, their engine and Prometheus."""
+"""The environment of a game day: the provider, the servers, their engine and Prometheus."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a game day is held."""
+    """Where a game day runs."""
 
     engine: Engine
     engine_url: str | None
@@ -63,7 +63,7 @@ class Stage:
     prometheus: Program | None
     disk: SmallDisk | None
     clock: ClockOffset | None
-    """Of the last server."""
+    """The clock of the last server."""
 
     async def admin(self, method: str, path: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -71,7 +71,7 @@ class Stage:
         return await self.client.request(method, url, headers=headers)
 
     async def counts(self) -> Mapping[str, int]:
-        """Sandboxes by status, as the pool has them now."""
+        """Sandboxes by status, as currently in the pool."""
         counts: dict[str, int] = (await self.admin("GET", "stats")).raise_for_status().json()
         return counts
 
@@ -84,7 +84,7 @@ class Stage:
         return count
 
     async def await_pool(self, total: int) -> None:
-        """Until the pool has so many."""
+        """Wait until the pool has this many."""
         for _ in range(START_SEC * 5):
             with contextlib.suppress(httpx.HTTPError):
                 if (await self.counts())["total"] >= total:
@@ -95,7 +95,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage_for(scenario: Scenario, place: Place, pool: int) -> AsyncIterator[Stage]:
-    """All of it started and ready; ended and removed after the block, however that ends."""
+    """Everything started and ready; stopped and removed after the block, however it ends."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(_client())
         access = await stack.enter_async_context(engine_for(place.engine, place.engine_url))
@@ -116,7 +116,7 @@ async def stage_for(scenario: Scenario, place: Place, pool: int) -> AsyncIterato
 
 
 async def _started(stack: AsyncExitStack, *programs: Program) -> tuple[Program, ...]:
-    """All ready, and to be stopped when the stack ends."""
+    """All ready; the stack stops them."""
     for each in programs:
         stack.push_async_callback(each.stop)
     await asyncio.gather(*(each.start() for each in programs))
@@ -126,7 +126,7 @@ async def _started(stack: AsyncExitStack, *programs: Program) -> tuple[Program, 
 def _servers(
     place: Place, data_dir: Path, settings: Mapping[str, str], clock: ClockOffset | None
 ) -> Iterator[Program]:
-    """One on SQLite; two on a shared engine, the second by this clock if there is one."""
+    """One on SQLite; two on a shared engine, the second with this clock if there is one."""
     if place.engine is Engine.SQLITE:
         yield server(place.folder, 1, data_dir, settings)
         return

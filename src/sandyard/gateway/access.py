@@ -1,4 +1,4 @@
-"""Who may pass to a sandbox: anybody if it is public, else the holders of its access tokens."""
+"""Access to a sandbox: open to everyone if it is public, else to holders of its access tokens."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,18 +26,18 @@ from sandyard.kit.clock import Clock, utc_time
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """A request to a sandbox's host, as far as it matters for who may pass."""
+    """The properties of a request to a sandbox's host that decide access."""
 
     host: TargetHost
     method: str
-    """`WEBSOCKET` for one."""
+    """`WEBSOCKET` for a WebSocket."""
     credentials: Credentials
     origins: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
-    """The request may pass, by this grant; None if the sandbox is public."""
+    """The request is allowed, by this grant; None if the sandbox is public."""
 
     grant: Grant | None = None
 
@@ -54,9 +54,9 @@ class GatewayAccess:
     async def check(
         self, request: AccessRequest, target: Target | None, *, at: datetime
     ) -> AccessDecision:
-        """Raises AddressUnknownError, the same whether there is such a sandbox or not;
-        AccessTokenError, OriginRefusedError; TrafficTokenError where that one is told. `at` is
-        when the request came: what has expired since then still passes."""
+        """Raises AddressUnknownError, the same whether such a sandbox exists or not;
+        AccessTokenError, OriginRefusedError; TrafficTokenError if the target reports it. `at` is
+        when the request arrived: a token that expired since then is still accepted."""
         shown = request.credentials
         by_token = await self._grant(request, target, at)
         if target is not None and by_token is not None:
@@ -74,7 +74,7 @@ class GatewayAccess:
         raise AddressUnknownError
 
     def cookie_for(self, grant: Grant, host: TargetHost) -> tuple[str, int]:
-        """The value of the cookie that the grant gives at this host, and its seconds."""
+        """The value of the cookie for the grant at this host, and its lifetime in seconds."""
         left = grant.expires_at - self.now()
         return self._tokens.issue_cookie(grant, host), max(1, int(left.total_seconds()))
 
@@ -95,7 +95,7 @@ class GatewayAccess:
         return grant if await self._holds(grant, request.host, target) else None
 
     async def _holds(self, grant: Grant | None, host: TargetHost, target: Target | None) -> bool:
-        """Whether it opens the target, is its owner's, and that one has not revoked it."""
+        """Whether the grant covers the target, is its owner's, and is not revoked."""
         if grant is None or target is None or not grant.opens(host):
             return False
         if grant.account_id != target.account_id:
@@ -108,7 +108,7 @@ class GatewayAccess:
         )
 
     def _require_own_origin(self, request: AccessRequest) -> None:
-        """A cookie goes along with whatever any page sends here."""
+        """Browsers send the cookie with requests from any page."""
         own = self._domain.origin_of(request.host)
         if request.method not in SAFE_METHODS and not is_own_origin(request.origins, own):
             raise OriginRefusedError

@@ -52,16 +52,16 @@ _NOT_ASCII = re.compile(rb"[\x7f-\xff]")
 @dataclass(frozen=True, slots=True)
 class GatewayPolicy:
     timeout_sec: float
-    """How long a program may take to begin its answer."""
+    """How long a program may take to start its response."""
     connections_per_target: int
     held_bytes_per_target: int = 8 * MESSAGE_BYTES
-    """Of messages on the WebSockets of one sandbox, those of its program and those of its clients
-    each; one that goes beyond is closed."""
+    """The limit for buffered WebSocket messages of one sandbox, separately for its program's and
+    its clients'; a WebSocket that exceeds it is closed."""
 
 
 @dataclass(slots=True)
 class _Load:
-    """What one sandbox takes of the gateway at this moment."""
+    """The current load of one sandbox on the gateway."""
 
     of_program: HeldBytes
     of_clients: HeldBytes
@@ -69,7 +69,7 @@ class _Load:
 
 
 class Gateway:
-    """Its errors are raised as long as nothing was answered; whoever serves it answers them."""
+    """Raises errors until a response has started; the server turns them into responses."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Gateway:
         *,
         client_address: Callable[[HTTPConnection], str],
     ) -> None:
-        """`targets` are by the prefix of their ids."""
+        """`targets` are keyed by the prefix of their ids."""
         self._targets = targets
         self._access = access
         self._domain = domain
@@ -89,7 +89,7 @@ class Gateway:
         self._loads: dict[str, _Load] = {}
 
     def connections(self, target_id: str) -> int:
-        """How many it has at this moment."""
+        """The number of its open connections."""
         load = self._loads.get(target_id)
         return 0 if load is None else load.connections
 
@@ -120,7 +120,8 @@ class Gateway:
                 await self._pass_request(connection, scope, receive, send)
 
     def _host(self, scope: Scope) -> TargetHost:
-        """The one that is asked for; two would be one for us and another for the program."""
+        """The requested host; with two `Host` headers, we and the program might use different
+        ones."""
         hosts = values_of(scope["headers"], b"host")
         found = self._domain.find(hosts[0]) if len(hosts) == 1 else None
         if found is None:
@@ -130,9 +131,9 @@ class Gateway:
     async def _redirect(
         self, scope: Scope, host: TargetHost, passed: AccessDecision, send: Send
     ) -> None:
-        """To the same address without the token, which a cookie takes the place of."""
+        """To the same address without the token, which a cookie replaces."""
         query = without_link(scope["query_string"])
-        # Two slashes at the beginning would make the browser go to another host.
+        # Two leading slashes would send the browser to another host.
         path = b"/" + scope["raw_path"].lstrip(b"/")
         headers = [
             (b"location", path + (b"?" + query if query else b"")),
@@ -148,7 +149,7 @@ class Gateway:
 
     @contextmanager
     def _counted(self, target_id: str) -> Iterator["_Load"]:
-        """A sandbox that is asked for by crowds takes nothing from the others."""
+        """Limits the connections of a busy sandbox, so that it does not affect the others."""
         load = self._loads.get(target_id)
         if load is None:
             most = self._policy.held_bytes_per_target
@@ -201,14 +202,14 @@ class Gateway:
     async def _until_refused(
         self, request: AccessRequest, targets: Targets, came_at: datetime
     ) -> None:
-        """Until whoever came with this may not pass any more: the sandbox was made private, or the
-        token revoked. One that has expired meanwhile does not end what it opened."""
+        """Return when the client's access ends: the sandbox was made private, or the token revoked.
+        A token that has expired meanwhile does not end an open connection."""
         while True:
             await asyncio.sleep(_RECHECK_SEC)
             try:
                 target = await targets.find(request.host.target_id)
                 await self._access.check(request, target, at=came_at)
-            except UnavailableError:  # nobody can say: it is asked again
+            except UnavailableError:  # undetermined: try again
                 continue
             except SandyardError:
                 return
@@ -225,7 +226,7 @@ class Gateway:
         try:
             headers = handshake_headers(scope["headers"], self._forwarded(scope), host=host)
             await socket.open(_target(scope).decode("latin-1"), headers, scope["subprotocols"])
-            await receive()  # the client's request to connect
+            await receive()  # the client's connect event
             await send({"type": "websocket.accept", "subprotocol": socket.subprotocol})
             await pass_messages(socket, receive, send, until_refused)
         except HandshakeRefusedError as refused:
@@ -261,7 +262,7 @@ def _has_link(scope: Scope) -> bool:
 
 
 def _target(scope: Scope) -> bytes:
-    """As ASCII: what some clients send as it was typed is written as others write it. Raises
+    """Percent-encodes non-ASCII bytes, which some clients send unencoded. Raises
     TunnelRefusedError."""
     query = without_link(scope["query_string"])
     path: bytes = scope["raw_path"]

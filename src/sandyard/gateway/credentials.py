@@ -9,7 +9,7 @@ from sandyard.kit.http.requests import RawHeaders, values_of
 COOKIE = "__Host-sandyard"
 HEADER = b"x-access-token"
 E2B_HEADER = b"e2b-traffic-access-token"
-"""What E2B's callers send it as."""
+"""The header that E2B's clients use."""
 PARAMETER = "sandyard_token"
 
 _COOKIE = COOKIE.encode()
@@ -18,13 +18,13 @@ _PARAMETER = PARAMETER.encode()
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Each as it was sent, unchecked; None if it was not."""
+    """Each as sent, unchecked; None if absent."""
 
     header: str | None = None
     link: str | None = None
     cookie: str | None = None
     has_traffic_token: bool = False
-    """Whether it was sent as E2B's callers do, good or not."""
+    """Whether E2B's header was sent, valid or not."""
 
 
 def find_credentials(headers: RawHeaders, query: bytes) -> Credentials:
@@ -43,14 +43,14 @@ def _sent(headers: RawHeaders) -> list[bytes]:
 
 
 def _only(values: list[bytes]) -> str | None:
-    """Two that contradict each other are none that opens anything."""
+    """Several values are ambiguous, so they grant nothing."""
     if not values:
         return None
     return values[0].decode("latin-1") if len(values) == 1 else ""
 
 
 def _is_ours(value: bytes) -> bool:
-    """A program may use a header of this name for tokens of its own."""
+    """A program may use a header of this name for its own tokens."""
     return value.strip().startswith(PREFIX.encode())
 
 
@@ -74,20 +74,20 @@ def without_link(query: bytes) -> bytes:
 
 
 def sets_cookie(value: bytes) -> bool:
-    """Whether a program's `Set-Cookie` is for the gateway's cookie."""
+    """Whether a program's `Set-Cookie` sets the gateway's cookie."""
     return _name(value.partition(b";")[0].strip()) == _COOKIE
 
 
 def of_one_host(value: bytes) -> bytes:
-    """A program's `Set-Cookie` without its domain: the hosts beside it are other sandboxes."""
+    """A program's `Set-Cookie` without its domain: sibling hosts are other sandboxes."""
     cookie, *attributes = value.split(b";")
     kept = [each for each in attributes if _name(each).lower() != b"domain"]
     return b";".join([cookie, *kept])
 
 
 def cookie_header(token: str, *, max_age_sec: int) -> bytes:
-    """For this host alone. `None` and `Partitioned`: a preview may be shown in a frame, and what
-    one site opened in a frame no other site can use."""
+    """For this host only. `None` and `Partitioned`: a preview may be shown in a frame, and a cookie
+    set in one site's frame is not available to other sites."""
     attributes = f"Path=/; Max-Age={max_age_sec}; Secure; HttpOnly; SameSite=None; Partitioned"
     return f"{COOKIE}={token}; {attributes}".encode()
 

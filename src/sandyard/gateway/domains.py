@@ -1,11 +1,11 @@
-"""Whether two hosts may plant cookies for each other, by Mozilla's list of public suffixes."""
+"""Whether two hosts can set cookies for each other, by Mozilla's public suffix list."""
 
 from ipaddress import ip_address
 
 
 def registrable_domain(host: str) -> str | None:
-    """What somebody registered, such as `example.co.uk`; None for an address and for a name that
-    is itself a public suffix, such as `localhost`: no cookie can be set for those."""
+    """The registered domain, such as `example.co.uk`; None for an address and for a public suffix,
+    such as `localhost`: no cookie can be set for those."""
     if _is_address(host):
         return None
     from publicsuffixlist import PublicSuffixList

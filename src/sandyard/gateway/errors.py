@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a program, each with the code that callers rely on."""
+"""Errors on the way to a program, each with a stable code."""
 
 from sandyard.kit.errors import (
     BadGatewayError,

@@ -26,7 +26,7 @@ class PageScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetHost:
-    """A port of a sandbox, or of a project's preview, as its host names it."""
+    """A port of a sandbox, or of a project's preview, as named by a host."""
 
     port: int
     target_id: str
@@ -48,11 +48,12 @@ class SandboxDomain:
     scheme: str
     name: str
     port: int | None = None
-    """None if it is the scheme's own."""
+    """None for the scheme's default."""
 
     @classmethod
     def parse(cls, text: str, *, public_url: str) -> "SandboxDomain":
-        """`[scheme://]name[:port]`; what is left out is as in the server's public URL."""
+        """`[scheme://]name[:port]`; omitted components default to those of the server's public
+        URL."""
         public = urlsplit(public_url)
         given = urlsplit(text if "://" in text else f"//{text}")
         scheme = given.scheme or public.scheme
@@ -61,13 +62,13 @@ class SandboxDomain:
         return cls(scheme, (given.hostname or "").lower(), None if is_default else port)
 
     def has(self, host: bytes) -> bool:
-        """Whether a `Host` header names something below the domain, also with a dot at its end,
-        which a browser takes for another host."""
+        """Whether a `Host` header names a host below the domain, also with a trailing dot, which a
+        browser treats as a different host."""
         name = host.lower().partition(b":")[0].removesuffix(b".")
         return name.endswith(b"." + self.name.encode())
 
     def find(self, host: bytes) -> TargetHost | None:
-        """Which port of which sandbox the `Host` header names; None if it names none."""
+        """The port and sandbox that the `Host` header names; None if there is none."""
         name, _, port = host.decode("latin-1").lower().partition(":")
         found = _LABEL.fullmatch(name.removesuffix(f".{self.name}"))
         if found is None or not name.endswith(f".{self.name}") or not _is_port(port):
@@ -92,7 +93,7 @@ def _is_port(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What an access token says: what it is for, and until when."""
+    """The content of an access token: its target and expiry."""
 
     target_id: str
     account_id: str
@@ -100,7 +101,7 @@ class Grant:
     scopes: frozenset[PageScope]
     expires_at: datetime
     port: int | None = None
-    """The one port that it opens; None for all."""
+    """The only port that it opens; None for all."""
 
     def opens(self, host: TargetHost) -> bool:
         is_port = self.port is None or self.port == host.port
@@ -111,7 +112,7 @@ class Grant:
 
 
 class Target(Protocol):
-    """A sandbox or a preview, as the gateway sees it."""
+    """A sandbox or a preview, for the gateway."""
 
     @property
     def account_id(self) -> str: ...
@@ -129,12 +130,12 @@ class Target(Protocol):
 
     @property
     def tells_of_token(self) -> bool:
-        """Whether who has no token for it is told so, and not that there is nothing."""
+        """Whether callers without a token get an error about the token instead of not found."""
         ...
 
     @property
     def not_running_reason(self) -> str:
-        """How it stands if it does not run, for a person who may see it."""
+        """Its state if it is not running, for people with access."""
         ...
 
 
@@ -142,5 +143,5 @@ SAFE_METHODS: AbstractSet[str] = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def is_own_origin(origins: list[bytes], own: str) -> bool:
-    """Whether a request with these `Origin` headers was made by a page of this origin."""
+    """Whether a request with these `Origin` headers came from a page of this origin."""
     return [each.lower() for each in origins] == [own.encode()]

@@ -1,5 +1,5 @@
-"""Calls of web pages: by a token for one project and a scope, where an account's own credential
-would do too."""
+"""Authentication of web pages: by a token for one project and a scope, where an account's own
+credential is accepted too."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Caller(Protocol):
 
     @property
     def actor(self) -> str:
-        """Who acts, as events name it."""
+        """The actor in events."""
         ...
 
 
@@ -31,7 +31,7 @@ Check = Callable[[Request], Awaitable[Caller]]
 
 @dataclass(frozen=True, slots=True)
 class PageCaller:
-    """A page that acts for an account, by a token of it."""
+    """A page that acts for an account, with one of its tokens."""
 
     account_id: str
 
@@ -41,7 +41,7 @@ class PageCaller:
 
 
 class PageAccess:
-    """Makes checks that take a project's access tokens beside accounts' own credentials."""
+    """Creates checks that accept a project's access tokens as well as accounts' own credentials."""
 
     def __init__(
         self, check_account: Check, tokens: AccessTokens, accounts: AccountLookup, *, clock: Clock
@@ -52,8 +52,8 @@ class PageAccess:
         self._clock = clock
 
     def check_for(self, scope: PageScope) -> Check:
-        """For calls whose path has a `project_id`. Raises AccessTokenError for a token that does
-        not allow this."""
+        """For calls with a `project_id` in their path. Raises AccessTokenError for a token that
+        does not allow this."""
 
         async def check(request: Request) -> Caller:
             sent = find_credential(request.scope["headers"])

@@ -11,11 +11,12 @@ class Targets(Protocol):
     state can't be determined, and ElsewhereError if another node has it."""
 
     async def find(self, target_id: str) -> Target | None:
-        """Whoever's it is; as it is now."""
+        """The current target, of any account."""
         ...
 
     async def ports(self, target_id: str) -> Ports:
-        """Of the machine that runs it. Raises NotRunningError or NotFoundError if it does not."""
+        """The ports of the machine that runs it. Raises NotRunningError or NotFoundError if none
+        does."""
         ...
 
     async def wake(self, target_id: str) -> Target:
@@ -32,7 +33,7 @@ class OwnedTargets(Protocol):
         ...
 
     async def program_port(self, target_id: str) -> int | None:
-        """The port that its program listens on, or would; None if it is not reached here."""
+        """The port that its program listens on, or would; None if it can't be reached here."""
         ...
 
 
@@ -42,7 +43,8 @@ class Account(Protocol):
 
     @property
     def token_version(self) -> int:
-        """Raised by whatever ends the account's logins; its access tokens end with them."""
+        """Incremented by everything that ends the account's logins, which also revokes its access
+        tokens."""
         ...
 
 

@@ -16,7 +16,7 @@ class IssuedToken:
     token: str
     grant: Grant
     url: str | None
-    """Where it opens what it is for; None if it opens nothing."""
+    """The URL it opens; None if it opens nothing."""
 
 
 class TokenIssue:
@@ -29,7 +29,7 @@ class TokenIssue:
         *,
         clock: Clock,
     ) -> None:
-        """`targets` are by the prefix of their ids."""
+        """`targets` are keyed by the prefix of their ids."""
         self._targets = targets
         self._accounts = accounts
         self._tokens = tokens
@@ -45,8 +45,8 @@ class TokenIssue:
         lasts: timedelta,
         port: int | None = None,
     ) -> IssuedToken:
-        """A token for what is the account's own; else TargetUnknownError. It ends with the
-        account's logins, if that is sooner."""
+        """A token for one of the account's own targets; else TargetUnknownError. It also ends with
+        the account's logins."""
         kind = target_id.partition("-")[0]
         owned = self._targets.get(kind)
         if owned is None or not await owned.is_owned(target_id, account_id=account_id):

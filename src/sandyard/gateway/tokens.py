@@ -8,17 +8,17 @@ from sandyard.gateway.model import Grant, PageScope, TargetHost
 from sandyard.kit.clock import utc_time
 
 PREFIX = "sat-"
-"""Of every token, so that it is known where it must not go on."""
+"""The prefix of every token, so that it can be recognized and not forwarded."""
 
 _ALGORITHM = "HS256"
 _Use = Literal["token", "cookie"]
 
 
 class AccessTokens:
-    """Signs with the first secret and takes tokens of each, so that they can be rotated.
+    """Signs with the first secret and accepts tokens of each, so that secrets can be rotated.
 
-    A token opens what it names, in a link or a header. A cookie opens one host, and is never
-    taken for a token.
+    A token opens its target, in a link or a header. A cookie opens one host, and is never accepted
+    as a token.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
@@ -28,11 +28,11 @@ class AccessTokens:
         return self._sign(grant, "token", grant.port)
 
     def issue_cookie(self, grant: Grant, host: TargetHost) -> str:
-        """For the host alone, for as long as the grant lasts."""
+        """For this host only, for as long as the grant lasts."""
         return self._sign(grant, "cookie", host.port)
 
     def read(self, token: str, *, now: datetime) -> Grant | None:
-        """None if we did not sign it, or its time is over."""
+        """None if we did not sign it, or it has expired."""
         return self._read(token, "token", now)
 
     def read_cookie(self, token: str, *, now: datetime) -> Grant | None:
@@ -64,7 +64,7 @@ class AccessTokens:
                     secret,
                     algorithms=[_ALGORITHM],
                     audience=use,
-                    options={"require": ["sub", "exp"], "verify_exp": False},  # by our own clock
+                    options={"require": ["sub", "exp"], "verify_exp": False},  # our own clock
                 )
             except jwt.InvalidTokenError:
                 continue
@@ -74,7 +74,7 @@ class AccessTokens:
 
 
 def _grant(claims: Mapping[str, Any]) -> Grant | None:
-    """None if it has a time that no calendar has, a scope that there is not, or lacks something."""
+    """None if it has an invalid time, an unknown scope, or lacks a claim."""
     try:
         return Grant(
             target_id=claims["sub"],

@@ -55,7 +55,7 @@ REMOVED = {
     "ATTEMPTS_PER_ACCOUNT": "is called AUTH_RATE_LIMIT_PER_ACCOUNT now. Rename the variable.",
     "ATTEMPTS_PER_ADDRESS": "is called AUTH_RATE_LIMIT_PER_ADDRESS now. Rename the variable.",
 }
-"""Settings that there were, and what to use in their place."""
+"""Removed settings, and their replacements."""
 
 
 class SettingsError(SandyardError):
@@ -81,12 +81,12 @@ class Settings:
     secrets: Secrets
 
     def secret(self, setting: str) -> Secret:
-        """What holds of this secret, also after it is rotated."""
+        """The currently valid values of this secret, also after rotation."""
         section: Section = getattr(self, _section_of(setting))
         return self.secrets.of(setting, getattr(section, setting))
 
     def only(self, *parts: str) -> "Settings":
-        """The same, for a process that runs these parts alone."""
+        """The same, for a process that runs only these parts."""
         return replace(self, server=self.server.model_copy(update={"parts": ",".join(parts)}))
 
 

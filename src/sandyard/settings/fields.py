@@ -1,4 +1,4 @@
-"""What sections are made of: kinds of fields, and the base of all sections."""
+"""Building blocks of sections: field types, and the base of all sections."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -20,7 +20,7 @@ def _rate(text: str) -> str:
 
 
 def networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """The comma-separated networks of a variable; ValueError if one is none."""
+    """The comma-separated networks of a variable; ValueError if one is invalid."""
     try:
         return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
     except ValueError as error:
@@ -30,7 +30,7 @@ def networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 def _url(text: str) -> str:
     try:
         url = urlsplit(text)
-        is_whole = bool(url.hostname) and url.port != 0  # a port that is none raises ValueError
+        is_whole = bool(url.hostname) and url.port != 0  # an invalid port raises ValueError
     except ValueError:
         is_whole = False
     if not is_whole or any(each.isspace() for each in text):
@@ -63,19 +63,19 @@ class Section(BaseSettings):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """From these values and the defaults, whatever the environment says."""
+        """From these values and the defaults, ignoring the environment."""
         made = cls.__new__(cls)
         BaseModel.__init__(made, **values)
         return made
 
 
 def tokens(value: SecretStr | None) -> tuple[str, ...]:
-    """The comma-separated tokens of a variable, so that an old and a new one may both hold."""
+    """The comma-separated tokens of a variable, so that an old and a new one may both be valid."""
     if value is None:
         return ()
     return tuple(token.strip() for token in value.get_secret_value().split(",") if token.strip())
 
 
 def words(text: str) -> list[str]:
-    """What a comma-separated setting lists."""
+    """The items of a comma-separated setting."""
     return [each.strip() for each in text.split(",") if each.strip()]

@@ -229,7 +229,7 @@ class SandboxSettings(Section):
     @classmethod
     def _are_networks(cls, networks: str) -> str:
         for each in words(networks):
-            ip_network(each, strict=False)  # a ValueError that names it
+            ip_network(each, strict=False)  # raises a ValueError that names it
         return networks
 
     @field_validator("sandbox_package_hosts")

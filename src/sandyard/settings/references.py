@@ -24,16 +24,16 @@ class UnreadableSettingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredSecret:
-    """A secret as its store has it."""
+    """A secret as stored."""
 
     text: str
     previous: str | None = None
-    """What was there before, if the store knows."""
+    """The previous value, if the store has it."""
     changed_at: float | None = None
 
 
 class ReferencedEnvironment(EnvSettingsSource):
-    """The environment's variables, each followed to where its value is kept."""
+    """The environment's variables, with references resolved."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         value, key, is_complex = super().get_field_value(field, field_name)
@@ -43,7 +43,7 @@ class ReferencedEnvironment(EnvSettingsSource):
 
 
 def references() -> Mapping[str, str]:
-    """The settings whose value is kept elsewhere, and where."""
+    """The settings whose value is a reference, and their references."""
     return {
         name.lower(): value
         for name, value in os.environ.items()
@@ -52,8 +52,8 @@ def references() -> Mapping[str, str]:
 
 
 def read(setting: str, value: str, *, with_previous: bool = False) -> StoredSecret:
-    """What the setting stands for; itself, if it is no reference. UnreadableSettingError if that
-    can't be read."""
+    """The value of the setting, with a reference resolved. UnreadableSettingError if it can't be
+    read."""
     try:
         if value.startswith(FILE):
             return StoredSecret(Path(value.removeprefix(FILE)).read_text().strip())
@@ -71,7 +71,7 @@ def _secret(name: str, key: str, *, with_previous: bool) -> StoredSecret:
     except ImportError as error:
         raise ValueError("AWS secrets need sandyard[aws]") from error
     try:
-        with _making_client:  # threads may share a client, but not make one at the same time
+        with _making_client:  # threads may share a client, but not create one concurrently
             client = _client(tuple(sorted(_aws_environment())))
         current = client.get_secret_value(SecretId=name)
         previous = _previous(client, name) if with_previous else None

@@ -1,4 +1,4 @@
-"""Secrets that are kept elsewhere, read again while they are in use."""
+"""Secrets that are stored elsewhere, reread while in use."""
 
 import asyncio
 import logging
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 
 _ROTATE = {"action": "rotate"}
 _LOOK_SEC = 1.0
-"""How often callers with an unknown credential may make us look."""
+"""The minimum interval between reloads caused by unknown credentials."""
 
 Validate = Callable[[str, str], SecretStr | None]
-"""The value of a setting from its text. Raises ValidationError."""
+"""Parses the value of a setting. Raises ValidationError."""
 
 
 class Use(Enum):
-    """What a secret is for, and so what becomes of a value that is kept no more."""
+    """The purpose of a secret, which decides what happens to a value that is no longer stored."""
 
     ACCEPTED = "accepted for the overlap"
     LASTING = "stored data rests on it: never dropped"
@@ -47,10 +47,10 @@ USES: Mapping[str, Use] = {
     "csp_api_token": Use.SENT,
     "oidc_client_secret": Use.SENT,
 }
-"""The settings that are read again. A test holds the docs to it."""
+"""The settings that are reread. A test compares the docs with this."""
 
 _DISTINCT = {setting for setting, use in USES.items() if use is not Use.SENT} - {"metrics_token"}
-"""No value of one may be another's."""
+"""No two of these may share a value."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class _Watched:
 
 
 class Secrets:
-    """The secrets of one process. Those with a reference are watched once they are asked for."""
+    """The secrets of one process. Those with a reference are watched from their first use."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Secrets:
         return tuple(self._watched)
 
     def of(self, setting: str, value: SecretStr | None) -> Secret:
-        """The secret of this setting, which has this value now."""
+        """The secret of this setting, whose current value is `value`."""
         if setting in self._watched:
             return self._watched[setting].secret
         values = _values(setting, value)
@@ -104,7 +104,8 @@ class Secrets:
         return secret
 
     async def refresh(self) -> Mapping[str, bool]:
-        """Read all of them again; whether each could be read. What can't be stays as it is."""
+        """Reread all; returns whether each could be read. Those that can't be read stay
+        unchanged."""
         names = self.watched
         read_well = await asyncio.gather(*(self._refresh(name) for name in names))
         return dict(zip(names, read_well, strict=True))
@@ -116,7 +117,7 @@ class Secrets:
         return RotationPolicy(self._settle_sec, lasts)
 
     async def _reload(self, setting: str) -> None:
-        """Once a second at most; who comes meanwhile waits for the next look."""
+        """At most once a second; concurrent callers wait for the next reload."""
         watched, came_at = self._watched[setting], time.monotonic()
         async with watched.reading:
             if watched.read_at < came_at:
@@ -148,7 +149,7 @@ class Secrets:
         rotation = watched.rotation.rotate(values, now=self._now(), policy=watched.policy)
         if stored.changed_at is None:
             return rotation
-        # Its place says what held before: this process may be younger, or have looked too late.
+        # The store has the previous value: this process may be newer, or have reloaded too late.
         former = _values(setting, None if stored.previous is None else SecretStr(stored.previous))
         until = stored.changed_at + watched.policy.overlap_sec
         return Rotation(
@@ -156,7 +157,7 @@ class Secrets:
         )
 
     def _checked(self, setting: str, stored: StoredSecret) -> tuple[str, ...]:
-        """The values, if the setting may have them; UnreadableSettingError says why not."""
+        """The values, if valid for the setting; UnreadableSettingError gives the reason."""
         try:
             values = _values(setting, self._validate(setting, stored.text))
         except ValidationError as error:
@@ -182,6 +183,6 @@ def _values(setting: str, value: SecretStr | None) -> tuple[str, ...]:
     whole = value.get_secret_value()
     if USES[setting] is Use.SENT:
         return (whole,)
-    if setting == "api_key_pepper":  # before it could be rotated, one with a comma was one pepper
+    if setting == "api_key_pepper":  # before rotation, a comma was part of the pepper
         return tuple(dict.fromkeys((*tokens(value), whole)))
     return tokens(value)

@@ -104,7 +104,7 @@ class ServerSettings(Section):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """What PARTS says, word by word; which of them there are, the registry of parts knows."""
+        """The words of PARTS; the registry of parts knows which are valid."""
         names = (name.strip() for name in (self.parts or "").split(","))
         return tuple(name for name in names if name)
 

@@ -9,7 +9,7 @@ from sandyard.settings.fields import URL, Section, Token
 
 _NAME = pattern(r"^[A-Za-z0-9_.-]{3,255}$", "must be 3 to 255 letters, digits, _, . and -")
 _TABLE = pattern(r"^[A-Za-z0-9_.-]{3,249}$", "must be 3 to 249 letters, digits, _, . and -")
-"""Its event table is named after it."""
+"""The name of its event table is derived from it."""
 _REGION = pattern(r"^[A-Za-z0-9-]{1,63}$", "must be a region such as us-east-1")
 _Name = Annotated[str, Field(pattern=_NAME)]
 

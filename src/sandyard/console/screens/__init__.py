@@ -1,1 +1,1 @@
-"""The console's pages, a module for each thing that they are about."""
+"""The console's pages, one module per subject."""

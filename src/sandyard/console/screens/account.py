@@ -26,7 +26,7 @@ QUOTA_NAMES = {
 }
 SCOPES = ("read", "run", "admin")
 _SHOWN_COSTS = 10
-"""Sandboxes whose costs of the month are shown, the dearest first; `bills.csv` has all."""
+"""How many sandboxes' costs of the month are shown, most expensive first; `bills.csv` has all."""
 
 
 def _platform(request: ConsoleRequest, path: str) -> str:
@@ -84,7 +84,7 @@ async def _act_on_key(request: ConsoleRequest) -> Response:
 
 
 async def _change_password(request: ConsoleRequest) -> Response:
-    """It ends every login of the account, this one too."""
+    """Ends every login of the account, including this one."""
     form = await request.form()
     body = {name: form.get(name, "") for name in ("current_password", "new_password")}
     await request.signed_in.api.post(_platform(request, "/auth/password/change"), body)
@@ -94,7 +94,7 @@ async def _change_password(request: ConsoleRequest) -> Response:
 
 
 async def _delete(request: ConsoleRequest) -> Response:
-    """The account itself, with all that it has."""
+    """Deletes the account with everything it has."""
     form = await request.form()
     body = {"password": form.get("password", "")}
     await request.signed_in.api.post(_platform(request, "/me/delete"), body)
@@ -117,7 +117,7 @@ async def _read_all(request: ConsoleRequest) -> Response:
 
 
 async def _chart(request: ConsoleRequest) -> Response:
-    """What each day of the month came to; a bill's days are those of UTC."""
+    """Cost per day of the month; a bill's days are in UTC."""
     answer = await request.signed_in.api.get(_platform(request, "/billing/month-to-date"), by="day")
     sums = {date.fromisoformat(each["key"][:10]): float(each["amount"]) for each in answer["sums"]}
     days = _month_up_to(max(sums)) if sums else []

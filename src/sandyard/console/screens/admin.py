@@ -1,4 +1,4 @@
-"""For admins: users, the events of every part, and how the parts are."""
+"""For admins: users, the events of every part, and the health of the parts."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ async def _broadcast(request: ConsoleRequest) -> Response:
 
 
 async def _events(request: ConsoleRequest) -> Response:
-    """Of the part that is chosen; the Platform's include those of previews."""
+    """Of the selected part; the Platform's include those of previews."""
     viewer, asked = request.signed_in, request.http.query_params
     paths = viewer.api.paths
     sources = {

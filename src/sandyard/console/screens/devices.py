@@ -21,7 +21,7 @@ RANGES = {
     "7d": (604_800, "2h", 7_200_000),
     "90d": (7_776_000, "1d", 86_400_000),
 }
-"""How long each is in seconds; and its buckets, in the API's words and in milliseconds."""
+"""The length of each in seconds; and its buckets, in the API's notation and in milliseconds."""
 _MOST_SENSORS = 6
 
 
@@ -124,7 +124,7 @@ async def _gaps(request: ConsoleRequest) -> Response:
     seconds = {name: [at / 1000 for at in mean] for name, mean in found.means.items()}
     sent = {at for each in seconds.values() for at in each}
     registered_at = datetime.fromisoformat(device["first_registered_at"]).timestamp()
-    known_from = min(registered_at, *sent) if sent else registered_at  # it may have kept some
+    known_from = min(registered_at, *sent) if sent else registered_at  # it may have buffered some
     within = Range(found.starts[0] / 1000, found.to_ms / 1000, known_from, found.step / 1000)
     every = strip("any sensor", sent, within)
     strips = [strip(name, each, within) for name, each in seconds.items()]
@@ -134,7 +134,7 @@ async def _gaps(request: ConsoleRequest) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Means by the begin of their bucket, of each sensor; all in milliseconds."""
+    """Means of each sensor by the start of their bucket; all in milliseconds."""
 
     means: dict[str, dict[int, float]]
     to_ms: int
@@ -143,7 +143,7 @@ class _Series:
 
 
 async def _series(request: ConsoleRequest) -> _Series:
-    """Of the sensors and the range that the page asks for."""
+    """For the requested sensors and range."""
     asked = request.http.query_params
     seconds, bucket, step = RANGES.get(asked.get("range", ""), RANGES["24h"])
     to_ms = int(time.time() * 1000)

@@ -39,26 +39,26 @@ ALLOWED = {
     "deletion_failed": ("retry-deletion",),
 }
 OF_TRACKS = ("extend", "replace")
-"""What a track may do itself; an operator does it in its name."""
+"""Actions that a track may take itself; an operator does so on its behalf."""
 WITH_REASON = ("quarantine", "hold", "replace")
 EXTENSION_MINUTES = 30
 HOURS = (1, 6, 24)
 _POINTS = 288
-"""A chart has so many points at the most: every fifth minute of a day."""
+"""The most points of a chart: one per five minutes of a day."""
 _SHOWN_WAITING = 10
 _SHOWN_SOON = 5
 _TO_COME = ("scheduled", "pending", "filled")
 _SOON_SEC = 24 * 3600
-"""Reservations of the next day are told beside the pool."""
+"""Reservations of the next day are shown with the pool."""
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _COLOURS = {"allocated": 0, "reserved": 1, "available": 2, "held": 3, "stale": 4}
-"""Of the lines, as the bar above them has them."""
+"""Colours of the lines, matching the bar above them."""
 BULK = {
     "delete": ("status", "track", "name", "older_than_hours"),
     "quarantine": ("status", "name"),
     "hold": ("status", "track", "name"),
 }
-"""By what each of the changes of many chooses them."""
+"""The filter of each bulk change."""
 HOLD_SEC = 24 * 3600
 FILTERS = ("status", "q", "cursor")
 
@@ -66,7 +66,7 @@ FILTERS = ("status", "q", "cursor")
 async def _show(request: ConsoleRequest) -> Response:
     asked = request.http.query_params
     filters = {name: asked.get(name, "").strip() for name in FILTERS}
-    if _ID.fullmatch(filters["q"]):  # its page is there also after the sandbox is gone
+    if _ID.fullmatch(filters["q"]):  # its page exists also after the sandbox is deleted
         return request.redirect(f"{LABS}/sandboxes/{filters['q'].lower()}")
     pool, listed = await asyncio.gather(_pool(request), _listed(request, filters))
     return request.page(
@@ -122,7 +122,7 @@ def _hours(request: ConsoleRequest) -> int:
 
 
 async def _chart(request: ConsoleRequest) -> Response:
-    """The pool by state, or the leases that began; a step without a sample is a gap."""
+    """The pool by state, or leases started; a step without a sample is a gap."""
     api, hours = request.signed_in.api, _hours(request)
     step_minutes = max(1, hours * 60 // _POINTS)
     answer = await api.get(
@@ -140,7 +140,7 @@ async def _chart(request: ConsoleRequest) -> Response:
 
 
 def _used_states(samples: Collection[dict[str, Any]]) -> list[str]:
-    """Those that a sandbox was in, so that a legend names no line that lies on the axis."""
+    """The states that any sandbox was in, so that the legend has no lines that are always zero."""
     return [state for state in STATES if any(each[state] for each in samples)] or [STATES[0]]
 
 
@@ -208,7 +208,7 @@ async def _act_for_track(
 
 
 async def _change_many(request: ConsoleRequest) -> Response:
-    """Which would be changed; and, if the form says that it was looked at, the change."""
+    """Shows which would be changed; applies the change if the form confirms it."""
     form, api = await request.form(), request.signed_in.api
     action, is_rehearsal = form.get("action", ""), "confirmed" not in form
     if action not in BULK:

@@ -49,7 +49,7 @@ async def _log_out(request: ConsoleRequest) -> Response:
 
 
 async def _show_signup(request: ConsoleRequest) -> Response:
-    """With the invitation that the link of a mail brings along."""
+    """With the invitation from an email's link."""
     filled = {"invitation": request.http.query_params.get("token", "")}
     return request.page("signup.html", error=None, is_sent=False, filled=filled)
 
@@ -67,7 +67,7 @@ async def _sign_up(request: ConsoleRequest) -> Response:
 
 
 def opened(request: ConsoleRequest, session: Session, sent: str | None) -> Response:
-    """The page that was asked for, with a session from now on."""
+    """The requested page, with a new session."""
     response = request.redirect(next_page(sent))
     request.cookies.write(response, session)
     return response
@@ -80,7 +80,7 @@ def refused(request: ConsoleRequest, error: ApiError, wanted: str | None) -> Res
 
 
 def next_page(path: str | None) -> str:
-    """Where to go on: a page of the console, and no other address."""
+    """The page to continue with: only pages of the console are allowed."""
     try:
         parts = urlsplit(path or "")
     except ValueError:

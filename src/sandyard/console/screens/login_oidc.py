@@ -1,7 +1,8 @@
-"""Logging in through an identity provider: the way there, and the way back.
+"""Login through an identity provider: the redirect there, and the callback.
 
-What the answer must fit is in a cookie of the browser that asked, encrypted and good once for ten
-minutes. So neither another's answer nor one that was used before opens a session here.
+The values that the callback must match are in a cookie of the browser that started the login,
+encrypted and valid once for ten minutes. So neither another user's response nor a replayed one
+opens a session here.
 """
 
 import hmac
@@ -40,7 +41,7 @@ async def _finish(request: ConsoleRequest) -> Response:
     sent, flow = request.http.query_params, request.cookies.read_flow(request.http)
     if flow is None or not _is_same(sent.get("state", ""), flow.state):
         return refused(request, _NOT_BEGUN, None)
-    if "error" in sent or not sent.get("code"):  # its words are not ours to show
+    if "error" in sent or not sent.get("code"):  # do not show the provider's text
         return refused(request, _DENIED, flow.next)
     api = request.viewers.anonymous(request.http)
     body = {"code": sent["code"], "nonce": flow.nonce, "code_verifier": flow.code_verifier}

@@ -38,7 +38,7 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _or_error(viewer: Viewer, path: str, **query: int) -> dict[str, Any] | ApiError:
-    """One part that is away must not hide the others."""
+    """One unavailable part must not hide the others."""
     try:
         answer: dict[str, Any] = await viewer.api.get(path, **query)
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Projects: the list; and one with its files beside the page that its preview shows."""
+"""Projects: the list; and one with its files beside its preview."""
 
 import asyncio
 from typing import Any
@@ -51,7 +51,7 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _status(request: ConsoleRequest) -> dict[str, Any] | None:
-    """None while what previews run on is away."""
+    """None while the preview runtime is unavailable."""
     try:
         answer: dict[str, Any] = await request.signed_in.api.get(_path(request, "/sandbox/status"))
     except ApiError:
@@ -60,7 +60,7 @@ async def _status(request: ConsoleRequest) -> dict[str, Any] | None:
 
 
 async def _link(request: ConsoleRequest, status: dict[str, Any] | None) -> str | None:
-    """What opens the running preview in a frame."""
+    """The link that opens the running preview in a frame."""
     if status is None or status["status"] != "running":
         return None
     made = await request.signed_in.api.post(_path(request, "/tokens"), {"scopes": ["view"]})

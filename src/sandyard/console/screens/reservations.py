@@ -19,7 +19,7 @@ def _path(request: ConsoleRequest, tail: str = "") -> str:
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    """The page knows which days these are, as they begin and end in its viewer's zone."""
+    """The page determines the days, as they begin and end in its viewer's time zone."""
     now = int(time.time())
     within = {"from": now - _DAY_SEC, "to": now + _DAYS * _DAY_SEC, "limit": 100}
     found = await request.signed_in.api.call("GET", _path(request), query=within)

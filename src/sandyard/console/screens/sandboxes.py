@@ -16,7 +16,7 @@ FILTERS = ("status", "q", "project_id", "cursor")
 STATUSES = ("created", "starting", "running", "stopped", "timeout", "recycled")
 WORKSPACE = "/workspace"
 FIRST_TEMPLATE = "static"
-"""Starts at once, and shows a page."""
+"""Starts immediately, and shows a page."""
 CHARTED = ("cpu", "memory", "storage")
 
 
@@ -57,8 +57,8 @@ async def _gallery(request: ConsoleRequest) -> Response:
 
 
 def _order(template: dict[str, Any]) -> tuple[bool, ...]:
-    """The one that is chosen at first, official ones before others, and what has a page to show
-    before what has none."""
+    """The initially selected one first, official ones before others, and those with a page before
+    those without."""
     is_first = template["is_official"] and template["name"] == FIRST_TEMPLATE
     return not is_first, not template["is_official"], template["category"] != "web"
 
@@ -110,7 +110,7 @@ async def _act(request: ConsoleRequest) -> Response:
 
 
 async def _open(request: ConsoleRequest) -> Response:
-    """To its page, by a link that opens it for an hour."""
+    """Redirects to its page, with a link that is valid for an hour."""
     form = await request.form()
     body = {"port": int(form["port"])} if form.get("port", "").isdigit() else {}
     made = await request.signed_in.api.post(_path(request, "/tokens"), body)
@@ -132,7 +132,7 @@ async def _remove_variable(request: ConsoleRequest) -> Response:
 
 
 async def _chart(request: ConsoleRequest) -> Response:
-    """What it takes, as the page's chart reads it."""
+    """Resource usage, in the form of the page's chart."""
     answer = await request.signed_in.api.get(_path(request, "/metrics"), bucket="15s")
     buckets = answer["metrics"]
     return JSONResponse(
@@ -156,20 +156,20 @@ async def _files(request: ConsoleRequest) -> Response:
 
 
 async def _tree(request: ConsoleRequest) -> Response:
-    """One level of the tree; a folder is asked for when it is opened."""
+    """One level of the tree; a folder is loaded when it is opened."""
     sandbox_id, files = request.http.path_params["sandbox_id"], await _listed(request)
     return request.page("_tree.html", sandbox_id=sandbox_id, files=files)
 
 
 async def _listed(request: ConsoleRequest) -> list[dict[str, Any]]:
-    """What is in the folder that is asked for, folders first."""
+    """The contents of the requested folder, folders first."""
     folder = request.http.query_params.get("path") or WORKSPACE
     listed = await request.signed_in.api.get(_path(request, "/files/list"), path=folder)
     return sorted(listed["files"], key=lambda each: (each["kind"] != "folder", each["name"]))
 
 
 async def _ports(request: ConsoleRequest) -> Response:
-    """What listens inside; asked for when somebody looks, as asking is a use of the sandbox."""
+    """The listening ports; loaded on demand, as the query counts as use of the sandbox."""
     found = await request.signed_in.api.get(_path(request, "/ports"))
     sandbox_id = request.http.path_params["sandbox_id"]
     return request.page("_ports.html", ports=found["ports"], sandbox_id=sandbox_id)

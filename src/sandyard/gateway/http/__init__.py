@@ -1,1 +1,1 @@
-"""The endpoints that make access tokens."""
+"""The endpoints that issue access tokens."""

@@ -22,7 +22,7 @@ _HOP_BY_HOP = frozenset(
 _REPLACED = frozenset(
     {
         b"content-length",
-        b"expect",  # the server before us has answered it
+        b"expect",  # the server in front of us has handled it
         b"forwarded",
         b"host",
         b"x-real-ip",
@@ -43,7 +43,7 @@ _OF_HANDSHAKE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """Whom a request comes from, as the program is told."""
+    """The origin of a request, as reported to the program."""
 
     client: str
     host: bytes
@@ -62,8 +62,8 @@ class Forwarded:
 def request_headers(
     headers: RawHeaders, forwarded: Forwarded, *, host: str | None
 ) -> list[tuple[bytes, bytes]]:
-    """What a program gets: none of the gateway's credentials. `host` is the name that it expects,
-    None for the one that was asked for."""
+    """The headers for the program, without the gateway's credentials. `host` is the name that it
+    expects, None for the requested one."""
     dropped = _REPLACED | _connection_headers(headers)
     kept = [each for each in without_credentials(headers) if _goes_on(each[0], dropped)]
     asked = forwarded.host if host is None else host.encode()
@@ -71,13 +71,13 @@ def request_headers(
 
 
 def _goes_on(name: bytes, dropped: frozenset[bytes]) -> bool:
-    """Many programs read `_` as `-`: by such a name a visitor could speak as the gateway."""
+    """Many programs read `_` as `-`: with such a name a client could impersonate the gateway."""
     read = name.replace(b"_", b"-")
     return read not in dropped and not read.startswith(_FORWARDED)
 
 
 def body_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    """How long the request's body is, as the server before us has read it."""
+    """The framing of the request's body, as read by the server in front of us."""
     codings = values_of(headers, b"transfer-encoding")
     if codings:
         if [each.strip().lower() for each in codings] != [b"chunked"]:
@@ -94,7 +94,8 @@ def handshake_headers(
 
 
 def answer_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    """What a client gets; no program sets the gateway's cookie, or one for other hosts."""
+    """The headers for the client; a program can't set the gateway's cookie, or one for other
+    hosts."""
     dropped = _connection_headers(headers)
     return [
         (name, of_one_host(value) if name == b"set-cookie" else value)

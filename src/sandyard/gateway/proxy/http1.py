@@ -19,7 +19,7 @@ from sandyard.runtime.session_ports import PortConnection
 
 _PIECE_BYTES = 256 * 1024
 _HEAD_BYTES = 64 * 1024
-"""Of an answer; also of a line between two chunks of its body."""
+"""The limit for a response's head, and for a line between two chunks of its body."""
 
 
 class ClientGoneError(Exception):
@@ -34,8 +34,8 @@ class ProgramRequest:
 
 
 class Exchange:
-    """Passes a request on and its answer back, both at once: a program may answer before it has
-    read all of the body. Nothing is held but a piece each way."""
+    """Forwards a request and its response concurrently: a program may respond before it has read
+    the whole body. Buffers only one chunk in each direction."""
 
     def __init__(
         self, connection: PortConnection, receive: Receive, send: Send, *, timeout_sec: float
@@ -49,7 +49,7 @@ class Exchange:
 
     async def run(self, request: ProgramRequest) -> None:
         """Raises ProgramBrokeOffError, ProgramAnswerError, ProgramTimeoutError, ClientGoneError;
-        once the answer has begun, the client must be told by breaking it off."""
+        once the response has started, the caller must close the connection to signal this."""
         head = h11.Request(
             method=request.method, target=request.target, headers=list(request.headers)
         )
@@ -68,14 +68,14 @@ class Exchange:
             self._writer.transport.abort()
 
     async def _send_body(self) -> None:
-        """Return when the client has left. A program that takes no more may still answer."""
+        """Return when the client disconnects. A program that stopped reading may still respond."""
         takes_more = True
         while (message := await self._receive())["type"] != "http.disconnect":
             if takes_more:
                 takes_more = await self._send_piece(message)
 
     async def _send_piece(self, message: Any) -> bool:
-        """Whether the program takes more; nothing comes after the last piece."""
+        """Whether the program accepts more; False after the last chunk."""
         try:
             if body := message.get("body"):
                 self._write(h11.Data(data=body))
@@ -107,14 +107,14 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _head(self) -> h11.Response:
-        """The answer's; what a program says before it is between the two of us."""
+        """The response's head; informational responses are not forwarded."""
         while not isinstance(event := await self._next(), h11.Response):
             if not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
                 raise ProgramAnswerError
         return event
 
     async def _next(self) -> object:
-        """The next event; a Data, or an end that is whole."""
+        """The next event; Data, or a complete end."""
         try:
             while (event := self._wire.next_event()) is h11.NEED_DATA:
                 self._wire.receive_data(await self._read())

@@ -1,4 +1,4 @@
-"""A WebSocket to a program, message by message both ways."""
+"""A WebSocket to a program; forwards messages both ways."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -38,15 +38,15 @@ class HeldTooMuchError(Exception):
 
 
 class HeldBytes:
-    """What the gateway holds of one sandbox's messages: those that are not whole yet, and those
-    that their clients have not taken."""
+    """The bytes that the gateway buffers of one sandbox's messages: incomplete ones, and those not
+    yet delivered."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._held = 0
 
     def add(self, count: int) -> bool:
-        """Whether there is room for so many more."""
+        """Whether there is room for this many more."""
         self._held += count
         return self._held <= self._most
 
@@ -55,8 +55,8 @@ class HeldBytes:
 
 
 class ProgramSocket:
-    """The program's end of a WebSocket. One that takes nothing for `timeout_sec` is given up: as
-    long as it is waited for, nobody would see that its client has left."""
+    """The program's end of a WebSocket. A program that reads nothing for `timeout_sec` is
+    disconnected: while we wait for it, we can't notice that the client has left."""
 
     def __init__(
         self,
@@ -113,7 +113,8 @@ class ProgramSocket:
         self._early: list[Frame] = events[1:]
 
     async def send(self, message: Any) -> None:
-        """One message of the client, which is held until the program has taken it."""
+        """Forward one message of the client, which is buffered until the program has accepted
+        it."""
         text, data = message.get("text"), message.get("bytes") or b""
         data = data if text is None else text.encode()
         try:
@@ -134,8 +135,8 @@ class ProgramSocket:
                 await self._flush()
 
     async def receive(self) -> dict[str, Any] | None:
-        """The program's next message, as the client's server takes it; None when it has closed.
-        The one before is taken by now."""
+        """The program's next message, in ASGI form; None when closed. The previous one has been
+        delivered by now."""
         self._release()
         while True:
             for index, frame in enumerate(self._early):
@@ -171,7 +172,7 @@ class ProgramSocket:
         return {"type": "websocket.send", "bytes": whole}
 
     async def _exchange(self) -> None:
-        """Send what is due, and take in what came."""
+        """Send pending data, and read what has arrived."""
         await self._flush()
         data = b""
         with suppress(OSError):
@@ -210,8 +211,8 @@ async def pass_messages(
     send: Send,
     until_refused: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
-    """Both ways, until one side closes, and the other is told with the same code; or until the
-    client may not pass any more."""
+    """Both ways, until one side closes (the other is closed with the same code), or until the
+    client's access ends."""
     from_client = asyncio.create_task(_from_client(socket, receive))
     from_program = asyncio.create_task(_from_program(socket, send))
     refused = asyncio.create_task(until_refused())
@@ -229,7 +230,7 @@ async def pass_messages(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         socket.abort()
-    if code is not None:  # only now: the server does not close while something still receives
+    if code is not None:  # only now: the server does not close during a pending receive
         await send({"type": "websocket.close", "code": code})
 
 
