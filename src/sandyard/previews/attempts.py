@@ -26,8 +26,8 @@ _LOOK_EVERY_SEC = 2.0
 
 
 class Attempts:
-    """What attempts made, found, recorded and ended. Raises PreviewElsewhereError for what another
-    node has, until it has surely ended there."""
+    """Finds, records and ends the sandboxes of attempts. Raises PreviewElsewhereError for those of
+    another node, until they have certainly ended there."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Attempts:
         self._locks = KeyedLocks()
 
     async def adopt(self, preview: Preview, attempt: Attempt, cause: Cause) -> bool:
-        """Record what an attempt made whose maker has not; its files are brought up to date by
-        whoever syncs it. False if there is nothing of it."""
+        """Record the sandbox of an attempt whose caller has not; the next sync updates its files.
+        False if there is none."""
         found = await self._find(preview, attempt)
         if found is None:
             return False
@@ -57,13 +57,13 @@ class Attempts:
         return True
 
     async def settle(self, preview: Preview, attempt: Attempt, cause: Cause) -> None:
-        """Record what an attempt made whose time is over, or that it made nothing."""
+        """Record the sandbox of an attempt whose time is over, or that it created none."""
         if not await self.adopt(preview, attempt, cause):
             await self.change(preview, lambda it: abandon_attempt(it, attempt.id, cause=cause))
 
     async def end_sandboxes(self, preview: Preview) -> bool:
-        """End all that runs of the preview; False while an attempt is under way, because its maker
-        records what it made before it can be ended."""
+        """End all sandboxes of the preview; False while an attempt is in progress, because its
+        caller records the sandbox before it can be ended."""
         now = self._now()
         if preview.attempt is not None:
             if not preview.attempt.is_over(now):
@@ -76,7 +76,7 @@ class Attempts:
         return True
 
     async def record(self, preview: Preview, info: SandboxInfo, cause: Cause) -> bool:
-        """False if its attempt stands no more, or the account was deactivated meanwhile."""
+        """False if the attempt is no longer current, or the account was deactivated meanwhile."""
         if await self._accounts.deactivated([preview.account_id]):
             return False
         checked_at = self._now()
@@ -85,7 +85,8 @@ class Attempts:
         )
 
     async def kill_unless_recorded(self, project_id: str, sandbox: PreviewSandbox) -> None:
-        """For a sandbox that was not recorded: another may have recorded it, or made one."""
+        """For a sandbox that was not recorded: another caller may have recorded it, or created
+        one."""
         current = await self._store.find(project_id)
         if current is None or not current.has_sandbox(sandbox.sandbox_id):
             await self._provider.kill(sandbox.sandbox_id)
@@ -93,7 +94,8 @@ class Attempts:
     async def change(
         self, preview: Preview, decide: Callable[[Preview], Transition[Preview] | None]
     ) -> bool:
-        """Apply what is decided, anew if another change came first; False if nothing is to be."""
+        """Decide and apply, again if another change came first; False if there is nothing to
+        change."""
         current: Preview | None = preview
         async with self._locks.of(preview.project_id):
             async for _ in Tries():
@@ -113,7 +115,7 @@ class Attempts:
         except PreviewElsewhereError:
             if self._now() < attempt.until + self._ttl:
                 raise
-            return None  # whatever it made there has come to its end
+            return None  # whatever it created there has ended
 
     def _now(self) -> datetime:
         return utc_time(self._clock.now())
@@ -131,8 +133,8 @@ def info_of(made: PreviewSandbox, attempt: Attempt, *, files_version: int) -> Sa
 
 
 class AttemptWait:
-    """How long another caller's attempt, or the end of a sandbox that is gone, is waited for, and
-    how often the provider is asked."""
+    """How long to wait for another caller's attempt, or for the end of a sandbox that is gone, and
+    how often to ask the provider."""
 
     def __init__(self, wait_sec: float) -> None:
         self._now = asyncio.get_running_loop().time

@@ -18,7 +18,7 @@ class ErasableFiles(Protocol):
 
 
 async def erase_files(store: ErasableFiles, preview: Preview, *, cause: Cause) -> bool:
-    """Whether nothing is left; False if somebody else changed the preview meanwhile."""
+    """Returns whether nothing is left; False if the preview was changed meanwhile."""
     there = {file.path: file.content for file in await store.files(preview.project_id)}
     files = erased_files(there, now=cause.at)
     if files is None:
@@ -27,7 +27,7 @@ async def erase_files(store: ErasableFiles, preview: Preview, *, cause: Cause) -
 
 
 class FileQuotas:
-    """What the files of an account may take together."""
+    """The quota for all files of an account."""
 
     def __init__(self, store: PreviewStore, projects: ProjectLookup, limit: int) -> None:
         self._store = store
@@ -35,8 +35,8 @@ class FileQuotas:
         self._limit = limit
 
     async def of(self, preview: Preview, files: FileChanges, *, cause: Cause) -> FileQuota | None:
-        """For this change; None if it takes no more than there was. Deleted projects' files are
-        erased first if it would be exceeded."""
+        """The quota for this change; None if the files do not grow. If it would be exceeded, the
+        files of deleted projects are erased first."""
         if not files.adds:
             return None
         about = FileQuota(preview.account_id, preview.project_id, files.size_after, self._limit)

@@ -20,7 +20,7 @@ class ProjectFile:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Files to write and to delete; with `is_whole`, all others go too."""
+    """Files to write and to delete; with `is_whole`, all others are deleted too."""
 
     written: Mapping[str, bytes] = field(default_factory=dict)
     deleted: frozenset[str] = frozenset()
@@ -35,26 +35,26 @@ class FileLimits:
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What a change set makes different."""
+    """The files that a change set changes."""
 
     written: Mapping[str, bytes]
     deleted: Collection[str]
     at: datetime
     size_before: int = 0
     size_after: int = 0
-    """Of all the project's files."""
+    """The size of all files of the project."""
 
     @property
     def adds(self) -> bool:
-        """Whether the files take more than before."""
+        """Whether the files grow."""
         return self.size_after > self.size_before
 
 
 def different_files(
     there: Mapping[str, bytes], changes: ChangeSet, *, limits: FileLimits, now: datetime
 ) -> FileChanges | None:
-    """What the change set makes different in the files that are there; None if nothing. Raises
-    FilesLimitError, FileConflictError and UnsafeFilePathError."""
+    """What the change set changes in the existing files; None if nothing. Raises FilesLimitError,
+    FileConflictError and UnsafeFilePathError."""
     check_changes(changes, {path: len(content) for path, content in there.items()}, limits)
     deleted = there.keys() & changes.deleted
     if changes.is_whole:
@@ -71,12 +71,12 @@ def different_files(
 
 
 def erased_files(there: Mapping[str, bytes], *, now: datetime) -> FileChanges | None:
-    """All of them deleted; None if there is none."""
+    """The deletion of all files; None if there are none."""
     return FileChanges({}, there.keys(), at=now, size_before=_total(there)) if there else None
 
 
 def check_changes(changes: ChangeSet, there: Mapping[str, int], limits: FileLimits) -> None:
-    """Raise unless the project stays within its limits and paths; `there` are sizes by path."""
+    """Raise unless the project stays within its limits and paths; `there` has the sizes by path."""
     for path in (*changes.written, *changes.deleted):
         check_path(path)
     if changes.deleted & changes.written.keys():

@@ -30,7 +30,7 @@ class PreviewTargets:
         clock: Clock,
         program_port: int,
     ) -> None:
-        """Without a provider previews have addresses of their own, and none here."""
+        """Without a provider, previews have their own addresses and are not reached here."""
         self._store = store
         self._projects = projects
         self._provider = provider
@@ -51,7 +51,7 @@ class PreviewTargets:
         return await self._provider.ports(preview.info.sandbox_id)
 
     async def wake(self, target_id: str) -> ReachablePreview:
-        """A preview is made by a sync alone."""
+        """Previews are only created by a sync."""
         raise SandboxGoneError(f"The preview of {target_id} has ended.")
 
     async def is_owned(self, target_id: str, *, account_id: str) -> bool:

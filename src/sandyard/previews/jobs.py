@@ -27,13 +27,14 @@ from sandyard.previews.providers.ports import PreviewSandbox
 logger = logging.getLogger(__name__)
 
 _YOUNG = timedelta(minutes=2)
-"""How old a preview is before it is taken for nobody's: one may be about to be recorded."""
+"""The minimum age of a preview without a record before it is ended: it may be about to be
+recorded."""
 _PAGE = 500
 
 
 class HeldPreviews(Protocol):
     async def clear_ended(self) -> int:
-        """Drop what is kept of previews that have ended; how many."""
+        """Remove the data of ended previews; returns how many."""
         ...
 
     async def running(self) -> Sequence[PreviewSandbox]: ...
@@ -47,12 +48,12 @@ class EndReport:
     removed: int = 0
     settled: int = 0
     failed: int = 0
-    """Those whose provider could not be asked; the next run tries them again."""
+    """Previews whose provider was unavailable; the next run tries them again."""
 
 
 class EndPreviews:
-    """Ends the previews of deleted projects and of deactivated accounts, whatever provider has
-    them, and settles attempts whose maker died. What another node has is left to that one."""
+    """Ends the previews of deleted projects and of deactivated accounts, at every provider, and
+    settles abandoned attempts. Previews of another node are left to it."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class EndPreviews:
         self._clock = clock
 
     async def run_over_running(self) -> EndReport:
-        """Look at those alone that run or are being made."""
+        """Checks only previews that run or are being created."""
         now = utc_time(self._clock.now())
         report = EndReport()
         page, page_key = await self._store.page_of_running(now, after=None, limit=_PAGE)
@@ -83,7 +84,7 @@ class EndPreviews:
         return report
 
     async def run_over_deleted(self) -> EndReport:
-        """Remove what is kept of deleted projects, with their files."""
+        """Remove the previews and files of deleted projects."""
         report = EndReport()
         after = ""
         while project_ids := await self._projects.uncleared(after=after, limit=_PAGE):
@@ -122,7 +123,7 @@ class EndPreviews:
                 await self._try(settling, preview, report)
 
     def _cause(self, job: str, reason: str) -> Cause:
-        """Of one preview: for each of them a provider may be asked."""
+        """For one preview, because time passes while a provider is asked for each of them."""
         return Cause.by(actor("job", job), self._clock, reason=reason)
 
     async def _try(
@@ -144,7 +145,7 @@ class EndPreviews:
             )
 
     async def _remove(self, preview: Preview, cause: Cause, report: EndReport) -> None:
-        """With its files, for which no provider is waited."""
+        """Removes its files too, even if the provider is unavailable."""
         try:
             is_ended = await self._end_sandboxes(preview, report)
         except UnavailableError:
@@ -179,7 +180,8 @@ class SweepReport:
 
 
 class SweepPreviews:
-    """Clears what has ended on a machine that holds previews itself, and ends what nobody has."""
+    """Clears ended previews on a machine that hosts them itself, and ends those without a
+    record."""
 
     def __init__(self, held: HeldPreviews, known: KnownAttempts, *, clock: Clock) -> None:
         self._held = held

@@ -1,6 +1,6 @@
 """The known state of a project's sandbox, and the decisions about it, without any I/O.
 
-A decision returns the transition of a preview, or None where nothing is to change.
+A decision returns the transition of a preview, or None if nothing changes.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from sandyard.previews.errors import (
 from sandyard.previews.files import FileChanges
 
 UNSETTLED = datetime(9999, 12, 31, tzinfo=UTC)
-"""Until when an attempt counts as running that nobody has settled: recorded or abandoned."""
+"""Until when an unsettled attempt (neither recorded nor abandoned) counts as running."""
 ESTIMATED_LIFE = timedelta(minutes=30)
-"""How long a sandbox is taken to have lived where nothing says when it ends."""
+"""The assumed lifetime of a sandbox whose end is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxInfo:
-    """A project's sandbox, as the provider last told of it."""
+    """A project's sandbox, as last reported by the provider."""
 
     sandbox_id: str
     preview_url: str
@@ -33,9 +33,9 @@ class SandboxInfo:
     end_time: datetime
     attempt: str = ""
     files_version: int = 0
-    """The version of the project's files that it was brought to."""
+    """The version of the project's files in the sandbox."""
     is_estimated: bool = False
-    """Whether it is from columns that do not tell when it ends: only the provider knows."""
+    """Whether it is from columns without its end: only the provider knows it."""
 
     def as_json(self) -> dict[str, Any]:
         marker = {"migrated": True} if self.is_estimated else {}
@@ -63,7 +63,7 @@ class SandboxInfo:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Somebody is making a sandbox, and has until then to record it."""
+    """A caller is creating a sandbox, and must record it by then."""
 
     id: str
     until: datetime
@@ -74,7 +74,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A project as Previews know it. One that never changed has the sequence 0 and no row."""
+    """A project in Previews. One that never changed has the sequence 0 and no row."""
 
     SUBJECT: ClassVar[str] = "project_id"
     OWNER: ClassVar[str | None] = "account_id"
@@ -87,23 +87,23 @@ class Preview:
     attempt: Attempt | None = None
     files_version: int = 0
     last_checked: datetime | None = field(default=None, metadata=DATA)
-    """When the provider last told of the sandbox; None if it never did."""
+    """When the provider last reported the sandbox; None if it never did."""
     sequence: int = 0
 
     @property
     def running_until(self) -> datetime | None:
-        """When the sandbox has ended; an attempt may have made one until somebody settles it."""
+        """The end of the sandbox; an attempt may have created one until it is settled."""
         if self.attempt is not None:
             return UNSETTLED
         return None if self.info is None else self.info.end_time
 
     def is_running(self, *, now: datetime) -> bool:
-        """Whether it counts as running: it is there, or is being made."""
+        """Whether it counts as running: it exists, or is being created."""
         return self.running_until is not None and now < self.running_until
 
     @property
     def told_at(self) -> datetime | None:
-        """When the provider last told of the sandbox; at the latest when it was made."""
+        """When the provider last reported the sandbox; at least when it was created."""
         return self.last_checked or (self.info.start_time if self.info else None)
 
     def has_sandbox(self, sandbox_id: str) -> bool:
@@ -115,7 +115,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class RunningPreviews:
-    """The projects of an account whose previews run at this time, or are being made."""
+    """The projects of an account whose previews run at this time, or are being created."""
 
     account_id: str
     at: datetime
@@ -124,7 +124,7 @@ class RunningPreviews:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How many previews an account may have running."""
+    """How many running previews an account may have."""
 
     limit: int
     running: RunningPreviews
@@ -140,7 +140,7 @@ class Quota:
         return len(self.running.project_ids)
 
     def require(self, project_id: str) -> None:
-        """Raise PreviewsLimitError if the account has that many others running."""
+        """Raise PreviewsLimitError if the account already has that many others running."""
         if not self.allows(project_id):
             running = len(self.others(project_id))
             raise PreviewsLimitError(details={"limit": self.limit, "running": running})
@@ -149,7 +149,7 @@ class Quota:
 def estimate_sandbox(
     sandbox_id: str | None, preview_url: str | None, *, created_at: datetime
 ) -> SandboxInfo | None:
-    """The sandbox of a project of which only these two were kept, if there was one."""
+    """The sandbox of a project of which only these two were stored, if there was one."""
     if sandbox_id is None and preview_url is None:
         return None
     start_time = to_milliseconds(created_at)
@@ -174,7 +174,7 @@ def begin_attempt(
 def abandon_attempt(
     preview: Preview, attempt_id: str, *, cause: Cause
 ) -> Transition[Preview] | None:
-    """The attempt made nothing."""
+    """The attempt created nothing."""
     if not preview.has_attempt(attempt_id):
         return None
     return _changed(preview, replace(preview, attempt=None), "preview.abandoned", cause)
@@ -183,7 +183,7 @@ def abandon_attempt(
 def shorten_attempt(
     preview: Preview, attempt_id: str, *, until: datetime, cause: Cause
 ) -> Transition[Preview] | None:
-    """Whether the attempt made something is not known: it runs out sooner."""
+    """It is not known whether the attempt created a sandbox: it expires sooner."""
     attempt = preview.attempt
     if attempt is None or attempt.id != attempt_id or attempt.until <= until:
         return None
@@ -194,7 +194,7 @@ def shorten_attempt(
 def record_sandbox(
     preview: Preview, info: SandboxInfo, *, checked_at: datetime, cause: Cause
 ) -> Transition[Preview] | None:
-    """The sandbox that the attempt made, if that still stands."""
+    """Record the sandbox that the attempt created, if the attempt is still current."""
     if not preview.has_attempt(info.attempt):
         return None
     after = replace(preview, info=info, attempt=None, last_checked=checked_at)
@@ -204,7 +204,7 @@ def record_sandbox(
 def record_files(
     preview: Preview, sandbox_id: str, *, version: int, cause: Cause
 ) -> Transition[Preview] | None:
-    """The sandbox was brought to this version of the files."""
+    """The sandbox was updated to this version of the files."""
     info = preview.info
     if info is None or info.sandbox_id != sandbox_id or info.files_version == version:
         return None
@@ -214,8 +214,8 @@ def record_files(
 
 @dataclass(frozen=True, slots=True)
 class FileQuota:
-    """A fact: whether the files of an account would be too large if this project's had this size.
-    It stays true while other projects change and leave enough."""
+    """A fact: whether the files of an account would exceed the limit if this project's had this
+    size. Changes of other projects keep it true as long as they leave enough space."""
 
     account_id: str
     project_id: str
@@ -224,7 +224,7 @@ class FileQuota:
     is_exceeded: bool = False
 
     def beside(self, others: int) -> "FileQuota":
-        """The same, given the size of all other projects' files; deleted ones count until they
+        """The fact for this size of all other projects' files; deleted projects count until they
         are removed."""
         return replace(self, is_exceeded=self.size + others > self.limit)
 
@@ -236,8 +236,8 @@ class FileQuota:
 def change_files(
     preview: Preview, files: FileChanges, *, quota: FileQuota | None = None, cause: Cause
 ) -> Transition[Preview]:
-    """The next version of the project's files. Its event counts them and holds no content.
-    FileBytesLimitError; a change that takes no more than there was needs no quota."""
+    """The next version of the project's files. Its event has counts and no content. Raises
+    FileBytesLimitError; a change that does not grow the files needs no quota."""
     if quota is not None:
         quota.require()
     after = replace(preview, files_version=preview.files_version + 1)
@@ -249,13 +249,13 @@ def change_files(
 
 
 def require_version(preview: Preview, expected: int | None) -> None:
-    """Raises FilesVersionError if the files have another version than is expected."""
+    """Raises FilesVersionError if the files do not have the expected version."""
     if expected is not None and expected != preview.files_version:
         raise FilesVersionError(details={"version": preview.files_version})
 
 
 def end(preview: Preview, *, at: datetime, cause: Cause) -> Transition[Preview] | None:
-    """Nothing of it runs any more, by our doing."""
+    """We have ended everything of it that was running."""
     info = preview.info
     if info is not None and at < info.end_time:
         info = replace(info, end_time=to_milliseconds(at), is_estimated=False)
@@ -269,7 +269,7 @@ def remove(preview: Preview, *, cause: Cause) -> Transition[Preview]:
 
 
 def stored_anew(preview: Preview, kind: str, *, cause: Cause) -> Transition[Preview]:
-    """The same preview in other columns; the event tells all of it."""
+    """The same preview in other columns; the event has its whole state."""
     baseline = created(preview, kind, cause, first=preview.sequence + 1)
     return replace(baseline, before=preview)
 
@@ -277,25 +277,25 @@ def stored_anew(preview: Preview, kind: str, *, cause: Cause) -> Transition[Prev
 def _changed(
     before: Preview, after: Preview, kind: str, cause: Cause, *, given: tuple[Any, ...] = ()
 ) -> Transition[Preview]:
-    """A preview that is made anew under the same id counts on from the time, so that nobody takes
-    it for the one that was removed."""
+    """The sequence of a preview that is created again under the same id starts at the current time,
+    so that it differs from that of the removed one."""
     if before.sequence:
         return changed(before, after, kind, cause, given=given)
     return created(after, kind, cause, first=cause.at_ms // 1000, given=given)
 
 
 def may_be_running(info: SandboxInfo | None, *, now: datetime) -> bool:
-    """Whether the provider has to be asked: past its known end a sandbox is not running."""
+    """Whether the provider must be asked: after its known end a sandbox does not run."""
     return info is not None and bool(info.sandbox_id) and (info.is_estimated or now < info.end_time)
 
 
 def iso(at: datetime) -> str:
-    """UTC with milliseconds, a form of fixed width that sorts as the times follow each other."""
+    """UTC with milliseconds, in a format of fixed width that sorts by time."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def to_milliseconds(at: datetime) -> datetime:
-    """As it is after it was stored and read again."""
+    """As after being stored and read again."""
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 

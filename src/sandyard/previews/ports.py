@@ -1,4 +1,4 @@
-"""The ports of Previews to their engine and to projects. Every method raises UnavailableError if
+"""The ports of Previews to their store and to projects. Every method raises UnavailableError if
 that is unavailable."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -12,11 +12,11 @@ from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 
 T = TypeVar("T")
 PageKey = tuple[datetime, str]
-"""When a preview ends and its project's id: where a listing of running previews goes on."""
+"""The end of a preview and its project's id: the position in a listing of running previews."""
 
 
 class Project(Protocol):
-    """What Previews need to know of a project."""
+    """The attributes of a project that Previews need."""
 
     @property
     def is_archived(self) -> bool: ...
@@ -27,89 +27,89 @@ class Project(Protocol):
 
 class ProjectLookup(Protocol):
     async def find(self, account_id: str, project_id: str) -> Project | None:
-        """The project, if it is this account's and not deleted."""
+        """The project, if it belongs to this account and is not deleted."""
         ...
 
     async def hold(
         self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
     ) -> T:
-        """Run `work` with the project, as `find` gives it. Until it returns the project is neither
-        archived nor deleted."""
+        """Run `work` with the project, as returned by `find`. Until it returns, the project is
+        neither archived nor deleted."""
         ...
 
     async def deleted(self, project_ids: Collection[str]) -> AbstractSet[str]:
-        """Those that were deleted; one that never was is not among them."""
+        """The deleted ones of these; projects that never existed are not included."""
         ...
 
 
 class DeletedProjects(ProjectLookup, Protocol):
     async def uncleared(self, *, after: str, limit: int) -> Sequence[str]:
-        """The next deleted projects that are not cleared yet, in the order of their ids; no other
-        is read."""
+        """The next deleted projects that are not cleared yet, ordered by id; no other rows are
+        read."""
         ...
 
     async def clear(self, project_ids: Collection[str]) -> None:
-        """Nothing is kept of these any more."""
+        """Mark that nothing of these is stored any more."""
         ...
 
 
 class AccountLookup(Protocol):
     async def deactivated(self, account_ids: Collection[str]) -> AbstractSet[str]:
-        """Those that are deactivated; one that never was is not among them."""
+        """The deactivated ones of these; accounts that never existed are not included."""
         ...
 
 
 class PreviewStore(Protocol):
-    """Previews and the files of their projects, which change by transitions alone."""
+    """Previews and the files of their projects, which change only by transitions."""
 
     async def find(self, project_id: str) -> Preview | None: ...
 
     async def running(self, account_id: str, *, at: datetime) -> RunningPreviews:
-        """Those of the account that run at this time or are being made. A fact: a transition that
-        was decided from it is applied if it is still so, one at a time per account."""
+        """The account's previews that run at this time or are being created. A fact: a transition
+        decided from it is applied only if it still holds, one at a time per account."""
         ...
 
     async def count_running(self, *, at: datetime) -> int:
-        """How many of all accounts run at this time or are being made."""
+        """How many previews of all accounts run at this time or are being created."""
         ...
 
     async def read_file_quota(self, about: FileQuota) -> FileQuota:
-        """The fact as it is now."""
+        """The current fact."""
         ...
 
     async def with_files(self, account_id: str) -> Sequence[Preview]:
-        """Those of the account whose projects have files."""
+        """The account's previews whose projects have files."""
         ...
 
     async def apply(
         self, transition: Transition[Preview], *, files: FileChanges | None = None
     ) -> bool:
-        """Write the change with its events and files, in one transaction; with the preview's
-        removal its project's files go too. Nothing and False if the preview, or a fact that it
-        was decided from, is not any more as it was then."""
+        """Write the change with its events and files, in one transaction; removing a preview
+        removes its project's files too. Nothing and False if the preview, or a fact that the change
+        was decided from, has changed."""
         ...
 
     async def touch(self, preview: Preview, *, last_checked: datetime) -> None:
         """Record when the provider last reported the sandbox, unless the preview has changed or a
-        later time is recorded. No change of state."""
+        later time is recorded. Not a change of state."""
         ...
 
     async def count_files(self, project_id: str) -> int: ...
 
     async def files(self, project_id: str) -> Sequence[ProjectFile]:
-        """In order of their paths."""
+        """Ordered by path."""
         ...
 
     async def changes_since(
         self, project_id: str, version: int
     ) -> tuple[Mapping[str, bytes], Sequence[str], int]:
-        """What was written and what was deleted after this version, and the version now."""
+        """The files written and those deleted after this version, and the current version."""
         ...
 
 
 class KnownAttempts(Protocol):
     async def known_attempts(self, attempts: Sequence[str], *, now: datetime) -> set[str]:
-        """Those of the attempts that are under way, or made a sandbox that runs."""
+        """The attempts that are in progress, or created a sandbox that runs."""
         ...
 
 
@@ -119,15 +119,15 @@ class RemovablePreviews(Protocol):
         ...
 
     async def erase_deleted(self) -> None:
-        """What was deleted can't be read from the engine's files any more, as far as the engine
-        lets this be asked for."""
+        """Make deleted data unreadable in the engine's files, as far as the engine supports
+        that."""
         ...
 
     async def page_of_running(
         self, at: datetime, *, after: PageKey | None, limit: int
     ) -> tuple[Sequence[Preview], PageKey | None]:
-        """The next of those that run at this time or are being made, in the order in which they
-        end, and where the page after it begins; no other row is read."""
+        """The next previews that run at this time or are being created, ordered by their end, and
+        the key of the following page; no other rows are read."""
         ...
 
     async def files(self, project_id: str) -> Sequence[ProjectFile]: ...
@@ -135,5 +135,5 @@ class RemovablePreviews(Protocol):
     async def apply(
         self, transition: Transition[Preview], *, files: FileChanges | None = None
     ) -> bool:
-        """As `PreviewStore.apply`."""
+        """See `PreviewStore.apply`."""
         ...

@@ -1,5 +1,5 @@
-"""Status and sync. The provider is asked first, and a sandbox is made only when it is sure that
-the last one has ended."""
+"""Status and sync. The provider is asked first, and a sandbox is created only when the last one has
+certainly ended."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,7 +43,7 @@ from sandyard.previews.status_checks import StatusChecks
 from sandyard.previews.status_model import Status, StatusReport
 
 _SETTLES_IN = timedelta(seconds=30)
-"""How long after a broken-off create a sandbox of it may still turn up at the provider."""
+"""How long after an interrupted create its sandbox may still appear at the provider."""
 _SYSTEM = "system"
 
 
@@ -67,8 +67,8 @@ class Synced:
 
 
 class Previews:
-    """Every use case with a project is about the named account's, and raises
-    PreviewProjectNotFoundError if it has none of this id."""
+    """Every use case concerns a project of the given account, and raises
+    PreviewProjectNotFoundError if the account has none with this id."""
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class Previews:
         actor: str,
         expected_version: int | None = None,
     ) -> int:
-        """The version that the change set made; the same as before if nothing is different.
-        FileBytesLimitError; FilesVersionError if another version than the expected is there."""
+        """The version of the files after the change set; unchanged if it changes nothing. Raises
+        FileBytesLimitError, and FilesVersionError if the files do not have the expected version."""
         async with self._locks.of(project_id):
             async for _ in Tries():
                 preview = await self._get_writable(project_id, account_id)
@@ -149,7 +149,7 @@ class Previews:
                 if files is None:
                     if await self._has_version(preview):
                         return preview.files_version
-                    continue  # the files that were read are of a later one
+                    continue  # the files read belong to a later version
                 quota = await self._file_quotas.of(preview, files, cause=self._cause(_SYSTEM))
                 transition = change_files(preview, files, quota=quota, cause=self._cause(actor))
                 if await self._write(transition, files):
@@ -157,7 +157,7 @@ class Previews:
         raise PreviewBusyError
 
     async def _write(self, transition: Transition[Preview], files: FileChanges) -> bool:
-        """Only while the project is writable: it is not archived until the files are written."""
+        """Only while the project is writable: it can't be archived until the files are written."""
         after = transition.result
 
         async def write(project: Project | None) -> bool:
@@ -186,12 +186,12 @@ class Previews:
     async def _act_on(
         self, report: StatusReport, preview: Preview, wait: AttemptWait, actor: str
     ) -> Synced | None:
-        """What the report asks for; None if things are to be checked anew."""
+        """Act on the report; None if the status must be checked again."""
         if report.status is Status.UNKNOWN or report.is_stale:
             raise report.error or UnavailableError(report.message)
         if report.status is Status.RUNNING and report.info is not None:
             synced = await self._update_files(preview, report.info, actor)
-            if synced is None:  # the provider may say for a while that it runs
+            if synced is None:  # the provider may report it as running for a while
                 await wait.pause()
             return synced
         attempt = preview.attempt
@@ -202,8 +202,8 @@ class Previews:
     async def _stands(
         self, preview: Preview, attempt: Attempt, wait: AttemptWait, actor: str
     ) -> bool:
-        """Whether the attempt of another caller is still to be waited for, or has just been
-        found to have made a sandbox."""
+        """Whether another caller's attempt must still be waited for, or was just found to have
+        created a sandbox."""
         is_over = attempt.is_over(self._now())
         cause = self._cause(actor, "found by its attempt")
         if (is_over or wait.is_time_to_look()) and await self._attempts.adopt(
@@ -215,7 +215,7 @@ class Previews:
         return not is_over
 
     async def _make(self, seen: Preview, actor: str) -> Synced | None:
-        """A new sandbox; None if another caller was quicker."""
+        """Create a sandbox; None if another caller was first."""
         await self._require_writable(seen.project_id, seen.account_id)
         now = self._now()
         attempt = Attempt(self._provider.make_attempt_id(), now + self._policy.attempt_for)
@@ -242,11 +242,12 @@ class Previews:
         return None
 
     async def quota(self, account_id: str) -> Quota:
-        """How many previews the account may have running, and which run."""
+        """How many running previews the account may have, and which it has."""
         return await self._read_quota(account_id, self._now())
 
     async def _quota(self, preview: Preview, now: datetime) -> Quota:
-        """Where it is full, the previews of deleted projects are ended first, as the job would."""
+        """If the quota is used up, the previews of deleted projects are ended first, as the job
+        does."""
         quota = await self._read_quota(preview.account_id, now)
         if quota.allows(preview.project_id):
             return quota
@@ -268,7 +269,7 @@ class Previews:
     async def _end_attempt(
         self, begun: Preview, attempt: Attempt, error: SandyardError, actor: str
     ) -> None:
-        """Abandon an attempt that made nothing; one that may have made something is kept."""
+        """Abandon an attempt that created nothing; keep one that may have created something."""
         cause = self._cause(actor, error.code)
         if not isinstance(error, ProviderTroubleError) or error.made_nothing:
             await self._attempts.change(
@@ -302,7 +303,7 @@ class Previews:
         return preview or Preview(project_id, account_id, project.created_at)
 
     async def _get_writable(self, project_id: str, account_id: str) -> Preview:
-        """For each try, because the project may have been archived since the last."""
+        """Read for each attempt, because the project may have been archived meanwhile."""
         await self._require_writable(project_id, account_id)
         return await self._get(project_id, account_id)
 

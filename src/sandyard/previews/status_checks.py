@@ -26,7 +26,7 @@ from sandyard.previews.status_model import (
 
 ANSWER_WITHIN_SEC = 0.8
 _SYSTEM = "system"
-"""The actor of what the provider told."""
+"""The actor for changes that the provider reports."""
 
 Checked = tuple[StatusReport, Preview | None]
 
@@ -45,7 +45,7 @@ class StatusChecks:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def check_in_time(self, preview: Preview) -> Checked:
-        """A check that takes longer goes on and records what it is told."""
+        """A check that takes longer continues and records its result."""
         late = ProviderUnavailable(ProviderTimeoutError())
         known = report_status(preview, late, now=self._now())
         check = asyncio.create_task(self.check(preview))
@@ -60,10 +60,10 @@ class StatusChecks:
     def _checked(self, check: "asyncio.Task[Checked]") -> None:
         self._running.discard(check)
         if not check.cancelled():
-            check.exception()  # its caller has been told of it, or did not wait for it
+            check.exception()  # its caller has received it, or did not wait for it
 
     async def check(self, preview: Preview) -> Checked:
-        """The report and the preview with it recorded; None if another sandbox is recorded now."""
+        """The report and the updated preview; None if another sandbox is recorded by now."""
         answer: ProviderAnswer | None = None
         if preview.info is not None and may_be_running(preview.info, now=self._now()):
             answer = await self._ask(preview.info.sandbox_id)
@@ -80,7 +80,7 @@ class StatusChecks:
         return report, recorded
 
     async def _ask(self, sandbox_id: str) -> ProviderAnswer:
-        """One question for all who want to know it at the same time."""
+        """Concurrent callers share one request."""
         question = self._questions.get(sandbox_id)
         if question is None:
             question = asyncio.create_task(self._ask_provider(sandbox_id))

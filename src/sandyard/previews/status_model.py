@@ -9,9 +9,9 @@ from sandyard.kit.transitions import Cause, Transition, changed
 from sandyard.previews.model import Preview, SandboxInfo, to_milliseconds
 
 LAST_KNOWN_FOR = timedelta(minutes=5)
-"""How long the last answer of the provider is given while it does not answer."""
+"""How long the last response is returned while the provider does not respond."""
 RECHECK_AFTER = timedelta(seconds=30)
-"""An answer that says the same as the last one is recorded only after this time."""
+"""A response equal to the last one is recorded only after this time."""
 
 
 class Status(StrEnum):
@@ -29,19 +29,19 @@ class ActionRequired(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The provider says that it runs, until then."""
+    """The provider reports that it runs until this time."""
 
     end_time: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The provider says that there is no such sandbox."""
+    """The provider reports that there is no such sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderUnavailable:
-    """The provider does not say."""
+    """The provider does not respond."""
 
     error: UnavailableError
 
@@ -51,16 +51,16 @@ ProviderAnswer = Running | Gone | ProviderUnavailable
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """What a caller is told, and what is to be recorded of it."""
+    """The response to a caller, and what to record."""
 
     status: Status
     action: ActionRequired
     message: str
     info: SandboxInfo | None = None
     last_checked: datetime | None = None
-    """When the provider last told of it."""
+    """When the provider last reported it."""
     error: UnavailableError | None = None
-    """Why the provider did not answer."""
+    """Why the provider did not respond."""
 
     @property
     def is_stale(self) -> bool:
@@ -70,8 +70,8 @@ class StatusReport:
 def report_status(
     preview: Preview, answer: ProviderAnswer | None, *, now: datetime
 ) -> StatusReport:
-    """`answer` is None if the provider was not asked. That it does not answer is never `expired`,
-    because a second sandbox would be made."""
+    """`answer` is None if the provider was not asked. An unavailable provider never means
+    `expired`, because then a second sandbox would be created."""
     info, told_at = preview.info, preview.told_at
     if info is None or told_at is None:
         message = "There is no preview yet."
@@ -97,7 +97,7 @@ def report_status(
 def record_check(
     preview: Preview, report: StatusReport, *, cause: Cause
 ) -> Transition[Preview] | None:
-    """What the provider told of the recorded sandbox, if it is news."""
+    """The change that the provider reports for the recorded sandbox; None if there is none."""
     before, now = preview.info, report.info
     if before is None or now is None or before.sandbox_id != now.sandbox_id or before == now:
         return None
@@ -106,7 +106,7 @@ def record_check(
 
 
 def recheck_at(preview: Preview, report: StatusReport) -> datetime | None:
-    """When the provider last told of the sandbox, if that is to be recorded."""
+    """When the provider last reported the sandbox, if that should be recorded."""
     if report.error is not None or report.last_checked is None:
         return None
     last = preview.last_checked

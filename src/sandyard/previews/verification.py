@@ -13,7 +13,7 @@ _PAGE = 500
 
 class KnownPreviews(Protocol):
     async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
-        """The next ones in the order of their project ids."""
+        """The next ones, ordered by project id."""
         ...
 
     async def find(self, project_id: str) -> Preview | None: ...
@@ -22,14 +22,14 @@ class KnownPreviews(Protocol):
 
 
 async def adopt(store: KnownPreviews, log: EventLog, cause: Cause) -> int:
-    """Write a baseline for what a server of 0.1.0 has changed beside this release."""
+    """Write a baseline for what a server of 0.1.0 has changed alongside this release."""
     return await adopt_changes(_pages(store), log, store.apply, cause)
 
 
 async def verify(
     store: KnownPreviews, log: EventLog, *, progress: Callable[[int], None] = lambda _: None
 ) -> HistoryReport:
-    """Compare every preview with its events, while traffic flows."""
+    """Compare every preview with its events, under traffic."""
     report = await verify_history(_pages(store), store.find, log, progress=progress)
     report.add(await verify_gone(store.find, log))
     return report

@@ -42,7 +42,7 @@ class Account(Protocol):
 
     @property
     def actor(self) -> str:
-        """Who acts, as events name it."""
+        """The actor in events."""
         ...
 
 
@@ -52,7 +52,7 @@ Check = Callable[[Request], Awaitable[Account]]
 
 @dataclass(frozen=True, slots=True)
 class PreviewChecks:
-    """Who may call: an account by its own credential, or a page where it shows a preview."""
+    """Who may call: an account with its own credential, or a page that shows a preview."""
 
     account: Check
     status: Check
@@ -159,7 +159,7 @@ def _add_files(routes: GuardedRoutes, previews: Previews) -> None:
     async def list_project_files(caller: Caller, project_id: ProjectId) -> Response:
         """All files with their contents; files that are not UTF-8 are base64. One listing at a
         time."""
-        async with listings.of(caller.account_id):  # megabytes each: they hold up their owner alone
+        async with listings.of(caller.account_id):  # megabytes each: one at a time per account
             version, files = await previews.list_files(project_id, account_id=caller.account_id)
             body = await asyncio.to_thread(encode_files, project_id, version, files)
         return JsonResponse(body)

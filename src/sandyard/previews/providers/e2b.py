@@ -1,6 +1,6 @@
-"""`ports.PreviewProvider` on E2B, by its own SDK.
+"""`ports.PreviewProvider` on E2B, using its SDK.
 
-The SDK is the extra `e2b`. It is imported when a provider is made: that takes its time.
+The SDK is the extra `e2b`. It is imported when a provider is created, because that is slow.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _Asking = Callable[[], AbstractAsyncContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class E2bTimeouts:
-    """How long it may take to ask, to make a sandbox, and to bring its files up to date.
+    """Timeouts for a request, for creating a sandbox, and for updating its files.
 
     A create does all three, one after the other.
     """
@@ -62,9 +62,9 @@ class E2bTimeouts:
 
 
 class E2bProvider:
-    """Each sandbox serves its folder with Python's own web server, as `base` has it.
+    """Each sandbox serves its folder with Python's own web server, which `base` includes.
 
-    A template that listens on the port already must serve `SITE` there.
+    A template that already listens on the port must serve `SITE` there.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class E2bProvider:
         timeouts: E2bTimeouts | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """Without URLs E2B's own are asked. Raises ProviderMissingError without the SDK."""
+        """Without URLs, E2B's own are used. Raises ProviderMissingError without the SDK."""
         try:
             self._sandboxes = kit.open_sandboxes(api_key, api_url=api_url, sandbox_url=sandbox_url)
         except ImportError as error:
@@ -107,7 +107,7 @@ class E2bProvider:
             await self._bring_up_to_date(sandbox, files, ())
             return await self.get(sandbox.sandbox_id)
         except ProviderTroubleError as error:
-            error.made_nothing = False  # whatever was refused here, the sandbox is there
+            error.made_nothing = False  # whatever failed here, the sandbox exists
             raise
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
@@ -128,7 +128,8 @@ class E2bProvider:
         return self._known(info)
 
     async def end_time(self, sandbox_id: str) -> datetime:
-        """A question costs the SDK more than a millisecond of CPU, so many share a list."""
+        """A request costs the SDK more than a millisecond of CPU, so concurrent callers share a
+        list."""
         _check_id(sandbox_id)
         return await self._end_times.get(sandbox_id)
 
@@ -136,7 +137,7 @@ class E2bProvider:
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
         _check_id(sandbox_id)
-        # Connecting can lengthen a life, by 300 seconds if nothing is said; it must not.
+        # Connecting may extend the sandbox's life, by 300 seconds by default; it must not.
         sandbox = await self._repeated(
             lambda: self._sandboxes.connect(sandbox_id, timeout=kit.SHORTEST_SEC)
         )
@@ -155,7 +156,7 @@ class E2bProvider:
         await self._repeated(lambda: self._sandboxes.kill(sandbox_id))
 
     async def close(self) -> None:
-        """The SDK's connections are the process's own."""
+        """The SDK's connections belong to the process."""
         await self._end_times.stop()
 
     async def _ask_end_time(self, sandbox_id: str) -> datetime:
@@ -171,8 +172,8 @@ class E2bProvider:
             yield {each.sandbox_id: kit.utc(each.end_at) for each in page}
 
     async def _repeated(self, call: Callable[[], Awaitable[T]], asking: _Asking | None = None) -> T:
-        """What may be sent twice is sent again after a 429 or 5xx, when it is time; a request to
-        the control API unless `asking` says otherwise."""
+        """Retries an idempotent call after a 429 or 5xx, after the back-off; a request to the
+        control API unless `asking` is given."""
         asking = asking or (lambda: self._asking(self._timeouts.request_sec))
         for _ in range(_REPEATS):
             try:
@@ -185,11 +186,11 @@ class E2bProvider:
             return await call()
 
     def _asking(self, within_sec: float) -> AbstractAsyncContextManager[None]:
-        """Around a request to the control API."""
+        """Wraps a request to the control API."""
         return kit.translated(within_sec, translation, backoff=self._backoff)
 
     async def _find(self, sandbox_id: str) -> PreviewSandbox | None:
-        """A list does not say where the sandbox is reached, so it is asked for by itself."""
+        """A list does not include the sandbox's address, so it is requested separately."""
         try:
             return await self.get(sandbox_id)
         except SandboxGoneError:
@@ -207,7 +208,7 @@ class E2bProvider:
     async def _bring_up_to_date(
         self, sandbox: "AsyncSandbox", written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
-        """Its requests go to the sandbox itself, which has a back-off of its own."""
+        """These requests go to the sandbox itself, which has its own back-off."""
         from e2b import SandboxNotRunningException
 
         async def bring() -> None:
@@ -224,7 +225,8 @@ class E2bProvider:
         try:
             await self._repeated(bring, asking)
         except SandboxNotRunningException as error:
-            # The proxy before the sandbox says so. Only who made it knows whether it is gone.
+            # The proxy in front of the sandbox reports this. Only the control API knows whether it
+            # is gone.
             await self.get(sandbox.sandbox_id)
             raise ProviderUnreachableError(reason=str(error)) from error
 
@@ -242,7 +244,7 @@ class E2bProvider:
     async def _serve(self, sandbox: "AsyncSandbox") -> None:
         """Start a web server and return when one listens.
 
-        If one listens already, the new one finds its port taken and ends.
+        If one already listens, the new one finds its port taken and exits.
         """
         folder, port = shlex.quote(SITE), self._port
         program = shlex.quote(SITE_SERVER)
@@ -259,7 +261,7 @@ class E2bProvider:
 
 
 def in_the_way(written: Mapping[str, bytes], deleted: Collection[str]) -> set[str]:
-    """What is to be deleted, and the emptied folders that a written file takes the place of."""
+    """The paths to delete, and the emptied folders that a written file replaces."""
     folders = {
         path[:end]
         for path in deleted
@@ -302,7 +304,7 @@ def _metadata(project_id: str, attempt: str) -> dict[str, str]:
 
 
 def _check_id(sandbox_id: str) -> None:
-    """Of another provider's sandboxes E2B has none."""
+    """An id of another format belongs to another provider's sandbox, which E2B does not have."""
     if not _SANDBOX_ID.fullmatch(sandbox_id):
         raise SandboxGoneError
 

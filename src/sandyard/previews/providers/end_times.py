@@ -6,16 +6,18 @@ from datetime import datetime
 from sandyard.kit.concurrency.single_flight import SingleFlight
 
 FEW = 4
-"""So many are asked for one by one at the same time."""
+"""This many are requested individually at the same time."""
 QUESTIONS_PER_PAGE = 10
-"""A list is read no further than pays: a page takes about as long as so many questions."""
+"""A page of the list takes about as long as this many requests; no more pages are read than pay
+off."""
 
 
 class EndTimes:
-    """A few questions are asked one by one; the others share a list that began after they came.
+    """A few requests are sent individually; further ones share a list that began after they
+    arrived.
 
-    One that is not listed is asked for by itself all the same: a list that leaves it out is no
-    proof that it is gone.
+    A sandbox that is not listed is requested individually: its absence from a list does not prove
+    that it is gone.
     """
 
     def __init__(
@@ -25,7 +27,7 @@ class EndTimes:
         *,
         gather_sec: float = 0,
     ) -> None:
-        """`gather_sec`: how long a list waits for those who come just after the first."""
+        """`gather_sec`: how long a list waits for callers that arrive just after the first."""
         self._ask = ask
         self._pages = pages
         self._asking = 0

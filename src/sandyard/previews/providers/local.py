@@ -1,4 +1,4 @@
-"""`PreviewProvider` on this machine, by a runtime."""
+"""`PreviewProvider` on this machine, using a runtime."""
 
 import asyncio
 import time
@@ -48,15 +48,15 @@ _SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
 _START_TIMEOUT_SEC = 30.0
 _LOOK_SEC = 0.02
 _ON_NODE = "_"
-"""Between what is an attempt's own in its id and the node."""
+"""Separates an attempt's unique part from its node."""
 
 
 class LocalPreviewProvider:
-    """`PreviewProvider` on this machine. A sandbox's id is its project's and its attempt's, and an
-    attempt's names the node that makes it; an older one names none and is looked for here.
+    """`PreviewProvider` on this machine. A sandbox's id consists of its project's and its
+    attempt's, and an attempt's names its node; an older one without a node is looked up here.
 
-    The project's files are served as they are, and none of them is run. What is kept of those
-    that ended by themselves is dropped by `clear_ended`.
+    The project's files are served as they are, and none of them is run. `clear_ended` removes the
+    data of sandboxes that ended by themselves.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class LocalPreviewProvider:
             await self._clear(run_id)
 
     async def close(self) -> None:
-        """Nothing is held here; the runtime's supervisors go on."""
+        """Nothing to release; the runtime's supervisors keep running."""
 
     async def clear_ended(self) -> int:
-        """Drop what is kept of previews that have ended; how many. For a job, every few minutes."""
+        """Remove the data of ended previews; returns how many. For a job, every few minutes."""
         with _translated():
             runs = await self._runtime.list_runs("preview")
             ended = [each for each in runs if isinstance(each, Ended)]
@@ -162,7 +162,8 @@ class LocalPreviewProvider:
         )
 
     def _run_id(self, sandbox_id: str) -> RunId:
-        """Of another provider's sandboxes this one has none."""
+        """An id of another format belongs to another provider's sandbox, which does not exist
+        here."""
         try:
             project_id, attempt = sandbox_id.split(".")
             run_id = RunId("preview", project_id, attempt)
@@ -176,7 +177,7 @@ class LocalPreviewProvider:
         return run_id
 
     async def _get_running(self, run_id: RunId) -> Running:
-        """One that is starting is waited for: whoever started it may be dead."""
+        """Waits for one that is starting: the process that started it may be dead."""
         until = time.monotonic() + _START_TIMEOUT_SEC
         while isinstance(run := await self._find(run_id), Starting):
             if time.monotonic() > until:
@@ -191,7 +192,7 @@ class LocalPreviewProvider:
             return await self._runtime.find(run_id)
 
     async def _clear(self, run_id: RunId) -> None:
-        """Stop it and keep nothing, whoever else is doing the same."""
+        """Stop it and delete its data; concurrent calls are fine."""
         try:
             ended = await self._runtime.stop(run_id)
             if ended.snapshot is not None:
@@ -203,7 +204,8 @@ class LocalPreviewProvider:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """The runtime's errors as a provider's: unavailable, or gone if it does not run any more."""
+    """Translates the runtime's errors to a provider's: unavailable, or gone if it no longer
+    runs."""
     try:
         yield
     except (RunNotFoundError, NotRunningError) as error:
@@ -217,7 +219,8 @@ def _translated() -> Iterator[None]:
 
 
 def _program(files: Mapping[str, bytes]) -> Program:
-    """The site lies beside the Procfile, so that a project's own Procfile is just one file."""
+    """The site is a folder beside the Procfile, so that a project's own Procfile is an ordinary
+    file."""
     own = {"Procfile": _SERVE_SITE.encode(), _SERVER: SITE_SERVER.encode()}
     return Program(Files(own | _under_site(files)))
 

@@ -1,4 +1,4 @@
-"""What Previews need from whatever makes their sandboxes, as promises."""
+"""The ports of Previews to the providers of their sandboxes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from sandyard.runtime.session_ports import Ports
 
 @dataclass(frozen=True, slots=True)
 class PreviewSandbox:
-    """What a provider knows of a sandbox that runs. The times are UTC, the end is the real one."""
+    """A running sandbox, as the provider reports it. Times are UTC; the end is the real one."""
 
     sandbox_id: str
     preview_url: str
@@ -20,7 +20,7 @@ class PreviewSandbox:
 
 
 class ReachablePreviews(Protocol):
-    """What a provider offers whose sandboxes are reached through the gateway."""
+    """For providers whose sandboxes are reached through the gateway."""
 
     async def ports(self, sandbox_id: str) -> Ports:
         """Raises SandboxGoneError."""
@@ -66,18 +66,18 @@ class PreviewProvider(Protocol):
     async def write_files(
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
-        """Return when the sandbox shows its files like this; deletions come first.
+        """Return when the sandbox shows these changes; deletions come first.
 
-        A file that is not there is as good as deleted. Raises SandboxGoneError.
+        A missing file counts as deleted. Raises SandboxGoneError.
         """
         ...
 
     async def extend(self, sandbox_id: str, *, ttl: timedelta) -> None:
-        """Let the sandbox end `ttl` from now, be it later or sooner. Raises SandboxGoneError."""
+        """Let the sandbox end `ttl` from now, whether later or sooner. Raises SandboxGoneError."""
         ...
 
     async def kill(self, sandbox_id: str) -> None:
-        """Return when the sandbox is gone, by this call or before it."""
+        """Return when the sandbox is gone, by this call or an earlier one."""
         ...
 
     async def close(self) -> None:

@@ -19,8 +19,8 @@ host, port, folder = sys.argv[1:]
 serve = partial(Site, directory=folder)
 http.server.ThreadingHTTPServer((host, int(port)), serve).serve_forever()
 """.lstrip()
-"""A program of Python's standard library alone: `python3 -c SITE_SERVER HOST PORT FOLDER`.
+"""Uses only Python's standard library: `python3 -c SITE_SERVER HOST PORT FOLDER`.
 
-Files are text in UTF-8 unless their name says otherwise, and a browser keeps none of them: after
-the next sync they may be others.
+Files are UTF-8 text unless their name says otherwise, and browsers must not cache them: they may
+change with the next sync.
 """

@@ -1,8 +1,8 @@
-"""From `sandbox_id` and `preview_url` to `sandbox_info`, and back without loss.
+"""Migrates `sandbox_id` and `preview_url` to `sandbox_info`, and back without loss.
 
-Three phases: the columns stand side by side, both are written, and where only the old ones are
-filled they are read; `run` fills `sandbox_info` there, and `validate` compares; `finish` drops the
-old ones. `rollback` brings back what stood in the old columns, to the letter.
+Three phases: the columns exist side by side, all are written, and the old ones are read where only
+they are filled; `run` fills `sandbox_info` there, and `validate` compares; `finish` drops the old
+ones. `rollback` restores the exact content of the old columns.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ class OldColumns:
         return await self._each(fill, progress, kind="preview.migrated")
 
     async def validate(self, progress: Progress) -> MigrationReport:
-        """Compare both, row by row; an empty text is as good as none."""
+        """Compare both, row by row; an empty string equals NULL."""
         await self._require_old()
 
         def compare(row: Any, report: MigrationReport) -> dict[str, Any]:
@@ -96,8 +96,8 @@ class OldColumns:
         return report
 
     async def rollback(self, progress: Progress) -> MigrationReport:
-        """The old columns as they were: those that `finish` dropped are filled from
-        `sandbox_info`, and what `run` filled in is taken away again."""
+        """Restore the old columns: if `finish` dropped them, they are filled from `sandbox_info`,
+        and what `run` filled in is removed."""
         if not await self._database.read(has_old_columns):
             await self._database.write(_add_old)
 
@@ -119,8 +119,8 @@ class OldColumns:
         *,
         kind: str,
     ) -> MigrationReport:
-        """All previews, a page per transaction; each gets the values that are decided, and an
-        event of this kind."""
+        """All previews, a page per transaction; each gets the decided values, and an event of this
+        kind."""
         report = MigrationReport()
         last = ""
         while True:
@@ -147,7 +147,7 @@ class OldColumns:
     def _write(
         self, connection: sa.Connection, changes: Sequence[tuple[Any, dict[str, Any]]], kind: str
     ) -> None:
-        """In which columns a preview stands is not its state, so the columns are written beside
+        """The columns in which a preview is stored are not its state, so they are written beside
         the transition."""
         cause = Cause.by("operator", self._clock)
         transitions = [
@@ -163,7 +163,7 @@ class OldColumns:
 
 
 def _set(connection: sa.Connection, changes: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """Each kind of change by one statement for all rows."""
+    """One statement for each kind of change."""
     kinds: dict[frozenset[str], list[dict[str, Any]]] = {}
     for project_id, values in changes:
         named = {f"new_{column}": value for column, value in values.items()}

@@ -24,7 +24,7 @@ class PreviewTable(EntityTable[Preview]):
     entity: type[Preview] = Preview
     table: sa.Table = previews
     has_old: bool = True
-    """Whether the old columns are there; if so they are written too."""
+    """Whether the old columns exist; if so they are written too."""
     reads: Reads = "new"
 
     def row(self, entity: Entity) -> dict[str, Any]:
@@ -64,13 +64,13 @@ class PreviewTable(EntityTable[Preview]):
         )
 
     def preview_with(self, row: Any, values: Mapping[str, Any]) -> Preview:
-        """The preview of a row in which these values are different."""
+        """The preview of a row with these values changed."""
         return self.preview(SimpleNamespace(**{**row._mapping, **values}))  # noqa: SLF001 - public
 
 
 def migrated_info(row: Any) -> dict[str, Any] | None:
-    """What `sandbox_info` becomes for a row that has the old columns alone, to the letter;
-    `migrated` marks it, so that a rollback knows what to take away."""
+    """The exact `sandbox_info` for a row that has only the old columns; `migrated` marks it, so
+    that a rollback knows what to remove."""
     info = _estimated(row)
     if info is None:
         return None
@@ -89,7 +89,7 @@ def has_old_columns(connection: sa.Connection) -> bool:
 
 
 def _info_of_old(row: Any, info: SandboxInfo | None) -> SandboxInfo | None:
-    """What the old columns say; the times are those of `sandbox_info`, if it is of the same
+    """The sandbox of the old columns; its times are those of `sandbox_info`, if that is of the same
     sandbox."""
     if info is not None and info.sandbox_id == (row.sandbox_id or ""):
         return info

@@ -1,4 +1,4 @@
-"""The schema of Previews, and how it is brought to a version."""
+"""The schema of Previews and its migrations."""
 
 from pathlib import Path
 

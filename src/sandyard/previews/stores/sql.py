@@ -36,7 +36,7 @@ _touch = (
 
 T = TypeVar("T")
 _Check = dict[str, Any]
-"""When the provider last told of a preview, as `_touch` takes it."""
+"""When the provider last reported a preview: the parameters of `_touch`."""
 _MOST_CHECKS = 200
 
 
@@ -132,7 +132,7 @@ class SqlPreviewStore:
         except IntegrityError:
             if transition.before is not None:
                 raise
-            return False  # another caller made it first
+            return False  # another caller created it first
         return True
 
     async def touch(self, preview: Preview, *, last_checked: datetime) -> None:
@@ -141,7 +141,7 @@ class SqlPreviewStore:
         )
 
     async def _write_checks(self, checks: Sequence[_Check]) -> Sequence[None]:
-        """Those of all who ask at once, in one order, which is that of the locks for all."""
+        """Those of concurrent callers together, in the order in which all writers lock."""
         values = sorted(checks, key=itemgetter("of_project"))
         await self._database.write(lambda connection: connection.execute(_touch, values))
         return [None] * len(checks)
@@ -193,7 +193,7 @@ class SqlPreviewStore:
         run: Callable[[Work[T]], Awaitable[T]],
         work: Callable[[sa.Connection, "_Columns"], T],
     ) -> T:
-        """Once more with other columns, if the migration changed them meanwhile."""
+        """Retry with the current columns, if the migration changed them meanwhile."""
         columns = self._columns or await self._look_up_columns()
         try:
             return await run(lambda connection: work(connection, columns))
@@ -212,9 +212,9 @@ class SqlPreviewStore:
 
 
 class _Columns:
-    """What depends on whether the old columns are there.
+    """What depends on the existence of the old columns.
 
-    The statement that runs most is built once, since that takes longer than running it.
+    The most frequent statement is built once, because building takes longer than running it.
     """
 
     def __init__(self, table: PreviewTable, transitions: SqlTransitions) -> None:
@@ -231,12 +231,12 @@ class _Columns:
 def running_page(
     select: sa.Select[Any], at: datetime, after: PageKey | None, limit: int
 ) -> sa.Select[Any]:
-    """In the order of an index, so that what does not run is not read."""
+    """In the order of an index, so that only running previews are read."""
     page = select.where(_preview.running_until > at)
     if after is not None:
         last_until, last_id = after
         page = page.where(
-            # The first alone is for the planner: the two together bound no range.
+            # Redundant, but gives the planner a range; the second condition does not.
             _preview.running_until >= last_until,
             sa.or_(_preview.running_until > last_until, _preview.project_id > last_id),
         )
@@ -259,7 +259,7 @@ def _read_file_quota(connection: sa.Connection, about: FileQuota) -> FileQuota:
 
 
 def _file_bytes(connection: sa.Connection, account_id: str, *, besides: str | None) -> int:
-    """What the account's files take, but for those of one project."""
+    """The size of the account's files, except those of one project."""
     statement = (
         sa.select(sa.func.coalesce(sa.func.sum(_file.size), 0))
         .join_from(previews, project_files, _preview.project_id == _file.project_id)
@@ -279,7 +279,7 @@ _FACTS: Mapping[type, FactReader] = {
 
 
 def _remove_files(connection: sa.Connection, before: Preview) -> None:
-    """The row is locked first, as by those who write files."""
+    """Locks the row first, as writers of files do."""
     as_seen = sa.select(_preview.project_id).where(
         _preview.project_id == before.project_id, _preview.sequence == before.sequence
     )
@@ -314,7 +314,7 @@ def _write_files(connection: sa.Connection, after: Preview, files: FileChanges) 
 
 
 def _made_by(connection: sa.Connection) -> sa.ColumnElement[str]:
-    """The attempt that made the recorded sandbox."""
+    """The attempt that created the recorded sandbox."""
     if connection.dialect.name == "sqlite":
         return sa.func.json_extract(_preview.sandbox_info, "$.attempt", type_=sa.String)
     return sa.cast(_preview.sandbox_info.op("->>")("attempt"), sa.String)

@@ -27,8 +27,8 @@ previews = sa.Table(
     sa.Column("sequence", sa.BigInteger, nullable=False),
 )
 """A row for every project that ever had files or a preview. `created_at` is the project's;
-`running_until` is `Preview.running_until`, to be searched for. `sandbox_info` replaces
-`sandbox_id` and `preview_url`; all are written while they are there."""
+`running_until` is `Preview.running_until`, for queries. `sandbox_info` replaces `sandbox_id` and
+`preview_url`; all are written while they exist."""
 
 project_files = sa.Table(
     "project_files",
@@ -41,9 +41,9 @@ project_files = sa.Table(
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
 )
-"""One row per path; `version` is of the change set that wrote or deleted it last."""
+"""One row per path; `version` is that of the last change set that wrote or deleted it."""
 
 jobs = job_table(metadata)
 events = event_table(metadata)
 SUBJECTS = (previews.c.project_id,)
-"""What events are about."""
+"""The subjects of events."""
