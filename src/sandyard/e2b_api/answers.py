@@ -35,7 +35,7 @@ _STATUS: Mapping[type[SandyardError], int] = {
     ExhaustedError: 429,
 }
 _RETRIED = (RateLimitedError, UnavailableError)
-"""What waiting helps against; SDKs would resend others with the same status too."""
+"""Errors that are worth a retry; SDKs would also resend others with the same status."""
 
 
 def json_answer(
@@ -47,7 +47,7 @@ def json_answer(
 
 
 def _message(error: SandyardError) -> str:
-    """SDKs know some errors by their words."""
+    """SDKs recognize some errors by their message."""
     if isinstance(error, SandboxGoneError | NotRunningError):
         return GONE
     is_closed = isinstance(error.__cause__, PortClosedError)

@@ -22,12 +22,12 @@ _PORT = b"e2b-sandbox-port"
 
 
 class E2bApi:
-    """For the requests that its `E2bHosts` take."""
+    """Serves the requests that its `E2bHosts` accept."""
 
     def __init__(
         self, control: Control, envd: Envd, *, hosts: E2bHosts, ports: ASGIApp | None = None
     ) -> None:
-        """`ports` serves the other ports of sandboxes, by their hosts."""
+        """`ports` serves the other ports of sandboxes, by host."""
         self._control = control
         self._envd = envd
         self._hosts = hosts
@@ -45,7 +45,7 @@ class E2bApi:
         except ClientDisconnect:
             return
         except SandyardError as error:
-            if scope["state"]["status"]:  # what was begun can only be broken off
+            if scope["state"]["status"]:  # a response that has begun can only be aborted
                 raise
             request.state.outcome = error.code
             response = self._refusal(error, sandbox_id, path)
@@ -89,7 +89,7 @@ class E2bApi:
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, *, path: str, host: str
     ) -> None:
-        """To a port of the sandbox, as if it had been asked for at that port's host."""
+        """Forwards to a port of the sandbox, as if the request came to that port's host."""
         if self._ports is None:
             raise NotFoundError
         headers = [each for each in scope["headers"] if each[0] != b"host"]

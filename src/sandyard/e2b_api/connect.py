@@ -69,7 +69,7 @@ _CODES: Mapping[type[SandyardError], str] = {
     ConflictError: "failed_precondition",
 }
 GONE = "The sandbox was not found"
-"""By these words SDKs know that it is not running any more."""
+"""SDKs recognize by this message that the sandbox is no longer running."""
 
 
 class DeadlineExceededError(SandyardError):
@@ -92,7 +92,7 @@ def error_response(error: SandyardError) -> Response:
 
 
 def unsupported() -> Response:
-    """For other codecs, binary protobuf above all."""
+    """For other codecs, mainly binary protobuf."""
     message = "This server takes and gives JSON: send application/json or application/connect+json."
     response = _json({"code": "unimplemented", "message": message}, 415)
     response.headers["Accept-Post"] = f"{UNARY}, {STREAM}"
@@ -133,12 +133,12 @@ def only(message: Message) -> bytes:
 
 
 def failed(error: SandyardError) -> bytes:
-    """The end of a stream that came to nothing more."""
+    """The last frame of a stream that failed."""
     return frame({"error": error_of(error)}, _LAST)
 
 
 async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIterator[Message]:
-    """The messages of a stream as they come. Raises NotJsonError, BodyTooLargeError."""
+    """The messages of a stream as they arrive. Raises NotJsonError, BodyTooLargeError."""
     waiting = b""
     async for piece in pieces:
         waiting += piece
@@ -159,7 +159,7 @@ async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIt
 
 @dataclass(frozen=True, slots=True)
 class StreamPolicy:
-    """How long a stream may last, how often it gives a sign of life, and when it is broken off."""
+    """A stream's deadline, its keepalive interval, and when it is aborted."""
 
     is_stopping: Callable[[], bool]
     keepalive: Message
@@ -184,9 +184,9 @@ def _number(text: str | None) -> int:
 
 
 async def streamed(events: AsyncIterator[Message], policy: StreamPolicy) -> AsyncIterator[bytes]:
-    """The events as frames, and the last one, which tells of an error if there was one. A stream
-    that the server's stop breaks off has no last frame; one whose sandbox ended is cut, so that
-    SDKs look for the sandbox and say that it is gone."""
+    """The events as frames, and the last frame, which has the error, if any. A stream that is
+    aborted because the server stops has no last frame; one whose sandbox ended is cut, so that SDKs
+    look up the sandbox and report that it is gone."""
     try:
         async for event in _timed(events, policy):
             yield frame(event)

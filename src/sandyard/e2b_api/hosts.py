@@ -17,8 +17,9 @@ LABEL = re.compile(r"([1-9]\d{0,4})-(sbx-[a-z0-9-]+)")
 
 @dataclass(frozen=True, slots=True)
 class E2bHosts:
-    """Below `/e2b`; at the host `api` of the sandboxes' domain; at port 49983 of every sandbox;
-    and wherever a request names its sandbox in a header, for SDKs that are told of one origin."""
+    """Requests below `/e2b`; at the host `api` of the sandboxes' domain; at port 49983 of every
+    sandbox; and any request that names its sandbox in a header, for SDKs configured with a single
+    origin."""
 
     domain: str
 
@@ -35,7 +36,7 @@ class E2bHosts:
         return is_signed_link or bool(values_of(scope["headers"], SANDBOX))
 
     def label(self, scope: Scope) -> str | None:
-        """What stands before the sandboxes' domain in the host."""
+        """The part of the host before the sandboxes' domain."""
         for host in values_of(scope["headers"], b"host"):
             name = host.decode("latin-1").lower().partition(":")[0]
             if name.endswith(f".{self.domain}"):

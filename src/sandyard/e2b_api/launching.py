@@ -1,4 +1,4 @@
-"""What sandboxes of some templates need beside themselves: the interpreter, a start command."""
+"""Starts what sandboxes of some templates need: the interpreter, a start command."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from sandyard.runtime.session_ports import Session
 _INTERPRETER = "builtin:code-interpreter-v1"
 _TAG = "code-interpreter"
 _AGAIN = 'while :; do "$0" -c "$1"; sleep 0.2; done'
-"""Whoever ends the interpreter finds another one."""
+"""Restarts the interpreter whenever it ends."""
 _START = "start"
 _POLL_SEC = 0.05
 _READY_SEC = 60
@@ -31,10 +31,11 @@ class Sessions(Protocol):
 
 
 class SandboxLauncher:
-    """Starts the interpreter's server in sandboxes of its template, by the Python of the kernels,
-    and the command that a build of a template says.
+    """Starts the interpreter's server in sandboxes of its template, with the kernels' Python, and
+    the start command of a built template.
 
-    `kernels` is the folder where sandboxes see the kernels, None if there are none."""
+    `kernels` is the path of the kernels in sandboxes, None if there are none.
+    """
 
     def __init__(
         self, sessions: Sessions, variables: SandboxVariables, kernels: str | None
@@ -68,7 +69,7 @@ class SandboxLauncher:
 
 
 async def _start(session: Session, template: Template) -> None:
-    """One that is not ready in time is left to become so."""
+    """If it is not ready in time, the sandbox is used anyway."""
     user = template.default_user or USER
     session = (session.as_root() if user == ROOT else None) or session
     folder = template.working_folder or HOME

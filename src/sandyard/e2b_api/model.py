@@ -12,7 +12,7 @@ from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.templates.model import DEFAULT_TAG, Template
 
 ENVD_VERSION = "0.6.4"
-"""What this server offers inside sandboxes, by the version of E2B's agent that has the same."""
+"""The version of E2B's agent that offers the same inside sandboxes as this server."""
 CLIENT_ID = "sandyard"
 HOME = "/home/user"
 ROOT_HOME = "/root"
@@ -33,8 +33,8 @@ def sandbox_id_of(text: str) -> str | None:
 
 
 def is_gone(sandbox: Sandbox, now: datetime) -> bool:
-    """Whether E2B would know nothing of it any more: killed, or its time is over without being
-    kept, also before that is recorded."""
+    """Whether E2B would no longer know it: it was killed, or timed out without being kept, even if
+    that is not recorded yet."""
     if sandbox.status is Status.RECYCLED:
         return True
     is_over = sandbox.status is Status.TIMEOUT or _is_overdue(sandbox, now)
@@ -69,7 +69,7 @@ def clamped_timeout(seconds: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A sandbox with what else is told of it."""
+    """A sandbox with its template's name and disk size."""
 
     sandbox: Sandbox
     alias: str | None
@@ -136,7 +136,7 @@ def template_body(template: Template, disk_mb: int) -> dict[str, Any]:
 
 
 def build_id_of(template: Template) -> str:
-    """Of the default build; SDKs read it as a UUID, also of what was never built."""
+    """The default build's id; SDKs parse it as a UUID, even for a template that was never built."""
     archives = template.archives or {}
     given = archives.get(DEFAULT_TAG) or next(iter(archives.values()), None)
     return given or str(uuid.uuid5(uuid.NAMESPACE_URL, template.template_id))
@@ -149,6 +149,6 @@ def tags_body(template: Template) -> list[dict[str, str]]:
 
 
 def metadata_of(query: str) -> Mapping[str, str]:
-    """The metadata that a list is narrowed to; SDKs quote names and values twice."""
+    """The metadata filter of a list; SDKs quote names and values twice."""
     pairs = parse_qsl(query, keep_blank_values=True)
     return {unquote(name): unquote(value) for name, value in pairs}

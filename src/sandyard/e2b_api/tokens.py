@@ -12,7 +12,8 @@ _UPLOAD = b"e2b build upload "
 
 @dataclass(frozen=True, slots=True)
 class FileLink:
-    """What a link to a file of a sandbox says. Whoever has the sandbox's token can make one."""
+    """The content of a link to a file in a sandbox. Anyone with the sandbox's token can make
+    one."""
 
     path: str
     operation: str
@@ -26,8 +27,8 @@ class FileLink:
 
 
 class SandboxTokens:
-    """Derived from the secret and the sandbox's id: nothing is kept. The first secret gives them,
-    each is taken, so that they can be rotated."""
+    """Derived from the secret and the sandbox's id: nothing is stored. The first secret issues
+    tokens, all are accepted, so that secrets can be rotated."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = secrets
@@ -40,7 +41,7 @@ class SandboxTokens:
         return any(hmac.compare_digest(sent, each.encode()) for each in self._all(sandbox_id))
 
     def signs(self, link: FileLink, sandbox_id: str) -> bool:
-        """Whether the link was made with a token of the sandbox."""
+        """Whether the link was signed with a token of the sandbox."""
         sent = link.signature.encode()
         return any(
             hmac.compare_digest(sent, _signature(link, token).encode())
@@ -52,7 +53,7 @@ class SandboxTokens:
 
 
 class UploadTokens:
-    """For links by which files of a build are sent; each stands for the account that asked."""
+    """For upload links of a build's files; each acts for the account that requested it."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = secrets
@@ -61,7 +62,7 @@ class UploadTokens:
         return f"{account_id}.{_upload_token(self._secrets[0], account_id, named)}"
 
     def account_of(self, token: str, named: str) -> str | None:
-        """Whose link it is; None if it is nobody's."""
+        """The link's account; None if the link is invalid."""
         account_id, _, sent = token.partition(".")
         known = (_upload_token(secret, account_id, named) for secret in self._secrets)
         is_ours = any(hmac.compare_digest(sent.encode(), each.encode()) for each in known)

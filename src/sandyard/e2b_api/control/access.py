@@ -12,7 +12,7 @@ from sandyard.platform.principal import Principal, Scope
 
 class TrafficTokens(Protocol):
     async def issue(self, sandbox_id: str, *, account_id: str) -> str:
-        """A token that opens the ports of a sandbox that is not public."""
+        """A token for the ports of a sandbox that is not public."""
         ...
 
 
@@ -38,7 +38,7 @@ class SandboxAccess:
         return body if described.alias is None else body | {"alias": described.alias}
 
     def detailed(self, described: Described, *, now: datetime, by: Principal) -> Mapping[str, Any]:
-        """Whoever may only look does not get in."""
+        """Callers with read access only get no token."""
         may_enter = by.scope.includes(Scope.RUN)
         token = self._tokens.issue(described.sandbox.sandbox_id) if may_enter else None
         network = network_body(described.sandbox)

@@ -38,7 +38,7 @@ from sandyard.platform.sandboxes.model import Status
 
 _MOST_LINES = 1000
 _YEAR_10000 = 253_402_300_800
-"""In seconds since 1970: the first that no calendar has."""
+"""In seconds since 1970: the first second beyond the range of `datetime`."""
 _BOTH = frozenset({"running", "paused"})
 _NOT_OFFERED = re.compile(r"/(volumes|secrets|api-keys|access-tokens|nodes|admin)(/.*)?")
 _UPLOAD = re.compile(r"/templates/[^/]+/files/[^/]+")
@@ -69,7 +69,7 @@ class Control:
         self._routes = (*self._table(), *templates.routes(), *snapshots.routes())
 
     async def answer(self, request: Request, path: str) -> Response:
-        """Raises what the call raises, NotFoundError, MethodNotAllowedError, NotOfferedError."""
+        """Raises the call's errors, NotFoundError, MethodNotAllowedError, NotOfferedError."""
         if path == "/health":
             return json_answer({"status": "ok"})
         if request.method == "PUT" and _UPLOAD.fullmatch(path):
@@ -195,7 +195,7 @@ class Control:
         return json_answer({"logs": await self._entries(name, by)})
 
     async def _entries(self, name: str, by: Principal) -> Sequence[Mapping[str, Any]]:
-        """What its program wrote; when is known of the whole alone."""
+        """Its program's output; single lines have no timestamps, so all get that of the start."""
         described = await self._sandboxes.get(name, by=by)
         at = iso(described.sandbox.started_at or described.sandbox.created_at)
         lines = await self._sandboxes.logs(name, by=by, lines=_MOST_LINES)
@@ -222,7 +222,7 @@ class Control:
         return json_answer({"sandboxes": body})
 
     async def _teams(self, _request: Request, by: Principal, _name: str) -> Response:
-        """An account is a team of one. Its keys are shown once, where they are made."""
+        """An account is a team of one. Its keys are shown only once, where they are created."""
         team = {"teamID": by.account_id, "name": by.account_id, "apiKey": "", "isDefault": True}
         return json_answer([team])
 
@@ -237,7 +237,7 @@ def _moment(text: str | None) -> float | None:
         moment = float(text)
     except ValueError:
         moment = -1
-    if not 0 <= moment < _YEAR_10000:  # which no number is that is none
+    if not 0 <= moment < _YEAR_10000:  # also rejects NaN
         raise NotJsonError("`start` and `end` must be Unix seconds.")
     return moment
 

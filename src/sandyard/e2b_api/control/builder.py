@@ -33,14 +33,14 @@ _UNPACKED = "/tmp/.e2b-copy"  # noqa: S108 - inside
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """In one running sandbox. `upload_id` names the upload of a hash."""
+    """Runs steps in one running sandbox. `upload_id` returns the upload of a hash."""
 
     session: Session
     uploads: ArchiveFolder
     upload_id: Callable[[str], str]
 
     async def run(self, step: Step, at: Workplace, log: Log) -> Workplace:
-        """Where the next step runs. Raises BuildFailedError, BuildRefusedError."""
+        """Returns where the next step runs. Raises BuildFailedError, BuildRefusedError."""
         match step.kind:
             case "ENV":
                 return await self._with_variables(variables_of(step), at)
@@ -56,7 +56,7 @@ class Builder:
         return at
 
     async def _with_variables(self, given: Mapping[str, str], at: Workplace) -> Workplace:
-        """Values may name variables of before, as `${PATH}`."""
+        """Values may refer to earlier variables, such as `${PATH}`."""
         if any("$" in value for value in given.values()):
             lines: list[str] = []
             await self._run(shown_script(given.values()), at, lines.append)
@@ -65,7 +65,7 @@ class Builder:
         return replace(at, variables={**at.variables, **given})
 
     async def _make_folder(self, folder: str, at: Workplace) -> str:
-        """The next step's user's."""
+        """The folder belongs to the next step's user."""
         as_root = self.session.as_root(for_user=at.user == USER)
         if as_root is None:
             require_kept(folder)
@@ -89,8 +89,8 @@ class Builder:
             await files.remove(_UNPACKED)
 
     async def check_start(self, start: str, ready: str, at: Workplace, log: Log) -> None:
-        """Start what each sandbox of the template starts, until it is ready. Raises
-        BuildFailedError if it ends with an error before."""
+        """Run the start command, which each sandbox of the template will run, until it is ready.
+        Raises BuildFailedError if it fails before."""
         processes, command = self._command(start, at)
         process = await processes.start(command)
         with suppress(TimeoutError):
@@ -118,7 +118,7 @@ class Builder:
         return (await processes.wait(process.id)).exit_code == 0
 
     def _command(self, script: str, at: Workplace) -> tuple[Processes, Command]:
-        """Root, where there is none, is the user."""
+        """Without root in the sandbox, root's commands run as the user."""
         as_root = self.session.as_root() if at.user == ROOT else None
         user, home = (USER, HOME) if as_root is None else (ROOT, ROOT_HOME)
         own = {"HOME": home, "USER": user, "LOGNAME": user, **at.variables}
@@ -127,7 +127,7 @@ class Builder:
 
 
 async def _tell_output(processes: Processes, process_id: str, log: Log) -> None:
-    """All that it writes, until it ends."""
+    """Log its output until it ends."""
     lines = Lines(log)
     async for output in processes.output(process_id, follow=True):
         lines.feed(output.data)
@@ -135,7 +135,7 @@ async def _tell_output(processes: Processes, process_id: str, log: Log) -> None:
 
 
 class Lines:
-    """Pieces of output, told line by line."""
+    """Splits output into lines."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -153,7 +153,7 @@ class Lines:
 
 
 async def unpacked(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The archive without its compression. Raises BuildFailedError."""
+    """The archive, decompressed. Raises BuildFailedError."""
     first = await anext(pieces, b"")
     if not first.startswith(_GZIP):
         yield first

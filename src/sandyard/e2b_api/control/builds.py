@@ -1,6 +1,6 @@
 """Builds of templates: a recipe is run in a sandbox, and its files become the template's.
 
-Known to this process alone, until they are done.
+Only this process knows them until they are done.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class BuildRequest:
 
 @dataclass(slots=True)
 class Build:
-    """One that was asked for."""
+    """A requested build."""
 
     build_id: str
     template_id: str
@@ -103,8 +103,8 @@ class Builds:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def request(self, wanted: BuildRequest, *, by: Principal) -> Build:
-        """A build that waits for its recipe: of a new template, or of the account's own of this
-        name. RateLimitedError."""
+        """A build that waits for its recipe: of a new template, or of the account's own with this
+        name. Raises RateLimitedError."""
         self._forget_old(by.account_id)
         mine = [each for each in self._builds.values() if each.account_id == by.account_id]
         if sum(each.is_open for each in mine) >= _MOST_OPEN:
@@ -117,7 +117,7 @@ class Builds:
         return build
 
     def _forget_old(self, account_id: str) -> None:
-        """The account's last ones are known, and those that are under way."""
+        """Keeps the account's latest builds, and those in progress."""
         mine = [each for each in self._builds.values() if each.account_id == account_id]
         before = self._clock.now() - _STALE_SEC
         stale = [each for each in mine if each.status == "waiting" and each.asked_at < before]
@@ -126,21 +126,22 @@ class Builds:
             del self._builds[each.build_id]
 
     def get(self, template_id: str, build_id: str, *, by: Principal) -> Build:
-        """BuildNotFoundError."""
+        """Raises BuildNotFoundError."""
         found = self._builds.get(build_id)
         if found is None or (found.account_id, found.template_id) != (by.account_id, template_id):
             raise BuildNotFoundError
         return found
 
     def has_template(self, template_id: str, *, by: Principal) -> bool:
-        """Whether a build of it waits."""
+        """Whether it has an open build."""
         own = (each for each in self._builds.values() if each.account_id == by.account_id)
         return any(each.template_id == template_id and each.is_open for each in own)
 
     async def start(
         self, template_id: str, build_id: str, recipe: Recipe, *, by: Principal
     ) -> None:
-        """It goes on when this returns. BuildNotFoundError, BuildRefusedError."""
+        """Starts the build, which continues in the background. Raises BuildNotFoundError,
+        BuildRefusedError."""
         build = self.get(template_id, build_id, by=by)
         if build.status != "waiting":
             raise BuildRefusedError("This build was already started.")
@@ -156,8 +157,8 @@ class Builds:
     async def upload(
         self, template_id: str, files_hash: str, content: AsyncIterator[bytes], *, account_id: str
     ) -> None:
-        """Files for a step; an archive, packed by gzip or not. BodyTooLargeError, also if the
-        account's uploads together are larger than one sandbox."""
+        """Files for a step: an archive, optionally compressed with gzip. Raises BodyTooLargeError,
+        also if the account's uploads together exceed one sandbox."""
         self._remove_stale()
         own = [each for each in self._uploads.list_all() if each.id.startswith(f"{account_id}-")]
         left = self._disk_bytes - sum(each.size_bytes for each in own)
@@ -170,7 +171,7 @@ class Builds:
                 self._uploads.delete(each.id)
 
     async def _base(self, recipe: Recipe, by: Principal) -> Template:
-        """What it begins with. BuildRefusedError."""
+        """The template that the build starts from. Raises BuildRefusedError."""
         if recipe.base is not None:
             return await self._templates.find(recipe.base, account_id=by.account_id)
         seen = await self._templates.list(by.account_id)
@@ -268,7 +269,7 @@ def upload_id(account_id: str, template_id: str, files_hash: str) -> str:
 
 
 def environment_name(image: str) -> str:
-    """How an image is called where environments have small letters, digits, dots and dashes."""
+    """The environment name of an image: lower case letters, digits, dots and dashes."""
     return image.lower().removesuffix(":latest").replace("/", "-").replace(":", "-")
 
 
@@ -315,7 +316,7 @@ def _template(build: Build, recipe: Recipe, base: Template, at: Workplace) -> Ne
 
 
 def _start_command(recipe: Recipe, at: Workplace) -> str | None:
-    """It has the recipe's variables, which commands in sandboxes have not."""
+    """Exports the recipe's variables, which commands in sandboxes do not have."""
     if recipe.start_command is None:
         return None
     given = [f"export {name}={shlex.quote(value)}" for name, value in at.variables.items()]

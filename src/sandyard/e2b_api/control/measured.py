@@ -28,7 +28,7 @@ class Measured:
     async def of(
         self, described: Described, *, start: float | None, end: float | None
     ) -> Sequence[dict[str, Any]]:
-        """The oldest first; of all its life if no span is given, but of a week at most."""
+        """Oldest first; without a span, of its whole life, but at most of a week."""
         sandbox = described.sandbox
         until = utc_time(end) if end else utc_time(self._clock.now()) + timedelta(seconds=1)
         since = utc_time(start) if start else sandbox.created_at
@@ -43,7 +43,7 @@ class Measured:
         return samples if latest is None else [*samples, latest]
 
     async def latest(self, described: Described) -> dict[str, Any] | None:
-        """What it takes now; nothing if it does not run."""
+        """Its current usage; None if it does not run."""
         sandbox = described.sandbox
         try:
             sample = await self._sample(sandbox)

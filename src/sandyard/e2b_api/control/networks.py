@@ -22,8 +22,8 @@ _MOST_RULES, _MOST_SERVERS, _LAST_PORT = 1000, 10, 65535
 
 
 def network_of(sent: Mapping[str, Any], *, has_internet: bool) -> tuple[Network, TrafficRules]:
-    """What goes out, by these rules. What can't be enforced is refused, for it must not seem to
-    be. Raises NotJsonError, NotOfferedError."""
+    """The outgoing rules. Rules that can't be enforced are refused rather than ignored. Raises
+    NotJsonError, NotOfferedError."""
     for name in _NOT_OFFERED:
         if sent.get(name):
             raise NotOfferedError(f"This server does not offer `network.{name}` of E2B's API.")
@@ -41,7 +41,7 @@ def network_of(sent: Mapping[str, Any], *, has_internet: bool) -> tuple[Network,
 
 
 def ports_of(sent: Mapping[str, Any], rules: TrafficRules) -> TrafficRules:
-    """The same, with what comes in. Raises NotJsonError."""
+    """Adds the incoming rules. Raises NotJsonError."""
     ports = sent.get("httpsPorts") or []
     if not isinstance(ports, list) or not all(_is_port(each) for each in ports):
         raise NotJsonError(f"`httpsPorts` must be ports other than {ENVD_PORT}.")
@@ -57,7 +57,7 @@ def ports_of(sent: Mapping[str, Any], rules: TrafficRules) -> TrafficRules:
 
 
 def network_body(sandbox: Sandbox) -> dict[str, Any]:
-    """As it was asked for."""
+    """As requested."""
     rules = TrafficRules.of(sandbox)
     denied = [ALL] if sandbox.network == "none" else list(rules.deny_out)
     body: dict[str, Any] = {

@@ -14,7 +14,7 @@ _PAGE = 100
 async def matching(
     fetch: Fetch[T], has: Callable[[T], bool], *, limit: int, cursor: str | None
 ) -> tuple[Sequence[T], str | None]:
-    """At most `limit` of what `has` takes, and where the next page begins."""
+    """At most `limit` items that match `has`, and the next cursor."""
     found: list[T] = []
     while len(found) < limit:
         page = await fetch(limit - len(found), cursor)

@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`base` is the name of a template; `image` that of an image, if it is none of those."""
+    """`base` is the name of a template; `image` that of an image that has no template."""
 
     base: str | None
     image: str | None
@@ -93,8 +93,8 @@ def _check(step: Step) -> None:
 
 
 def require_kept(path: str) -> None:
-    """Raises BuildRefusedError for what is outside the folders that can be written to where a
-    sandbox has no root."""
+    """Raises BuildRefusedError for a path outside the folders that are writable in a sandbox
+    without root."""
     whole = posixpath.normpath(path)
     if not any(f"{whole}/".startswith(f"{each}/") for each in _KEPT):
         raise BuildRefusedError(
@@ -108,7 +108,7 @@ def variables_of(step: Step) -> Mapping[str, str]:
 
 
 def shown_script(values: Iterable[str]) -> str:
-    """What writes the values, each with a NUL behind it, as the shell expands them."""
+    """A script that prints the values as the shell expands them, each followed by NUL."""
     quoted = (re.sub(r'([\\"`])', r"\\\1", value) for value in values)
     return "printf '%s\\0' " + " ".join(f'"{value}"' for value in quoted)
 
@@ -116,9 +116,9 @@ def shown_script(values: Iterable[str]) -> str:
 def copy_script(
     source: str, target: str, mode: str, *, unpacked: str, owner: str | None = None
 ) -> str:
-    """What puts the files that match `source` in the unpacked folder to where they belong: of one
-    folder its content, of one file under that name unless it is a folder, of several each. Root
-    gives them, and the folders that it makes, to `owner`."""
+    """A script that copies the files matching `source` from the unpacked folder to the target: the
+    content of a single folder, a single file under the target's name unless that is a folder, or
+    each of several into it. Root gives them, and the folders that it creates, to `owner`."""
     into_folder = "1" if target.endswith("/") else ""
     given = f'chown -h {owner}:{owner} "$1"' if owner else ":"
     return f"""

@@ -1,4 +1,4 @@
-"""What the control API is sent, read and checked."""
+"""Parses and validates requests to the control API."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ async def body_of(request: Request) -> Mapping[str, Any]:
 def new_sandbox(
     body: Mapping[str, Any], *, idempotency_key: str | None, timeout_sec: int
 ) -> NewSandboxRequest:
-    """`timeout_sec` is for those that say nothing of it. Raises NotJsonError, NotOfferedError."""
+    """`timeout_sec` is the default. Raises NotJsonError, NotOfferedError."""
     template = body.get("templateID")
     if not isinstance(template, str) or not template:
         raise NotJsonError("`templateID` must name the template.")

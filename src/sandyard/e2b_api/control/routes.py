@@ -11,7 +11,7 @@ from sandyard.e2b_api.errors import NotJsonError
 from sandyard.platform.principal import Principal, Scope
 
 Handler = Callable[[Request, Principal, str], Awaitable[Response]]
-"""Given what its path names."""
+"""Called with the name in the path."""
 
 MOST_LISTED = 100
 

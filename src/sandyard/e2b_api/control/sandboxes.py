@@ -1,4 +1,4 @@
-"""What accounts do with sandboxes by E2B's API."""
+"""Use cases of E2B's API for sandboxes."""
 
 import hashlib
 import secrets
@@ -29,7 +29,7 @@ from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.network_model import Network
 
 BUILDER = "e2b-build-"
-"""How sandboxes are called in which templates are built."""
+"""The name prefix of sandboxes in which templates are built."""
 _CPU = 1.0
 _MEMORY_GB = 1.0
 _PAGE = 100
@@ -37,13 +37,13 @@ _PAGE = 100
 
 class Launcher(Protocol):
     async def launch(self, sandbox: Sandbox, template: Template | None) -> None:
-        """What a sandbox of the template needs beside itself, once it runs."""
+        """Start what the template needs in a running sandbox."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Which sandboxes are listed, the newest first unless it says otherwise."""
+    """Which sandboxes are listed, newest first by default."""
 
     states: frozenset[str]
     metadata: Mapping[str, str]
@@ -64,7 +64,8 @@ class Listing:
 
 
 class E2bSandboxes:
-    """Every use case is about the principal's own; of another's nothing is known."""
+    """Every use case concerns the principal's own sandboxes; those of others do not exist for
+    it."""
 
     def __init__(
         self,
@@ -87,8 +88,8 @@ class E2bSandboxes:
         self._resuming = KeyedLocks()
 
     async def create(self, wanted: NewSandboxRequest, *, by: Principal) -> Described:
-        """A sandbox that runs; the same one again for the same idempotency key. What can't be
-        started leaves nothing behind."""
+        """A running sandbox; the same one again for the same idempotency key. If the start fails,
+        nothing is left behind."""
         template = await self._templates.find(wanted.template, account_id=by.account_id)
         new = _new(wanted, template, _name(wanted.idempotency_key))
         return await self._start(new, template, wanted.variables, by=by)
@@ -100,7 +101,7 @@ class E2bSandboxes:
     async def copy(
         self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal
     ) -> Described:
-        """A sandbox like this one that begins with these files."""
+        """A sandbox like this one that starts with these files."""
         template = await self.template_of(sandbox, by=by)
         new = _like(sandbox, archive_id, timeout_sec)
         return await self._start(new, template, await self._variables.of_sandbox(sandbox), by=by)
@@ -129,7 +130,7 @@ class E2bSandboxes:
         return Described(started, None if template is None else template.name, self._disk_mb)
 
     async def running(self, name: str, *, by: Principal) -> Sandbox:
-        """SandboxNotFoundError if it does not run."""
+        """Raises SandboxNotFoundError if it does not run."""
         sandbox = await self._own(name, by)
         if not is_running(sandbox, self._now()):
             raise SandboxNotFoundError(f"sandbox '{name[:64]}' is not running")
@@ -141,7 +142,7 @@ class E2bSandboxes:
     async def list(
         self, listing: Listing, *, by: Principal, limit: int, cursor: str | None
     ) -> tuple[Sequence[Described], str | None]:
-        """At most `limit`, and where the next page begins."""
+        """At most `limit`, and the next cursor."""
         now, query = self._now(), await self._query(listing, by)
         if query is None:
             return [], None
@@ -180,12 +181,13 @@ class E2bSandboxes:
                 return found
 
     async def kill(self, name: str, *, by: Principal) -> None:
-        """For good, with its files."""
+        """Permanently, with its files."""
         sandbox = await self._own(name, by)
         await self._sandboxes.recycle(sandbox.sandbox_id, by=by)
 
     async def pause(self, name: str, *, by: Principal) -> None:
-        """Its files, metadata and variables are kept; its processes end. AlreadyPausedError."""
+        """Its files, metadata and variables are kept; its processes end. Raises
+        AlreadyPausedError."""
         sandbox = await self._own(name, by)
         if not is_running(sandbox, self._now()):
             raise AlreadyPausedError
@@ -194,8 +196,8 @@ class E2bSandboxes:
     async def connect(
         self, name: str, *, timeout_sec: int, by: Principal
     ) -> tuple[Described, bool]:
-        """The sandbox, resumed if it was paused, and whether it was. It lasts at least so long
-        from now on. Of those who come together one resumes it, and the others wait for that."""
+        """The sandbox, resumed if it was paused, and whether it was. It runs for at least this long
+        from now on. Of concurrent callers one resumes it, and the others wait."""
         seen = await self._own(name, by)
         was_running = seen.status is Status.RUNNING and is_running(seen, self._now())
         async with self._resuming.of(seen.sandbox_id):
@@ -211,8 +213,8 @@ class E2bSandboxes:
     async def set_network(
         self, name: str, network: Network, rules: TrafficRules, *, by: Principal
     ) -> None:
-        """What it reaches from now on; what comes in stays as it is. SandboxNotFoundError if it
-        does not run."""
+        """Changes its outgoing rules; incoming ones do not change. Raises SandboxNotFoundError if
+        it does not run."""
         sandbox = await self.running(name, by=by)
         now = TrafficRules.of(sandbox)
         rules = replace(
@@ -222,7 +224,7 @@ class E2bSandboxes:
         await self._sandboxes.change(sandbox.sandbox_id, changes, by=by)
 
     async def set_timeout(self, name: str, *, seconds: int, by: Principal) -> None:
-        """It ends so many seconds from now. SandboxNotFoundError if it does not run."""
+        """It ends this many seconds from now. Raises SandboxNotFoundError if it does not run."""
         sandbox = await self._own(name, by)
         deadline = self._now() + timedelta(seconds=min(seconds, clamped_timeout(seconds)))
         try:
@@ -231,7 +233,7 @@ class E2bSandboxes:
             raise SandboxNotFoundError from error
 
     async def lengthen(self, name: str, *, seconds: int, by: Principal) -> None:
-        """The same, unless it would end earlier than it does."""
+        """The same, unless it would then end earlier than planned."""
         sandbox = await self._own(name, by)
         wanted = self._now() + timedelta(seconds=seconds)
         if sandbox.timeout_at is None or sandbox.timeout_at < wanted:

@@ -68,6 +68,6 @@ class SnapshotCalls:
 
 
 def _snapshot_of(template: Template) -> dict[str, Any]:
-    """One that nobody gave a name has none."""
+    """A snapshot that was not given a name has none."""
     names = [] if UNNAMED.fullmatch(template.name) else [template.name]
     return {"snapshotID": template.template_id, "names": names}

@@ -1,4 +1,4 @@
-"""Snapshots and forks: the files of a running sandbox, for others to begin with."""
+"""Snapshots and forks: the files of a running sandbox, from which others start."""
 
 import re
 import secrets
@@ -17,12 +17,12 @@ from sandyard.platform.templates.service import new_id
 
 _CATEGORY = "snapshot"
 UNNAMED = re.compile(r"snapshot-[0-9a-f]{16}")
-"""What those are called that nobody named."""
+"""The generated names of unnamed snapshots."""
 _MOST_FORKS = 100
 
 
 class Snapshots:
-    """Memory and processes are not kept. What is kept is a template of the account's own."""
+    """Memory and processes are not saved. A snapshot is a template of the account."""
 
     def __init__(
         self, sandboxes: E2bSandboxes, templates: TemplateFinder, archives: SandboxArchives
@@ -32,8 +32,8 @@ class Snapshots:
         self._archives = archives
 
     async def create(self, sandbox_name: str, name: str | None, *, by: Principal) -> Template:
-        """Under this name, which may be of an earlier one. SandboxNotFoundError if it does not
-        run."""
+        """Saves it under this name, which may be that of an earlier one. Raises
+        SandboxNotFoundError if it does not run."""
         given = TemplateName.new(name or f"snapshot-{secrets.token_hex(8)}")
         sandbox = await self._sandboxes.running(sandbox_name, by=by)
         wanted = _template(given.name, sandbox, await self._sandboxes.template_of(sandbox, by=by))
@@ -49,7 +49,7 @@ class Snapshots:
     async def fork(
         self, sandbox_name: str, *, count: int, timeout_sec: int, by: Principal
     ) -> Sequence[Described | SandyardError]:
-        """As many sandboxes that begin with its files, each or why there is none."""
+        """`count` sandboxes that start with its files; for each, the sandbox or the error."""
         if not 1 <= count <= _MOST_FORKS:
             raise NotJsonError(f"`count` must be a number from 1 to {_MOST_FORKS}.")
         sandbox = await self._sandboxes.running(sandbox_name, by=by)
@@ -72,7 +72,7 @@ class Snapshots:
 
 
 def _template(name: str, sandbox: Sandbox, base: Template | None) -> NewTemplate:
-    """Its base may be deleted by now: then it is a machine without a program."""
+    """If its base was deleted, it is a machine without a program."""
     return NewTemplate(
         name=name,
         description=f"The files of {sandbox.sandbox_id}.",

@@ -58,7 +58,7 @@ class TemplateCalls:
         )
 
     async def upload(self, request: Request, path: str) -> Response:
-        """To a link of `_upload_link`, which stands for whoever was given it."""
+        """To a link of `_upload_link`; anyone with the link may use it."""
         _, _, template_id, _, files_hash, *_ = (*path.split("/"), "")
         account_id = self._tokens.account_of(
             request.query_params.get("signature", ""), f"{template_id}/{files_hash}"
@@ -152,7 +152,7 @@ class TemplateCalls:
         return json_answer({"logs": build.entries[-MOST_LISTED:]})
 
     async def _require_built(self, template_id: str, build_id: str, by: Principal) -> None:
-        """Of builds that were done by another process the outcome is known."""
+        """Builds of other processes are known once they are done."""
         template = await self._templates.find(template_id, account_id=by.account_id)
         if build_id not in (template.archives or {}).values():
             raise BuildNotFoundError

@@ -1,4 +1,4 @@
-"""Templates, found and changed as E2B's SDKs name them."""
+"""Finds and changes templates by the names that E2B's SDKs use."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _MOST_TAGS = 50
 
 @dataclass(frozen=True, slots=True)
 class TemplateName:
-    """As SDKs give it: perhaps with a team before it and a tag behind."""
+    """As SDKs send it: optionally with a team before and a tag after it."""
 
     name: str
     tag: str | None = None
@@ -41,7 +41,7 @@ class TemplateName:
 
     @classmethod
     def new(cls, text: str) -> "TemplateName":
-        """Raises NotJsonError if nothing can be called so."""
+        """Raises NotJsonError for an invalid name."""
         given = cls.of(text)
         is_good = _NAME.fullmatch(given.name) and (given.tag is None or _TAG.fullmatch(given.tag))
         if not is_good or given.name.startswith("tpl-"):
@@ -55,7 +55,7 @@ class TemplateFinder:
         self._archives = archives
 
     async def find(self, text: str, *, account_id: str) -> Template:
-        """By its id or its name. Raises TemplateNotUsableError."""
+        """By id or name. Raises TemplateNotUsableError."""
         plain = TemplateName.of(text).name
         if plain.startswith("tpl-"):
             return await self._templates.get(account_id, plain)
@@ -80,7 +80,7 @@ class TemplateFinder:
         limit: int,
         cursor: str | None,
     ) -> tuple[Sequence[Template], str | None]:
-        """The account's own, the newest first."""
+        """The account's own, newest first."""
 
         async def fetch(count: int, after: str | None) -> Page[Template]:
             return await self._templates.list(
@@ -106,8 +106,8 @@ class TemplateFinder:
         by: Principal,
         new_id: str,
     ) -> Template:
-        """Make the template, or give the account's own of this name a further build, under these
-        tags. The first build is the default one too."""
+        """Create the template, or add a build with these tags to the account's own of this name.
+        The first build is also the default one."""
         own = await self.find_own(wanted.name, account_id=by.account_id)
         named = dict.fromkeys(tags, archive_id)
         before = {} if own is None else own.archives or {}
@@ -130,7 +130,7 @@ class TemplateFinder:
     async def assign(
         self, target: str, tags: Sequence[str], *, by: Principal
     ) -> tuple[str, Template]:
-        """Give a build further tags; which build it is. TagUnknownError."""
+        """Add tags to a build; returns the build's id. Raises TagUnknownError."""
         template = await self.find(target, account_id=by.account_id)
         archive_id = template.archive_of(TemplateName.of(target).tag or DEFAULT_TAG)
         if archive_id is None:
@@ -140,7 +140,7 @@ class TemplateFinder:
         return archive_id, await self._change(template, {"archives": archives}, by=by)
 
     async def remove_tags(self, name: str, tags: Sequence[str], *, by: Principal) -> None:
-        """TagUnknownError."""
+        """Raises TagUnknownError."""
         template = await self.find(name, account_id=by.account_id)
         archives = dict(template.archives or {})
         if DEFAULT_TAG in (TemplateName.of(tag).tag or tag for tag in tags):
@@ -151,7 +151,8 @@ class TemplateFinder:
         await self._change(template, {"archives": archives}, by=by)
 
     async def delete(self, name: str, *, by: Principal) -> None:
-        """What was made by this API may go by it too; the rest by keys of the scope `admin`."""
+        """Templates made by this API can be deleted by any key that may call it; others need the
+        scope `admin`."""
         template = await self.find(name, account_id=by.account_id)
         if template.archives is None and not by.scope.includes(Scope.ADMIN):
             raise TemplateReadOnlyError
@@ -192,7 +193,7 @@ class TemplateFinder:
 
 
 def new_tag(text: str) -> str:
-    """Of `name:tag`, or the tag alone. Raises NotJsonError if nothing can be called so."""
+    """The tag of `name:tag`, or the tag alone. Raises NotJsonError for an invalid one."""
     tag = TemplateName.of(text).tag or text
     if not _TAG.fullmatch(tag):
         raise NotJsonError(f"'{text[:64]}' can't be a tag.")
@@ -200,14 +201,14 @@ def new_tag(text: str) -> str:
 
 
 def archive_of(template: Template, text: str) -> str | None:
-    """What a sandbox of the template so named begins with. TagUnknownError."""
+    """The archive that a sandbox of this template and tag starts with. Raises TagUnknownError."""
     tag = TemplateName.of(text).tag
     is_any = tag == "latest" and tag not in (template.archives or {})
     return template.archive_of(None if is_any else tag)
 
 
 def _rank(template: Template, account_id: str) -> int:
-    """One's own before those of the product, and both before what others have published."""
+    """The account's own first, then official ones, then those that others have published."""
     if template.owner_account_id == account_id:
         return 0
     return 1 if template.is_official else 2

@@ -1,1 +1,1 @@
-"""What E2B's agent answers inside a sandbox: files and processes."""
+"""The API of E2B's agent inside a sandbox: files and processes."""

@@ -41,7 +41,7 @@ class Envd:
 
     @staticmethod
     def takes(path: str) -> bool:
-        """Whether it is a path of this API, and not of the control API."""
+        """Whether the path belongs to this API, and not to the control API."""
         return Envd.is_rpc(path) or path in _PLAIN
 
     @staticmethod
@@ -49,7 +49,7 @@ class Envd:
         return path.startswith(("/process.Process/", "/filesystem.Filesystem/"))
 
     async def answer(self, request: Request, sandbox_id: str | None, path: str) -> Response:
-        """Raises what the sandbox and its session raise, and NotFoundError."""
+        """Raises the errors of the sandbox and its session, and NotFoundError."""
         link = _link(request) if path == "/files" else None
         if sandbox_id is None:
             if link is None:
@@ -118,7 +118,8 @@ class Envd:
         }
 
     async def _stream_input(self, inside: Inside, request: Request) -> Response:
-        """All of it is taken before the answer begins, which waits for the client to go away."""
+        """Reads all input before the response begins, because sending it waits for the client to
+        disconnect."""
         messages = connect.frames_of(request.stream(), most_bytes=self._most_bytes)
         try:
             body = connect.only(await self._processes.stream_input(inside, messages))

@@ -15,13 +15,13 @@ _TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
 _OWN = (HOME, WORKSPACE, "/tmp", "/dev/shm")  # noqa: S108 - inside
 _MOST_LINKS = 8
 _NAMES = {0: ROOT, 1000: USER, 65534: ROOT}
-"""What belongs to nobody inside is the machine's, where a sandbox has no root."""
+"""Where a sandbox has no root, files of nobody belong to the machine."""
 METADATA = "e2b."
-"""Of the extended attributes that are metadata."""
+"""Prefix of the extended attributes that are metadata."""
 
 
 async def entry_of(files: OwnFiles, info: FileInfo, *, path: str | None = None) -> dict[str, Any]:
-    """A link has the type of what it leads to, and says where that is."""
+    """A link has the type of its target, and `symlinkTarget`."""
     shown = path or info.path
     led_to = await _led_to(files, info) if info.kind == "link" else info
     entry: dict[str, Any] = {
@@ -47,7 +47,7 @@ async def entry_of(files: OwnFiles, info: FileInfo, *, path: str | None = None) 
 
 
 def metadata_of(info: FileInfo) -> dict[str, str]:
-    """What was noted with a file when it was sent."""
+    """The metadata that was sent with a file."""
     return {
         name.removeprefix(METADATA): value
         for name, value in info.attributes.items()
@@ -56,7 +56,7 @@ def metadata_of(info: FileInfo) -> dict[str, str]:
 
 
 async def _led_to(files: OwnFiles, info: FileInfo) -> FileInfo | None:
-    """Nothing if it leads nowhere, or round and round."""
+    """None for a broken link or a loop."""
     for _ in range(_MOST_LINKS):
         if info.kind != "link":
             return info
@@ -68,7 +68,7 @@ async def _led_to(files: OwnFiles, info: FileInfo) -> FileInfo | None:
 
 
 def _name(owner: int | None, path: str) -> str:
-    """Of the id of an owner; without one, by where the file lies."""
+    """The name of the owner with this id; without an id, derived from the file's location."""
     if owner is None:
         is_own = any(f"{path}/".startswith(f"{each}/") for each in _OWN)
         return USER if is_own else ROOT

@@ -1,4 +1,4 @@
-"""`/files`: whole files in and out of a sandbox."""
+"""`/files`: uploads and downloads of whole files."""
 
 import posixpath
 import zlib
@@ -35,7 +35,7 @@ class NotAFileError(InvalidError):
 
 
 async def download(inside: Inside, request: Request) -> Response:
-    """All of it, or the bytes that `Range` names."""
+    """The whole file, or the bytes in `Range`."""
     path, files = whole_path(request.query_params.get("path", ""), inside.home), inside.files
     try:
         size = await _size(files, path)
@@ -56,7 +56,7 @@ async def download(inside: Inside, request: Request) -> Response:
 
 
 async def upload(inside: Inside, request: Request, *, most_bytes: int) -> Response:
-    """Multipart, where each part is named by its path unless `path` is given, or one file raw."""
+    """Multipart, where each part is named by its path unless `path` is given, or one raw file."""
     path = request.query_params.get("path")
     if media_type_of(request) == "multipart/form-data":
         written = await _upload_parts(inside, request, path, most_bytes=most_bytes)
@@ -108,7 +108,7 @@ async def _write(
 
 
 def _metadata(request: Request) -> Mapping[str, str]:
-    """What is to be noted with every file of the request. Raises NotJsonError."""
+    """The metadata for every file of the request. Raises NotJsonError."""
     sent = {
         name.removeprefix(_METADATA): value
         for name, value in request.headers.items()
@@ -121,8 +121,7 @@ def _metadata(request: Request) -> Mapping[str, str]:
 
 
 async def _size(files: OwnFiles, path: str) -> int | None:
-    """Of a plain file; what a link leads to may be another by now, and files of the kernel say
-    that they are empty."""
+    """The size of a plain file; the target of a link may change, and kernel files report 0."""
     info = await files.stat(path)
     return info.size_bytes if info.kind == "file" and info.size_bytes > 0 else None
 
@@ -144,7 +143,7 @@ def _name(part: UploadFile | str) -> str:
 
 
 async def _pieces(part: UploadFile | str) -> AsyncIterator[bytes]:
-    """A text that was sent without the name of a file is a file all the same."""
+    """A text part without a file name also counts as a file."""
     if isinstance(part, str):
         yield part.encode()
         return
@@ -162,7 +161,7 @@ async def _limited(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterat
 
 
 async def _decoded(request: Request) -> AsyncIterator[bytes]:
-    """The body, unpacked if it came packed by gzip."""
+    """The body, decompressed if it is gzip."""
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
         raise NotJsonError("A body must be gzip or uncompressed.")

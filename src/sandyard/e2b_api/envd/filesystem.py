@@ -36,7 +36,7 @@ class NotAFolderError(NotJsonError):
 
 
 class FilesystemService:
-    """Its calls are given the message that was sent, and give the answer's."""
+    """Each call takes the request message and returns the response message."""
 
     def __init__(self) -> None:
         self._watchers = Watchers()
@@ -72,7 +72,7 @@ class FilesystemService:
         return {"entries": [await entry_of(files, each, path=name) for each, name in shown]}
 
     async def remove(self, inside: Inside, message: Message) -> Message:
-        """Nothing if it is not there."""
+        """No error if it does not exist."""
         with suppress(FileMissingError):
             await inside.files.remove(_path(inside, message))
         return {}
@@ -113,7 +113,7 @@ class FilesystemService:
 
 
 async def _either(change: _Next, ready: asyncio.Event) -> None:
-    """Return when the watch is in place. Raises what keeps it from that."""
+    """Return when the watch is in place. Raises its error if it fails before."""
     waiting = asyncio.ensure_future(ready.wait())
     try:
         both: set[asyncio.Future[Any]] = {change, waiting}
@@ -125,7 +125,7 @@ async def _either(change: _Next, ready: asyncio.Event) -> None:
 
 
 async def _folder(files: OwnFiles, path: str) -> str:
-    """Where the path leads: a link to a folder stands for it."""
+    """The path, or the target of a link."""
     info = await files.stat(path)
     if info.kind != "link" or info.target is None:
         return path
@@ -139,7 +139,7 @@ def _shown(path: str, folder: str, asked: str) -> str:
 async def _event(
     files: OwnFiles, change: FileChange, folder: str, *, with_entry: bool
 ) -> dict[str, Any]:
-    """With what is at the path by now, if that was asked for and there is something."""
+    """With the current entry at the path, if requested and there is one."""
     name = change.path.removeprefix(folder.rstrip("/") + "/")
     event: dict[str, Any] = {"name": name, "type": _EVENTS[change.kind]}
     if with_entry:

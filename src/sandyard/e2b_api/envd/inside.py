@@ -1,4 +1,4 @@
-"""The way into a sandbox: by its id and its access token, or a signed link."""
+"""Access to a sandbox: by its id and its access token, or a signed link."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,17 +42,17 @@ class Sessions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A running sandbox, entered."""
+    """A session in a running sandbox."""
 
     sandbox: Sandbox
     session: Session
     user: str = USER
     template: Template | None = None
-    """What it was made of, if that was built or is a snapshot."""
+    """Its template, if that was built or is a snapshot."""
 
     @property
     def folder(self) -> str:
-        """Where commands begin that do not say."""
+        """The default working directory of commands."""
         return (None if self.template is None else self.template.working_folder) or self.home
 
     @property
@@ -64,7 +64,7 @@ class Inside:
         return OwnFiles(self.session, is_root=self.user == ROOT)
 
     def by(self, name: str | None) -> "Inside":
-        """As this user; root, where there is none, is the user. Raises NoSuchUserError."""
+        """As this user; without root in the sandbox, root is the user. Raises NoSuchUserError."""
         if known_user(name) == USER or (as_root := self.session.as_root()) is None:
             return self
         return replace(self, user=ROOT, session=as_root)
@@ -102,7 +102,7 @@ class Entrance:
         self._node = node
 
     def check(self, visit: Visit) -> None:
-        """Raises AccessTokenMissingError, the same whether there is such a sandbox or not."""
+        """Raises AccessTokenMissingError, whether the sandbox exists or not."""
         if visit.token is not None and self._tokens.opens(visit.token, visit.sandbox_id):
             return
         if visit.link is not None and self._signs(visit.link, visit.sandbox_id):
@@ -122,15 +122,15 @@ class Entrance:
             raise SandboxGoneError from error
 
     async def find_signed(self, link: FileLink) -> str:
-        """The id of the sandbox whose token made the link: links at the one origin do not name it.
-        Raises AccessTokenMissingError."""
+        """The id of the sandbox whose token signed the link: links at a single origin do not name
+        it. Raises AccessTokenMissingError."""
         for sandbox in await self._sandboxes.active_on(self._node):
             if self._signs(link, sandbox.sandbox_id):
                 return sandbox.sandbox_id
         raise AccessTokenMissingError
 
     async def variables(self, inside: Inside) -> Mapping[str, str]:
-        """What commands in the sandbox find in their environment."""
+        """The environment variables of commands in the sandbox."""
         sandbox = inside.sandbox
         own = {
             "HOME": inside.home,
@@ -145,13 +145,13 @@ class Entrance:
         return own | dict(await self._variables.of_sandbox(sandbox))
 
     async def visitor(self, inside: Inside, name: str | None) -> Inside:
-        """As this user, or as the one that its template says. Raises NoSuchUserError."""
+        """As this user, or as its template's default user. Raises NoSuchUserError."""
         template = await self._built(inside.sandbox)
         inside = replace(inside, template=template)
         return inside.by(name or (None if template is None else template.default_user))
 
     async def _built(self, sandbox: Sandbox) -> Template | None:
-        """The template, if it was built or is a snapshot, and is still there."""
+        """The template, if it was built or is a snapshot, and still exists."""
         if sandbox.archive_id is None:
             return None
         try:
@@ -162,7 +162,7 @@ class Entrance:
             return None
 
     def _signs(self, link: FileLink, sandbox_id: str) -> bool:
-        """Raises LinkOverError for one that was good."""
+        """Raises LinkOverError for a valid link that has expired."""
         if not self._tokens.signs(link, sandbox_id):
             return False
         if link.is_over(self._clock.now()):

@@ -10,12 +10,12 @@ from sandyard.runtime.session_ports import Files, Session
 T = TypeVar("T")
 _USER_ID = 1000
 _READ = 0o005
-"""Of everybody, in a folder."""
+"""Read and search permission for everybody, on a folder."""
 
 
 class OwnFiles:
-    """The user's own rights are tried first: they are enough for nearly all, and root's agent need
-    not be started. Where a sandbox has no root, they are all there is."""
+    """The user's own permissions are tried first: they are usually sufficient, and root's agent
+    need not be started. In a sandbox without root, there are no others."""
 
     def __init__(self, session: Session, *, is_root: bool = False) -> None:
         self._session = session
@@ -40,7 +40,7 @@ class OwnFiles:
             yield piece
 
     async def write(self, path: str, content: AsyncIterator[bytes]) -> FileInfo:
-        """Who may not is told before anything of the content is taken; later it is too late."""
+        """A refusal comes before any content is read; after that there is no second attempt."""
         is_begun = False
 
         async def taken() -> AsyncIterator[bytes]:
@@ -69,7 +69,7 @@ class OwnFiles:
         await self._try(lambda files: files.remove(path))
 
     async def watched(self, path: str) -> Files:
-        """Those by whose rights the folder can be watched."""
+        """The files with the permissions needed to watch the folder."""
         info, as_root = await self.stat(path), self._root()
         may_read = info.uid in (None, _USER_ID) or info.mode & _READ == _READ
         return self._session.files if may_read or as_root is None else as_root.files

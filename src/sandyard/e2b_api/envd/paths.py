@@ -1,4 +1,4 @@
-"""Users and paths inside a sandbox, as E2B's SDKs give them."""
+"""Users and paths inside a sandbox, as E2B's SDKs send them."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ def home_of(user: str) -> str:
 
 
 def user_of(request: Request) -> str | None:
-    """Of a call, whose `Authorization` is `Basic` with a name and no password."""
+    """The user of a call: the name in `Authorization: Basic`, without a password."""
     kind, _, encoded = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "basic":
         return None
@@ -33,7 +33,7 @@ def user_of(request: Request) -> str | None:
 
 
 def whole_path(path: str, home: str = HOME) -> str:
-    """From the home on, unless it is absolute."""
+    """Relative to the home, unless it is absolute."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     return posixpath.normpath(posixpath.join(home, path or "."))

@@ -22,12 +22,12 @@ KEEPALIVE: Message = {"event": {"keepalive": {}}}
 _STREAMS = {"stdout": "stdout", "stderr": "stderr", "terminal": "pty"}
 _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL}
 _WORDS: Mapping[int, str] = {signal.SIGABRT: "aborted"}
-"""Where E2B's agent calls a signal otherwise than the C library."""
+"""Signals that E2B's agent names differently than the C library."""
 _DEFAULT_SIZE = TerminalSize()
 
 
 class ProcessService:
-    """Its calls are given the message that was sent, and give the answer's."""
+    """Each call takes the request message and returns the response message."""
 
     def __init__(self, entrance: Entrance) -> None:
         self._entrance = entrance
@@ -40,8 +40,8 @@ class ProcessService:
     async def start(
         self, inside: Inside, message: Message, *, deadline_sec: float | None
     ) -> AsyncIterator[Message]:
-        """Start it and tell what it writes. It goes on if nobody listens any more, but not beyond
-        the time that was given for it."""
+        """Start it and stream its output. It continues if the caller disconnects, but not beyond
+        its deadline."""
         command = await self._command(inside, message)
         processes, is_begun = inside.session.processes, False
         async for each in processes.run(command):
@@ -56,7 +56,7 @@ class ProcessService:
                 yield _ended(each)
 
     async def connect(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
-        """What it writes from now on."""
+        """Its output from now on."""
         processes = inside.session.processes
         process = await _selected(processes, message)
         offset = 0
@@ -171,7 +171,7 @@ def _end(exit_code: int, ended_by: int | None) -> dict[str, Any]:
 
 
 async def _require_folder(inside: Inside, folder: str) -> None:
-    """The refusal of a command would not say which of the two is missing."""
+    """A refused command would not say whether the program or the folder is missing."""
     if folder == HOME:
         return
     try:

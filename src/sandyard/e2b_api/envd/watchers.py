@@ -35,7 +35,8 @@ class Watchers:
         self._watchers: dict[str, _Watcher] = {}
 
     async def create(self, sandbox_id: str, events: AsyncIterator[Message]) -> str:
-        """`events` begins with one that tells that the watch is in place. Raises what it raises."""
+        """`events` begins with one that reports that the watch is in place. Raises the errors of
+        `events`."""
         await anext(events)
         self._drop_oldest(sandbox_id)
         watcher_id = secrets.token_hex(16)
@@ -45,7 +46,7 @@ class Watchers:
         return watcher_id
 
     async def take(self, sandbox_id: str, watcher_id: str) -> Sequence[Message]:
-        """What has happened since it was asked before, with what is about to be told."""
+        """The events since the last call, including those about to arrive."""
         watcher = self._find(sandbox_id, watcher_id)
         await _settled(watcher.events)
         events = list(watcher.events)
@@ -72,7 +73,7 @@ class Watchers:
 
 
 async def _settled(events: deque[Message]) -> None:
-    """Return when nothing more comes, or nothing at all has come for a while."""
+    """Return when no more events arrive, or none has arrived for a while."""
     for _ in range(_SETTLE_STEPS):
         known = len(events)
         await asyncio.sleep(_SETTLE_SEC)

@@ -1,6 +1,6 @@
-"""Runs inside a sandbox: serves E2B's code interpreter by the Jupyter kernels that are there.
+"""Runs inside a sandbox: serves E2B's code interpreter with the available Jupyter kernels.
 
-It knows the standard library and jupyter_client alone, and nothing of what is outside.
+It uses only the standard library and jupyter_client, and nothing from outside the sandbox.
 """
 
 import json
@@ -102,7 +102,7 @@ class NoKernelError(Exception):
 
 
 class Context:
-    """A kernel; it runs one piece of code after the other."""
+    """A kernel; it runs one piece of code at a time."""
 
     def __init__(self, language: str, cwd: str) -> None:
         self.id = str(uuid.uuid4())
@@ -132,7 +132,7 @@ class Context:
         self._manager.shutdown_kernel(now=True)
 
     def run(self, code: str, variables: dict[str, str], is_heard: "Heard") -> Iterator[Any]:
-        """What happens while the code runs. It is interrupted when nobody listens any more."""
+        """The events of running the code. It is interrupted if the caller disconnects."""
         with self._turn:
             before = self._with_variables(variables)
             try:
@@ -174,7 +174,7 @@ class Context:
         )
 
     def _with_variables(self, variables: dict[str, str]) -> str:
-        """Set them, and give the code that takes them away again."""
+        """Set them, and return the code that restores the previous values."""
         if variables and self.language == "bash":
             given = (
                 f'[ -z "${{{name}+x}}" ] || _old_{name}="${name}"\n'
@@ -202,7 +202,7 @@ class Context:
 
 
 def runnable(program: str) -> str:
-    """The kernels were installed elsewhere: what is not there is beside the Python that runs."""
+    """The kernels were installed elsewhere: a missing program is next to the running Python."""
     found, beside = Path(program), Path(sys.executable).parent / Path(program).name
     is_missing = found.is_absolute() and not found.exists()
     return str(beside) if is_missing and beside.exists() else program
@@ -236,7 +236,7 @@ def event_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def unquoted(text: str) -> str:
-    """A text is shown as it is, not as one would write it in code."""
+    """A string is shown as it is, without quotes."""
     is_quoted = len(text) > 1 and text.startswith("'") and text.endswith("'")
     return text[1:-1] if is_quoted else text
 
@@ -283,7 +283,7 @@ class Contexts:
 
 
 class Heard:
-    """Whether the other end of a connection is still there."""
+    """Whether the other end of a connection is still connected."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -368,7 +368,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nobody reads it."""
+        """Nobody reads the log."""
 
 
 if __name__ == "__main__":
