@@ -49,7 +49,7 @@ TokenId = Annotated[str, Path(description="The token's id, from the list of clie
 def _no_number(value: object) -> object:
     """Numbers are rejected: they could be seconds or years."""
     if isinstance(value, int | float):
-        raise ValueError("must be a time such as 2027-01-01T00:00:00Z")  # noqa: TRY004 - told as a 400
+        raise ValueError("must be a time such as 2027-01-01T00:00:00Z")  # noqa: TRY004 - becomes a 400
     return value
 
 

@@ -9,7 +9,7 @@ down_revision = None
 
 def upgrade() -> None:
     schema = op.get_context().version_table_schema
-    # Prefixes are ranges of names, which needs an order by bytes whatever the database's locale.
+    # Prefixes are ranges of names, which requires byte order, whatever the database's locale.
     name = sa.String().with_variant(sa.String(collation="C"), "postgresql")
     op.create_table(
         "sandboxes",
@@ -47,7 +47,7 @@ def upgrade() -> None:
         ("sandboxes_deletable", ["next_attempt_at", "sandbox_id"], False),
         ("sandboxes_buried", ["kept_until", "sandbox_id"], False),
     ):
-        there = sa.text(f"{columns[0]} IS NOT NULL")  # the few rows that it is about
+        there = sa.text(f"{columns[0]} IS NOT NULL")  # a partial index of the few relevant rows
         op.create_index(
             index,
             "sandboxes",

@@ -1,4 +1,4 @@
-"""The queue for sandboxes, and for whom one is kept."""
+"""The queue for sandboxes, and the holder of a reserved one."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,7 @@ oldest_code = "0001"
 def upgrade() -> None:
     schema = op.get_context().version_table_schema
     op.add_column("sandboxes", sa.Column("reserved_for", sa.String(64)), schema=schema)
-    # Ids are compared by bytes whatever the database's locale: their order is that of time.
+    # Ids are compared by bytes, whatever the database's locale: they sort by time.
     ticket_id = sa.String(64).with_variant(sa.String(64, collation="C"), "postgresql")
     op.create_table(
         "tickets",

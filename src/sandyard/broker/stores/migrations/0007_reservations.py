@@ -1,4 +1,4 @@
-"""Reservations, and which sandboxes are kept for one."""
+"""Reservations, and the sandboxes reserved for them."""
 
 import sqlalchemy as sa
 from alembic import op

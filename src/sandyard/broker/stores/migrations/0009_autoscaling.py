@@ -1,4 +1,4 @@
-"""What is known of the pool's size beside its rows."""
+"""The autoscaler's state."""
 
 import sqlalchemy as sa
 from alembic import op

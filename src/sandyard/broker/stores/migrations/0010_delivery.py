@@ -1,4 +1,4 @@
-"""Webhooks, how far each sink has come, and what was tried."""
+"""Webhooks, the positions of sinks, and delivery attempts."""
 
 import sqlalchemy as sa
 from alembic import op

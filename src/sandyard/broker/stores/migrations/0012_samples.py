@@ -1,4 +1,4 @@
-"""The pool's counts of every minute of the last day."""
+"""The pool's samples of the last day, one per minute."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,7 +1,7 @@
-"""Previews with their files and the job leases, and what the Platform's schema held of them.
+"""Previews with their files and the job leases, copied from the Platform's schema.
 
-Version 0.1.0 kept it in the Platform's tables. It is copied if it is there, whichever schema is
-upgraded first, and nothing is taken away there.
+Version 0.1.0 stored them in the Platform's tables. They are copied if they exist, whichever schema
+is upgraded first, and nothing is removed there.
 """
 
 import sqlite3
@@ -28,7 +28,8 @@ PREVIEWS = (
 FILES = "project_id, path, content, size, is_deleted, version, updated_at"
 ROWS_AT_ONCE = 100
 
-# What is only in the old columns is taken to run for 30 minutes from the project's creation.
+# A sandbox that is only in the old columns is assumed to run for 30 minutes from the project's
+# creation.
 RUNNING_UNTIL = {
     "postgresql": """GREATEST(
         (sandbox_info->>'end_time')::timestamptz,
@@ -122,7 +123,7 @@ def _copy_on_postgresql(connection: sa.Connection, schema: str) -> None:
 
 
 def _copy_on_sqlite(connection: sa.Connection, schema: str) -> None:
-    """By a connection of its own: none can be attached inside a transaction."""
+    """Uses its own connection: a database can't be attached inside a transaction."""
     files = {row[1]: row[2] for row in connection.exec_driver_sql("PRAGMA database_list")}
     platform = Path(files[schema]).with_name("platform.db")
     if not platform.exists():
@@ -145,7 +146,7 @@ def _copy_on_sqlite(connection: sa.Connection, schema: str) -> None:
 
 
 def _select_previews(engine: str, there: set[str], prefix: str) -> str:
-    """Every project that Previews know something of."""
+    """Every project with a preview or files."""
     is_finished = not set(OLD_COLUMNS) <= there
     old = "NULL, NULL" if is_finished else "sandbox_id, preview_url"
     has_old = "FALSE" if is_finished else "(sandbox_id IS NOT NULL OR preview_url IS NOT NULL)"
@@ -162,7 +163,7 @@ def _select_previews(engine: str, there: set[str], prefix: str) -> str:
 
 
 def _stay_finished(connection: sa.Connection, schema: str, there: set[str]) -> None:
-    """Where the old columns were dropped by `sandyard previews migrate finish`, they stay so."""
+    """If `sandyard previews migrate finish` dropped the old columns, they stay dropped."""
     if not set(OLD_COLUMNS) <= there:
         for column in OLD_COLUMNS:
             connection.exec_driver_sql(f"ALTER TABLE {schema}.previews DROP COLUMN {column}")

@@ -1,5 +1,5 @@
-"""The event log with a baseline of what is there, and a column of its own for when the provider
-last told of a sandbox, which is no change of state."""
+"""The event log with a baseline of existing data, and a column for the time when the provider last
+reported a sandbox, which is not a change of state."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -130,8 +130,8 @@ def _state(row: Any) -> dict[str, Any]:
 
 
 def _info(row: Any) -> dict[str, Any] | None:
-    """What is only in the old columns is taken to run for 30 minutes from the project's creation,
-    until the provider says otherwise."""
+    """A sandbox that is only in the old columns is assumed to run for 30 minutes from the project's
+    creation, until the provider reports otherwise."""
     info = row["sandbox_info"]
     if not info:
         old = {column: row.get(column) for column in OLD_COLUMNS}

@@ -1,10 +1,9 @@
-"""What lets a server of 0.1.0 go on beside this release: each sees the previews and files of the
-other.
+"""Lets a server of 0.1.0 run alongside this release: each sees the previews and files of the other.
 
-0.1.0 keeps previews in the Platform's `projects` and files in its `project_files`. Triggers write a
-change of either side to the other in the same transaction. Files are kept once, and 0.1.0 has a
-view of them. Where two changes meet, PostgreSQL ends one as a deadlock, and either release runs its
-own again.
+0.1.0 stores previews in the Platform's `projects` and files in its `project_files`. Triggers write
+a change of either side to the other in the same transaction. Files are stored once, and 0.1.0 has a
+view of them. If two changes conflict, PostgreSQL aborts one as a deadlock, and either release
+retries its own.
 """
 
 import sqlalchemy as sa
@@ -97,7 +96,8 @@ def downgrade() -> None:
 
 
 def _show_files() -> None:
-    """0.1.0 writes a project's first files before what makes the project known here."""
+    """Deferrable, because 0.1.0 writes a project's first files before the row that registers the
+    project here."""
     _belong_to_previews("DEFERRABLE INITIALLY DEFERRED")
     op.execute(f"DROP TABLE {OLD_FILES}")
     view = f"SELECT 0::bigint AS id, {FILES} FROM previews.project_files"  # noqa: S608 - ours
@@ -110,7 +110,7 @@ def _belong_to_previews(when: str) -> None:
 
 
 def _create_triggers(*, has_old: bool) -> None:
-    """`has_old`: the columns that `sandbox_info` replaces are not dropped yet."""
+    """`has_old`: the columns that `sandbox_info` replaces have not been dropped yet."""
     old = OLD_COLUMNS if has_old else ()
     fragments = {
         "old_names": "".join(f"{name}, " for name in old),

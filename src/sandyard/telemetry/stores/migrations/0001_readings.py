@@ -9,7 +9,7 @@ down_revision = None
 
 def upgrade() -> None:
     schema = op.get_context().version_table_schema
-    # Pages go on from an id, which needs an order by bytes whatever the database's locale.
+    # Pages continue after an id, which requires byte order, whatever the database's locale.
     batch_id = sa.String(256).with_variant(sa.String(256, collation="C"), "postgresql")
     op.create_table(
         "devices",
