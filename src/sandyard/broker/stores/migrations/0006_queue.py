@@ -1,4 +1,4 @@
-"""The queue for sandboxes, and the holder of a reserved one."""
+"""The queue for sandboxes, and for whom one is kept."""
 
 import sqlalchemy as sa
 from alembic import op

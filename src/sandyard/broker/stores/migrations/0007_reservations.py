@@ -1,4 +1,4 @@
-"""Reservations, and the sandboxes reserved for them."""
+"""Reservations, and which sandboxes are kept for one."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Reasons for holds and quarantines, replacements, and failed probes."""
+"""Sandboxes that are held or quarantined for a reason, what replaced one, and failed probes."""
 
 import sqlalchemy as sa
 from alembic import op

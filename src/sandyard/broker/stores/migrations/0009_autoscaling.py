@@ -1,4 +1,4 @@
-"""The autoscaler's state."""
+"""What is known of the pool's size beside its rows."""
 
 import sqlalchemy as sa
 from alembic import op

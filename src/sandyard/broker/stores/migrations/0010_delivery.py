@@ -1,4 +1,4 @@
-"""Webhooks, the positions of sinks, and delivery attempts."""
+"""Webhooks, how far each sink has come, and what was tried."""
 
 import sqlalchemy as sa
 from alembic import op

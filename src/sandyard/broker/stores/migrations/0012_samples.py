@@ -1,4 +1,4 @@
-"""The pool's samples of the last day, one per minute."""
+"""The pool's counts of every minute of the last day."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,7 +1,7 @@
-"""Previews with their files and the job leases, copied from the Platform's schema.
+"""Previews with their files and the job leases, and what the Platform's schema held of them.
 
-Version 0.1.0 stored them in the Platform's tables. They are copied if they exist, whichever schema
-is upgraded first, and nothing is removed there.
+Version 0.1.0 kept it in the Platform's tables. It is copied if it is there, whichever schema is
+upgraded first, and nothing is taken away there.
 """
 
 import sqlite3

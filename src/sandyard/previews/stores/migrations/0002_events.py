@@ -1,5 +1,5 @@
-"""The event log with a baseline of existing data, and a column for the time when the provider last
-reported a sandbox, which is not a change of state."""
+"""The event log with a baseline of what is there, and a column of its own for when the provider
+last told of a sandbox, which is no change of state."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,10 @@
-"""Lets a server of 0.1.0 run alongside this release: each sees the previews and files of the other.
+"""What lets a server of 0.1.0 go on beside this release: each sees the previews and files of the
+other.
 
-0.1.0 stores previews in the Platform's `projects` and files in its `project_files`. Triggers write
-a change of either side to the other in the same transaction. Files are stored once, and 0.1.0 has a
-view of them. If two changes conflict, PostgreSQL aborts one as a deadlock, and either release
-retries its own.
+0.1.0 keeps previews in the Platform's `projects` and files in its `project_files`. Triggers write a
+change of either side to the other in the same transaction. Files are kept once, and 0.1.0 has a
+view of them. Where two changes meet, PostgreSQL ends one as a deadlock, and either release runs its
+own again.
 """
 
 import sqlalchemy as sa

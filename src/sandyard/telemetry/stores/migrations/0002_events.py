@@ -1,4 +1,4 @@
-"""The event log, the sequence that changes are compared by, and a baseline of existing data."""
+"""The event log, the number that every change is compared with, and a baseline of what is there."""
 
 import time
 
