@@ -16,7 +16,7 @@ _DEBIAN = {
     _GROUPS: Path("/usr/share/base-passwd/group.master"),
 }
 _GIVEN = Path("/var/lib/dpkg/statoverride")
-"""Files that packages have given to others than root: dpkg wants to know these."""
+"""Ownership overrides of packages; dpkg requires their users and groups to exist."""
 _ELSEWHERE = {
     _USERS: "root:x:0:0:root:/root:/bin/bash\n"
     "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
@@ -30,8 +30,8 @@ _ID = 2
 
 
 def accounts(root: Path | None) -> Mapping[str, str]:
-    """The files that name them, by path: of a root file system its own, with the machine's user;
-    None is this machine's /usr."""
+    """The user and group files by path: those of the root file system plus the machine's user; with
+    None, those for the host's /usr."""
     found = _of_debian() if root is None else {path: _text(root, path) for path in MADE_FILES}
     return {
         path: "".join(f"{line}\n" for line in (*_others(found[path]), *MADE_FILES[path].split()))
@@ -40,7 +40,7 @@ def accounts(root: Path | None) -> Mapping[str, str]:
 
 
 def _others(text: str) -> Iterator[str]:
-    """The lines of those that are not the machine's own user."""
+    """The lines of everyone but the machine's own user."""
     for line in text.splitlines():
         name, *rest = line.split(":")
         if len(rest) > 1 and name != "user" and rest[_ID - 1] != str(UID_INSIDE):
@@ -48,7 +48,7 @@ def _others(text: str) -> Iterator[str]:
 
 
 def _text(root: Path, path: str) -> str:
-    """Without following a link: one could lead to a file of this machine."""
+    """Does not follow links, which could lead to a file of the host."""
     file = root / path.lstrip("/")
     with suppress(OSError, UnicodeDecodeError):
         if not file.parent.is_symlink():
@@ -60,7 +60,7 @@ def _text(root: Path, path: str) -> str:
 
 @cache
 def _of_debian() -> Mapping[str, str]:
-    """Those that every Debian has, and of this machine those alone that have files of packages."""
+    """The users of every Debian, plus those of the host that own files of packages."""
     known = {path: _master(path) for path in (_USERS, _GROUPS)}
     given = [line.split() for line in _lines(_GIVEN)]
     users = (_line(each[0], known[_USERS], _user) for each in given if len(each) > 1)
@@ -82,7 +82,7 @@ def _lines(path: Path) -> Sequence[str]:
 
 
 def _line(name: str, known: str, find: Callable[[str], str]) -> str:
-    """Of a name that is not known yet; nothing if this machine has none of it."""
+    """The host's line for a name that is not in `known`; empty if the host has none."""
     if any(line.startswith(f"{name}:") for line in known.splitlines()):
         return ""
     with suppress(KeyError):

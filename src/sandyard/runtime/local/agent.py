@@ -1,9 +1,9 @@
 """The process that acts inside a machine: it opens files, starts processes and connects to ports.
 
-It enters the machine's namespaces from outside and hands descriptors out; what is read and written
-through them does not pass through it. It needs no program of the environment, nobody inside can
-see it, and what it may is what the machine's user may. All it answers is hostile input all the
-same, for it tells what it finds there.
+It enters the machine's namespaces from outside and returns file descriptors; the data read and
+written through them does not pass through it. It needs no program of the environment, is invisible
+inside, and has only the rights of the machine's user. Its answers are still hostile input, because
+they report what it finds there.
 """
 
 import gc
@@ -28,7 +28,8 @@ Operation = Callable[..., Answer]
 
 
 class Agent:
-    """Answers requests, one after the other; what may take long runs in a child that answers."""
+    """Answers requests one at a time; an operation that may take long runs in a child, which
+    answers."""
 
     def __init__(self, channel: socket.socket, setup: dict[str, Any]) -> None:
         paths = Paths(setup["workspace"])
@@ -45,7 +46,7 @@ class Agent:
         }
         self._slow: dict[str, Operation] = agent_files.slow_operations(paths)
         self._asked: dict[int, Any] = {}
-        """The numbers of requests by the children that answer them."""
+        """Request numbers by the pid of the child that answers them."""
 
     def run(self) -> None:
         """Return when the supervisor has gone."""
@@ -79,13 +80,13 @@ class Agent:
                 self._tell_end(pid, os.waitstatus_to_exitcode(status))
 
     def _tell_end(self, pid: int, code: int) -> None:
-        """Whoever never became a command is waited for by nobody."""
+        """Report the exit of a command; nothing waits for other children."""
         number = self._asked.pop(pid, None)
         if pid in self._starter.running:
             self._starter.running.discard(pid)
             self._send({"exited": pid, "code": code})
         elif number is not None and code:
-            # If it had answered before, nobody waits for this any more.
+            # If the child had already answered, nothing waits for this any more.
             self._send({"number": number, "refused": "FAILED", "message": f"it ended with {code}"})
 
     def _handle(self, packet: Packet) -> None:
@@ -96,7 +97,7 @@ class Agent:
                 self._in_child(operation, number, arguments, packet.descriptors)
             else:
                 self._answer(self._quick[str(name)], number, arguments, packet.descriptors)
-        except BlockingIOError as error:  # there are as many processes as there may be
+        except BlockingIOError as error:  # the process limit is reached
             self._send({"number": number, "errno": error.errno or 0, "message": str(error)})
         finally:
             packet.close()
@@ -109,7 +110,8 @@ class Agent:
         else:
             code = 1
             try:
-                # It holds the channel open, by whose end the supervisor sees the agent's.
+                # It holds the channel open, and the supervisor detects the agent's end by its
+                # closing.
                 namespaces.die_with_parent()
                 signal.set_wakeup_fd(-1)
                 self._answer(operation, number, arguments, descriptors)
@@ -120,7 +122,7 @@ class Agent:
     def _answer(
         self, operation: Operation, number: Any, arguments: Any, descriptors: tuple[int, ...]
     ) -> None:
-        """Answer, and then do what is left to do."""
+        """Send the answer, then do the work that follows it."""
         try:
             answer = operation(*descriptors, **arguments)
         except RefusedError as refused:
@@ -146,9 +148,9 @@ class Agent:
 
 
 def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int, ...] = ()) -> int:
-    """Start an agent as a child of this process; its pid. Where it goes is in `setup`: `enter` is a
-    process of the machine, with its `identity`, and `uid` the user there, or `workspace` is the
-    folder that stands for the machine's where nothing is isolated."""
+    """Fork an agent as a child of this process; returns its pid. `setup` says where it goes:
+    `enter` is a process of the machine, with its `identity`, and `uid` the user there; without
+    isolation, `workspace` is the folder used as the machine's."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -184,40 +186,41 @@ def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int
             sudo=None if files is None else {path: bytes.fromhex(files[path]) for path in files},
         )
         os.chdir("/")
-        # Nothing is imported from here on: the files at these paths are the machine's.
+        # No imports from here on: the files at these paths are the machine's.
         sys.path.clear()
         sys.meta_path.clear()
         _look_up_no_users()
         namespaces.die_with_parent()
     os.umask(0o022)
-    gc.freeze()  # what is forked from here copies no page for its collector
+    gc.freeze()  # forked children then copy no pages for the garbage collector
     gc.disable()
     agent = Agent(channel, setup)
     send_now(channel, {"ready": os.getpid()})
     try:
         agent.run()
     finally:
-        agent.kill_children()  # without isolation nobody else does
+        agent.kill_children()  # without isolation nothing else does
 
 
 def _raise_oom_score() -> None:
-    """If memory runs out, let the kernel take what this process starts, which inherits it, and not
-    the server. Later it could not: inside, the file is not its own."""
+    """If memory runs out, let the kernel kill this process's children, which inherit the score, and
+    not the server. It can't be set later: inside, this process does not own the file."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _look_up_no_users() -> None:
-    """The C library would load what the machine's `/etc/nsswitch.conf` names, into this process."""
+    """Otherwise the C library would load the modules named in the machine's `/etc/nsswitch.conf`
+    into this process."""
     for module in ("pwd", "grp"):
         setattr(tarfile, module, None)
 
 
 def close_all_but(*kept: int) -> None:
-    """What the supervisor has open is not for the machine."""
+    """The supervisor's descriptors must not reach the machine."""
     below = 0
     for descriptor in sorted(set(kept)):
-        if below < descriptor:  # of an empty range the call would close all
+        if below < descriptor:  # with an empty range the call would close all
             os.closerange(below, descriptor)
         below = descriptor + 1
     os.closerange(below, 1 << 20)

@@ -19,4 +19,4 @@ class Answer:
     data: bytes = b""
     descriptors: tuple[int, ...] = ()
     then: Callable[[], None] | None = None
-    """What goes on after the answer was sent, in an operation that may take long."""
+    """Work to do after the answer was sent, in an operation that may take long."""

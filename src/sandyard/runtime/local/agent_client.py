@@ -20,7 +20,8 @@ class AgentLostError(OSError):
 
 
 class AgentClient:
-    """Asks the agent of one machine. What it tells is passed on as it is, and trusted by nobody."""
+    """Sends requests to the agent of one machine. Its answers are passed on unchanged; nobody
+    trusts them."""
 
     def __init__(
         self,
@@ -31,9 +32,9 @@ class AgentClient:
         on_lost: Callable[[], None],
         enlist: Callable[[int], None] | None = None,
     ) -> None:
-        """`enlist` is told the pid of an agent before it is asked anything; `on_exit` of each
-        process that ended, with its code; `on_lost` that from now on nobody tells of those that the
-        agent had started: they are this process's children."""
+        """`enlist` gets the pid of an agent before its first request; `on_exit` each process that
+        ended, with its code. After `on_lost`, exits of the processes that the agent had started are
+        no longer reported: they are this process's children."""
         self._setup = setup
         self._cpu = cpu
         self._enlist = enlist
@@ -48,7 +49,7 @@ class AgentClient:
         self.pid: int | None = None
 
     async def start(self) -> None:
-        """Return when it can be asked. Raises OSError if it can't enter the machine."""
+        """Return when it accepts requests. Raises OSError if it can't enter the machine."""
         ours, theirs = packet_pair()
         ours.settimeout(0)
         with theirs:
@@ -72,7 +73,7 @@ class AgentClient:
     async def ask(
         self, operation: str, arguments: dict[str, Any], descriptors: tuple[int, ...] = ()
     ) -> Packet:
-        """What it answers, be it a result or a refusal. Raises AgentLostError."""
+        """Its answer, a result or a refusal. Raises AgentLostError."""
         channel = await self._connected()
         number = next(self._numbers)
         answer: asyncio.Future[Packet] = asyncio.get_running_loop().create_future()

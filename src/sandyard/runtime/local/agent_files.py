@@ -45,7 +45,7 @@ def stat_file(paths: Paths, *, path: str) -> Answer:
 
 
 def open_file(paths: Paths, *, path: str) -> Answer:
-    """A descriptor to read a plain file by; opening anything else could wait for ever."""
+    """A descriptor to read a regular file; opening anything else could block forever."""
     descriptor = os.open(paths.inside(path), os.O_RDONLY | _NO_WAIT)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -55,7 +55,7 @@ def open_file(paths: Paths, *, path: str) -> Answer:
 
 
 def create_file(paths: Paths, *, path: str, mode: int | None, owner: int | None = None) -> Answer:
-    """A descriptor to write a draft by, which `commit_file` puts in the file's place."""
+    """A descriptor to write a draft, which `commit_file` moves into place."""
     target = os.path.realpath(paths.inside(path))
     folder = os.path.dirname(target)
     _make_folders(folder, owner)
@@ -64,7 +64,7 @@ def create_file(paths: Paths, *, path: str, mode: int | None, owner: int | None 
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(draft, flags, 0o600)
-    except FileNotFoundError as error:  # the folder is there, but takes no files
+    except FileNotFoundError as error:  # the folder exists, but accepts no files
         raise PermissionError(errno.EPERM, "no file can be created here") from error
     if owner is not None:
         os.fchown(descriptor, owner, owner)
@@ -91,7 +91,7 @@ def discard_file(_paths: Paths, *, draft: str) -> Answer:
 
 
 def apply(paths: Paths, archive: int, *, deleted: list[str]) -> Answer:
-    """Delete these, and write the files that come as a tar archive, each at once."""
+    """Delete these, and write the files of a tar archive, each atomically."""
     with (
         os.fdopen(os.dup(archive), "rb") as content,
         tarfile.open(fileobj=content, mode="r|") as packed,
@@ -115,8 +115,7 @@ def make_folder(paths: Paths, *, path: str, owner: int | None = None) -> Answer:
 
 
 def _make_folders(folder: str, owner: int | None) -> None:
-    """The folder and those above it; those that were not there for this owner, if root makes them
-    for somebody."""
+    """Make the folder and its parents. New ones get this owner, if root makes them for a user."""
     missing: list[str] = []
     above = folder
     while owner is not None and not os.path.isdir(above):
@@ -134,7 +133,7 @@ def move(paths: Paths, *, source: str, target: str) -> Answer:
 
 
 def list_folder(paths: Paths, *, path: str, depth: int) -> Answer:
-    """The entries as JSON lines through a pipe: there may be more than a packet holds."""
+    """The entries as JSON lines through a pipe: they may not fit in one packet."""
     folder = paths.inside(path)
     found = sorted(_walk(folder, depth), key=lambda entry: entry.split("/"))
     infos = [info for entry in found if (info := _info_or_none(paths, entry)) is not None]
@@ -168,7 +167,7 @@ def read_tar(paths: Paths, *, path: str) -> Answer:
 
 
 def _add(archive: tarfile.TarFile, name: str) -> None:
-    """With all that is below; what somebody removes or replaces meanwhile is left out."""
+    """Add it recursively; files removed or replaced meanwhile are left out."""
     try:
         archive.add(name, recursive=False, filter=_without_owner)
         is_folder = os.path.isdir(name) and not os.path.islink(name)
@@ -180,7 +179,7 @@ def _add(archive: tarfile.TarFile, name: str) -> None:
 
 
 def write_tar(paths: Paths, archive: int, *, path: str) -> Answer:
-    """Unpack what comes through the descriptor; its end is the archive's."""
+    """Unpack the archive from the descriptor, up to end of file."""
     folder = paths.inside(path)
     os.makedirs(folder, exist_ok=True)
     try:
@@ -189,7 +188,7 @@ def write_tar(paths: Paths, archive: int, *, path: str) -> Answer:
             tarfile.open(fileobj=content, mode="r|*") as packed,
         ):
             packed.extractall(folder, filter=_inside)  # noqa: S202 - the filter holds them inside
-            while content.read(65536):  # what is padded behind the end
+            while content.read(65536):  # padding after the archive's end
                 pass
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise RefusedError("INVALID_ARCHIVE", str(error)) from error
@@ -217,7 +216,7 @@ def _walk(folder: str, depth: int) -> Iterator[str]:
         except (PermissionError, FileNotFoundError, NotADirectoryError):
             if here == folder:
                 raise
-            continue  # it is closed, or was there a moment ago
+            continue  # not accessible, or removed meanwhile
         with entries:
             for entry in entries:
                 count += 1
@@ -245,7 +244,7 @@ def _info(paths: Paths, path: str) -> dict[str, Any]:
 
 
 def _attributes(path: str) -> dict[str, str]:
-    """Those that are text. What has none, and what may not be asked, has none."""
+    """Text attributes only. Empty if there are none or they can't be read."""
     try:
         known = os.listxattr(path, follow_symlinks=False)
         names = [each for each in known if each.startswith(_USER)]
@@ -256,12 +255,12 @@ def _attributes(path: str) -> dict[str, str]:
 
 
 def _as_text(path: str) -> str:
-    """What is no text in a name is replaced: such a file is seen, but can't be named."""
+    """Replaces bytes that are not text: such a file is listed, but can't be addressed."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def _info_or_none(paths: Paths, path: str) -> dict[str, Any] | None:
-    """Of what was there a moment ago."""
+    """None if it was removed meanwhile."""
     try:
         return _info(paths, path)
     except OSError:
@@ -280,7 +279,7 @@ def _require_replaceable(path: str) -> None:
 
 
 def _mode_of(path: str) -> int:
-    """A file that is replaced keeps its mode."""
+    """A replaced file keeps its mode."""
     try:
         return stat.S_IMODE(os.lstat(path).st_mode)
     except FileNotFoundError:
@@ -288,7 +287,7 @@ def _mode_of(path: str) -> int:
 
 
 def _make_removable(_failed: object, path: str, _error: object) -> None:
-    """A folder that its owner may not read or change is made so, once."""
+    """Give the owner access to a folder that denies it, then retry once."""
     is_folder = os.path.isdir(path) and not os.path.islink(path)
     for folder in (os.path.dirname(path), path) if is_folder else (os.path.dirname(path),):
         os.chmod(folder, 0o700)
@@ -307,7 +306,7 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """The entry, if it stays in the folder: by its name, and by the links that are there."""
+    """The entry, if its name and the existing links keep it in the folder."""
     if not (entry.isfile() or entry.isdir() or entry.issym() or entry.islnk()):
         raise tarfile.SpecialFileError(entry)
     for name in (entry.name, entry.linkname) if entry.islnk() else (entry.name,):
@@ -317,7 +316,7 @@ def _inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
     if entry.isfile() or entry.isdir():
         _make_way(os.path.join(folder, entry.name), is_folder=entry.isdir())
     entry.mode &= 0o777
-    entry.uid, entry.gid = os.geteuid(), os.getegid()  # whoever unpacks it owns it
+    entry.uid, entry.gid = os.geteuid(), os.getegid()  # owned by the user that unpacks it
     entry.uname = entry.gname = ""
     return entry
 

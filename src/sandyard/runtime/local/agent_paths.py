@@ -5,13 +5,13 @@ from dataclasses import dataclass
 _WORKSPACE = "/workspace"
 _HOME = "/home/user"
 DRAFT = ".sandyard-"
-"""How the names of files begin that are written before they take their place."""
+"""Name prefix of files that are written before they are moved into place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """`workspace` is where the machine's `/workspace` is for the agent: the same in isolation, a
-    folder of the host without."""
+    """`workspace` is the agent's path of the machine's `/workspace`: the same in isolation, a host
+    folder without."""
 
     workspace: str
 

@@ -54,9 +54,8 @@ class Starter:
         *,
         launch_ms: int = _LAUNCH_MS,
     ) -> None:
-        """`environment` is what every process has, unless it is given something else; `launcher`
-        the program that sets the limits, where there is one. What does not run after `launch_ms`
-        is given up."""
+        """`environment` has the default variables of every process; `launcher` is the program that
+        sets the limits, if there is one. A start that takes longer than `launch_ms` is aborted."""
         self._paths = paths
         self._rlimits = rlimits
         self._environment = environment
@@ -74,8 +73,8 @@ class Starter:
         has_input: bool,
         is_program: bool,
     ) -> Answer:
-        """Start a process in a session of its own; its pid, and the ends of its input and output
-        by name. Raises OSError if it can't be run."""
+        """Start a process in its own session; returns its pid and the ends of its streams by name.
+        Raises OSError if it can't be run."""
         environment = self._environment | environment
         program = _find_program(arguments[0], environment.get("PATH", os.defpath))
         channels = (
@@ -123,7 +122,7 @@ class Starter:
         )
 
     def _fork(self, launch: "_Launch", failed: int) -> int:
-        """The same, where there is no launcher."""
+        """Start it without a launcher."""
         pid = os.fork()
         if pid == 0:
             _exec(launch, self._rlimits, failed)
@@ -132,7 +131,7 @@ class Starter:
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """A process that is about to begin."""
+    """A process that is about to start."""
 
     program: str
     arguments: list[str]
@@ -166,7 +165,8 @@ def _exec(launch: _Launch, rlimits: dict[str, int], failed: int) -> NoReturn:
 
 
 def _read_failure(reader: int, pid: int, launch_ms: int) -> bytes:
-    """What was told before the command ran. Others in the machine can hold it up until then."""
+    """The failure reported before the command ran. Other processes of the machine can delay it
+    until then."""
     waiting = select.poll()
     waiting.register(reader, select.POLLIN)
     try:
@@ -183,11 +183,11 @@ def _refused(what: str, number: int) -> RefusedError:
 
 
 def connect(*, port: int) -> Answer:
-    """A connection, made or still being made, to what listens on the port."""
+    """A connection, established or in progress, to the listener on the port."""
     for family, host in _LOOPBACK:
         made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         is_begun = made.connect_ex((host, port)) in _UNDER_WAY
-        # Whether nothing listens there is known by now, but told by the second call only.
+        # A refusal is known by now, but only the second call reports it.
         if is_begun and not made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             return Answer(descriptors=(made.detach(),))
         made.close()
@@ -195,7 +195,7 @@ def connect(*, port: int) -> Answer:
 
 
 def listen(*, port: int) -> Answer:
-    """A listener on the machine's own loopback, for whoever serves there from outside."""
+    """A listener on the machine's loopback, for a server outside."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -204,12 +204,12 @@ def listen(*, port: int) -> Answer:
 
 
 def diagnose_sockets() -> Answer:
-    """A descriptor by which the kernel tells of the sockets in the machine's network."""
+    """A descriptor through which the kernel reports the sockets of the machine's network."""
     return Answer(descriptors=(open_diagnosis().detach(),))
 
 
 def _pipes(*, has_input: bool, has_stderr: bool) -> _Channels:
-    """A program's output is one stream: its log has the order in which it was written."""
+    """A program's output is one stream, so that its log keeps the order of writes."""
     if has_input:
         theirs_in, ours_in = os.pipe2(os.O_CLOEXEC)
     else:

@@ -12,13 +12,13 @@ from sandyard.runtime.local.agent_paths import Paths
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ELSEWHERE = ".sandyard-system"
-"""What is not the workspace's: its paths are short enough for tar."""
+"""The part outside the workspace: its paths are short enough for tar."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def unpack(paths: Paths, archive: int) -> Answer:
-    """Put into the workspace what comes through the descriptor, over what is there; by root, with
-    its owners. No link is followed on the way."""
+    """Unpack the archive from the descriptor over the workspace; as root, with its owners. Follows
+    no links."""
     root = os.open(paths.workspace, _FOLDER)
     modes: list[tuple[str, int]] = []
     try:
@@ -68,7 +68,7 @@ def _put(root: int, packed: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
 
 
 def _give(entry: tarfile.TarInfo, name: str, folder: int) -> None:
-    """To the owner of before; a kind that is not unpacked is not there."""
+    """Restore the owner; entries of kinds that are not unpacked don't exist."""
     if os.geteuid() == 0:
         with suppress(FileNotFoundError):
             os.chown(name, entry.uid, entry.gid, dir_fd=folder, follow_symlinks=False)

@@ -28,7 +28,7 @@ _MOST_FOLDERS = 8192
 
 
 def watch(paths: Paths, *, path: str, recursive: bool) -> Answer:
-    """A pipe with a line of JSON for each change, from now on until its reader closes it."""
+    """A pipe with a line of JSON for each change, until its reader closes it."""
     watcher = _Watcher(paths, recursive=recursive)
     watcher.add(paths.inside(path))
     reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -43,9 +43,9 @@ class _Watcher:
         self._inotify = self._call("inotify_init1", os.O_CLOEXEC)
         self._folders: dict[int, str] = {}
         self._names: dict[str, set[str]] = {}
-        """What is in each folder, to tell a file that was replaced from one that is new."""
+        """The names in each folder, to tell a replaced file from a new one."""
         self._drafts: set[int] = set()
-        """Of drafts that were renamed: the cookies of those events."""
+        """Cookies of the events that renamed drafts."""
 
     def add(self, folder: str) -> None:
         flags = _WATCHED | _ONLY_FOLDERS
@@ -65,7 +65,7 @@ class _Watcher:
     def run(self, writer: int) -> None:
         waiting = select.poll()
         waiting.register(self._inotify, select.POLLIN)
-        waiting.register(writer, 0)  # tells when nobody reads any more
+        waiting.register(writer, 0)  # reports when the reader is gone
         while True:
             ready = dict(waiting.poll())
             if writer in ready:
@@ -88,7 +88,7 @@ class _Watcher:
                     yield {"path": self._paths.as_seen(path), "kind": kind}
 
     def _kinds(self, folder: str, entry: str, mask: int, cookie: int) -> Sequence[str]:
-        """A file that was written as a draft is told as if it had been written in its place."""
+        """A file written as a draft is reported as if it had been written in place."""
         if entry.startswith(DRAFT):
             if mask & _MOVED_FROM:
                 self._drafts.add(cookie)

@@ -17,7 +17,7 @@ _POLL_SEC = 0.01
 
 
 def prepare_root(root: Path) -> None:
-    """Let groups below the root have limits. Raises OSError that says what is missing."""
+    """Enable limits for groups below the root. Raises OSError that says what is missing."""
     offered = (root / "cgroup.controllers").read_text().split()
     if missing := [name for name in CONTROLLERS if name not in offered]:
         raise OSError(f"{root} offers no {' and no '.join(missing)} controller")
@@ -39,7 +39,7 @@ class Cgroup:
         self._remove = remove
 
     def create(self, limits: Limits, *, processes_of_ours: int) -> None:
-        """Raises OSError; a limit that can't be set is one that would not hold."""
+        """Raises OSError: a limit that can't be set would not be enforced."""
         self.path.mkdir(exist_ok=True)
         _write(self.path / "memory.max", str(limits.memory_bytes))
         _write(self.path / "memory.oom.group", "1")
@@ -49,14 +49,14 @@ class Cgroup:
         _write(self.path / "cpu.max", f"{round(limits.cpu * _PERIOD_US)} {_PERIOD_US}")
 
     def add(self, pid: int) -> None:
-        """The process, and all that it starts from now on."""
+        """Add the process and everything it starts from now on."""
         _write(self.path / "cgroup.procs", str(pid))
 
     def memory_bytes(self) -> int:
         return int((self.path / "memory.current").read_text())
 
     def was_out_of_memory(self) -> bool:
-        """Whether the kernel has killed it for that."""
+        """Whether the kernel has OOM-killed it."""
         return self._flat("memory.events").get("oom_kill", 0) > 0
 
     def cpu_seconds(self) -> float:
@@ -66,7 +66,7 @@ class Cgroup:
         return int((self.path / "pids.current").read_text())
 
     def remove(self) -> None:
-        """End what is left in it, and remove it. Raises OSError if that can't be done."""
+        """Kill the processes left in it and remove it. Raises OSError if that fails."""
         until = time.monotonic() + _REMOVED_SEC
         while self.path.exists():
             try:
@@ -74,7 +74,7 @@ class Cgroup:
                 self._remove(self.path)
             except FileNotFoundError:
                 return
-            except OSError:  # what was killed is not gone yet
+            except OSError:  # killed processes are not gone yet
                 if time.monotonic() > until:
                     raise
                 time.sleep(_POLL_SEC)
@@ -85,7 +85,7 @@ class Cgroup:
 
 
 def _write(path: Path, value: str) -> None:
-    """In one call, as the kernel wants it."""
+    """In one call, as the kernel requires."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, value.encode())

@@ -15,7 +15,7 @@ _TOLD_SEC = 0.25
 
 @asynccontextmanager
 async def changes_by(pid: int | None) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Its value returns when the process has ended, or soon."""
+    """Yields a function that returns when the process has ended, or soon."""
     process = _opened(pid)
     pause_sec = _FIRST_SEC
 
@@ -36,8 +36,8 @@ async def changes_by(pid: int | None) -> AsyncIterator[Callable[[], Awaitable[No
 
 
 async def has_ended(pid: int) -> bool:
-    """Whether this process has, by now or soon. To look into /proc at that moment would be to wait
-    for the kernel, which is clearing it."""
+    """Whether this process has ended, or does so within a moment. Reading /proc now would block on
+    the kernel, which is tearing it down."""
     process = _opened(pid)
     if process is None:
         await asyncio.sleep(_FIRST_SEC)
@@ -49,7 +49,7 @@ async def has_ended(pid: int) -> bool:
 
 
 async def until_written(pipe: int) -> None:
-    """Return when the other end of the pipe is closed, or after a while; ours is closed then."""
+    """Return when the other end of the pipe is closed, or after a timeout; closes ours."""
     try:
         await _is_readable(pipe, _TOLD_SEC)
     finally:

@@ -1,4 +1,4 @@
-"""The processes that sessions started, as the supervisor looks after them."""
+"""The processes started by sessions, as managed by the supervisor."""
 
 import asyncio
 import fcntl
@@ -26,10 +26,10 @@ _RETAINED_PROCESSES = 100
 _DRAIN_SEC = 0.2
 _MOST_EARLY = 10_000
 _LOST_CODE = 255
-"""Of a process whose end nobody saw."""
+"""Exit code of a process whose exit was not observed."""
 
 Sink = Callable[[bytes], float]
-"""Takes what a process wrote besides, and says for how long to read nothing more."""
+"""Gets a copy of a process's output; returns how long to pause reading."""
 
 
 class RunningCommand:
@@ -70,7 +70,7 @@ class RunningCommand:
                 data = os.read(descriptor, _CHUNK_BYTES)
             except BlockingIOError:
                 continue
-            except OSError:  # a terminal whose last process has gone
+            except OSError:  # a terminal whose last process has exited
                 data = b""
             if not data:
                 break
@@ -82,7 +82,7 @@ class RunningCommand:
             os.close(descriptor)
 
     async def _pause(self, pause_sec: float) -> None:
-        """Of a process that has ended little is left to read, and that is waited for."""
+        """Ends early once the process has ended: little is left to read, and callers wait."""
         await asyncio.sleep(0)
         if pause_sec:
             with suppress(TimeoutError):
@@ -94,19 +94,19 @@ class RunningCommand:
         self._changed = asyncio.Event()
 
     async def until_changed(self) -> None:
-        """Return when there is more output than now, or an end."""
+        """Return when there is new output, or the process has ended."""
         await self._changed.wait()
 
     async def finish(self, code: int) -> None:
-        """Its end, after what it had written; what its children still hold open is not waited
-        for any longer than a moment. A code below 0 is the signal that ended it."""
+        """Record its exit, after its output; waits only briefly for children that hold its output
+        open. A negative code is the signal that ended it."""
         if self.state["exit_code"] is not None:
             return
         end = {"exit_code": code} if code >= 0 else {"exit_code": 128 - code, "signal": -code}
         self.state |= {**end, "ended_at": time.time()}
         self._group.close()
         await self.drain()
-        if self.is_terminal:  # its one descriptor is closed below
+        if self.is_terminal:  # its only descriptor is closed below
             for reader in self._readers:
                 reader.cancel()
         self.close_input()
@@ -114,13 +114,13 @@ class RunningCommand:
         self._notify()
 
     async def drain(self) -> None:
-        """Return when all that it wrote was read, or a moment later."""
+        """Return when all its output was read, or a moment later."""
         self._is_draining.set()
         await asyncio.wait(self._readers, timeout=_DRAIN_SEC)
         self._is_draining.clear()
 
     async def write(self, data: bytes, *, timeout_sec: float) -> bool:
-        """Whether it took all of it. TimeoutError if it takes nothing of it for so long."""
+        """Whether it accepted all of it. TimeoutError if it accepts nothing for this long."""
         while data:
             if self._input < 0 or self.ended.is_set():
                 return False
@@ -134,7 +134,7 @@ class RunningCommand:
         return True
 
     async def _writable(self) -> None:
-        """Return when it takes more, or has ended."""
+        """Return when it accepts more input, or has ended."""
         waited = [
             asyncio.ensure_future(each) for each in (self.ended.wait(), writable(self._input))
         ]
@@ -146,7 +146,7 @@ class RunningCommand:
             await asyncio.gather(*waited, return_exceptions=True)
 
     def close_input(self) -> None:
-        """A terminal has no end of its own: the key that means it is typed."""
+        """A terminal has no end of file, so its end-of-file key is typed."""
         if self._input < 0:
             return
         if self.is_terminal and not self.ended.is_set() and self.state["exit_code"] is None:
@@ -161,7 +161,7 @@ class RunningCommand:
             fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def signal(self, number: int) -> None:
-        """Send it to the whole group that it leads."""
+        """Send it to its whole process group."""
         if self.state["exit_code"] is None:
             self._group.signal(number)
 
@@ -172,7 +172,7 @@ class RunningCommand:
 
 
 class CommandTable:
-    """All of them; the oldest that have ended are forgotten."""
+    """All commands; the oldest ended ones are dropped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -180,13 +180,13 @@ class CommandTable:
         self._commands: dict[str, RunningCommand] = {}
         self._by_pid: dict[int, RunningCommand] = {}
         self._early: dict[int, int] = {}
-        """The codes of those that ended before their start was told."""
+        """Exit codes of processes that ended before their start was reported."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(
         self, agent: AgentClient, command: Mapping[str, Any], *, sink: Sink | None = None
     ) -> Packet | str:
-        """The id of the started process, or the packet with which the agent refused."""
+        """The id of the started process, or the agent's refusal packet."""
         names = ("arguments", "environment", "folder", "terminal", "has_input", "is_program")
         packet = await agent.ask("start", {name: command[name] for name in names})
         result = packet.message.get("result")
@@ -229,7 +229,7 @@ class CommandTable:
         self._in_background(running.finish(code))
 
     def adopt(self) -> None:
-        """See to the ends of those that run: who started them is gone."""
+        """Watch for the exits of running processes whose agent is gone."""
         self._early.clear()
         others = set(_children_of_others(self._by_pid))
         for running in [each for pid, each in self._by_pid.items() if pid not in others]:
@@ -258,7 +258,7 @@ class CommandTable:
 
 
 def _children_of_others(pids: Iterable[int]) -> Iterator[int]:
-    """Those whose end another agent tells."""
+    """Processes whose exit another agent reports."""
     for pid in pids:
         parent = processes.parent(pid)
         if parent is not None and parent != os.getpid():

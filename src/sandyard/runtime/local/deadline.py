@@ -17,13 +17,13 @@ async def until_deadline(
     now: Callable[[], float] = time.time,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Return at the deadline as it stands then, never past it but for one that is moved to
-    within `POLL_SEC`; note in between that the program lives."""
+    """Return at the current deadline, late only if it is moved to within `POLL_SEC`; record
+    heartbeats in between."""
     heartbeat_at = deadline_at = 0.0
     version: tuple[object, ...] = ()
     while True:
         at = now()
-        # What can't be read or written just now, for want of descriptors, is no end.
+        # A read or write that fails for lack of descriptors is no end.
         with suppress(OSError):
             if (latest := folder.up_version()) != version:
                 up = folder.up()

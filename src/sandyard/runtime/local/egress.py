@@ -1,4 +1,4 @@
-"""The ways out of a machine: the egress proxy on its loopback, for good and for a clone."""
+"""A machine's egress: the proxy on its loopback, permanent or for a clone."""
 
 import socket
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from sandyard.runtime.network_model import EgressPolicy, EgressReport, EgressRul
 
 
 class MachineEgress:
-    """The way out that a machine has for all its life, by the policy that its owner chose."""
+    """A machine's egress for its whole life, by the policy that its owner chose."""
 
     def __init__(
         self, folder: LocalRunFolder, spec: Spec, *, own: set[int], note: Callable[[str], None]
     ) -> None:
-        """`own` has the pids of proxies; `note` is told each host that is blocked, once."""
+        """`own` has the pids of proxies; `note` is called once for each blocked host."""
         self._folder = folder
         self._spec = spec
         self._own = own
@@ -59,12 +59,12 @@ class MachineEgress:
             self._write(self._process.report)
 
     def _write(self, report: EgressReport) -> None:
-        with suppress(OSError):  # a full disk ends no machine here
+        with suppress(OSError):  # a full disk must not end the machine
             self._folder.write("egress", asdict(report), durable=False)
 
 
 class EgressListeners:
-    """The way out for a clone, opened and closed by a session's connection."""
+    """Egress for a clone, opened and closed by a session's connection."""
 
     def __init__(self, agent: AgentClient, spec: Spec, *, own: set[int]) -> None:
         self._agent = agent
@@ -72,7 +72,7 @@ class EgressListeners:
         self._own = own
 
     async def open(self) -> "EgressListener | Packet":
-        """The listener, or the packet with which the agent refused."""
+        """The listener, or the agent's refusal packet."""
         packet = await self._agent.ask("listen", {"port": 0})
         if "result" not in packet.message:
             return packet

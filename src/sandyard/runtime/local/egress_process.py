@@ -1,7 +1,7 @@
 """The supervisor's handle of an egress proxy, which is a separate process and user.
 
-Programs of the machine send it what they like. Whoever takes it over has a process without rights,
-files or children, that can connect where any user of this machine can.
+Programs of the machine send it arbitrary input. An attacker who takes it over has a process without
+privileges, files or children, that can connect where any user of this host can.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from sandyard.runtime.network_model import (
 )
 
 EGRESS_UIDS = 100_000
-"""The proxy's uid is so much above its machine's."""
+"""Offset of the proxy's uid from its machine's."""
 _AGAIN_SEC = 1.0
 _ANSWER_SEC = 5.0
 _MEMORY_BYTES = 512 << 20
@@ -40,7 +40,7 @@ _THREADS = 64
 
 
 class EgressProcess:
-    """Serves one listener: from when somebody first connects, and anew should it have died."""
+    """Serves one listener: starts on the first connection, and restarts if it has died."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class EgressProcess:
         own: set[int],
         on_report: Callable[[str | None], None] = lambda _line: None,
     ) -> None:
-        """`uid` is the machine's. The process's pid is in `own` while it lives. `on_report` is told
-        that there is news, with the line of a refusal that was not told before."""
+        """`uid` is the machine's. The process's pid is in `own` while it lives. `on_report` is
+        called when there is news, with the line of a refusal not reported before."""
         self.report = EgressReport(policy.network)
         self.private_host: str | None = None
         """The last host that was refused because its address is private."""
@@ -69,13 +69,13 @@ class EgressProcess:
         self._listen()
 
     async def set_network(self, network: Network, rules: EgressRules) -> None:
-        """Return when nothing goes out any more that this network does not let through."""
+        """Return once nothing goes out that this network does not allow."""
         self._policy = replace(self._policy, network=network, rules=rules)
         self.report = replace(self.report, network=network)
         await self.settle()
 
     async def settle(self) -> None:
-        """Return when all that it did up to now is in the report."""
+        """Return when the report covers everything up to now."""
         if self._channel is None:
             return
         self._number += 1
@@ -87,7 +87,7 @@ class EgressProcess:
                 await send(self._channel, asked)
                 await answer
         except (TimeoutError, OSError):
-            self._kill()  # the next one keeps to the policy from its first moment
+            self._kill()  # its successor applies the policy from the start
         finally:
             self._answers.pop(self._number, None)
 
@@ -140,7 +140,7 @@ class EgressProcess:
         asyncio.get_running_loop().call_later(_AGAIN_SEC, self._listen)
 
     def _heed(self, packet: Packet) -> None:
-        """Raises ValueError if it is not what a proxy says."""
+        """Raises ValueError if it is not a proxy's message."""
         packet.close()
         message = packet.message
         self.report = read_report(message.get("report"), self._policy.network)
@@ -152,7 +152,7 @@ class EgressProcess:
             answer.set_result(None)
 
     def _kill(self) -> None:
-        """Whoever reads from it sees that, and waits for its end."""
+        """Its reader sees that, and waits for its exit."""
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -175,7 +175,7 @@ def _become_proxy(
     policy: EgressPolicy,
     report: EgressReport,
 ) -> NoReturn:
-    """All that the process will ever run is loaded: from here on it may read no file of ours."""
+    """All code that the process will run is loaded: from here on it may read none of our files."""
     code = 1
     try:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -195,7 +195,7 @@ def _become_proxy(
 
 
 def _limit(*, is_alone: bool) -> None:
-    """With a uid of its own, threads are counted: those that look names up, and no process more."""
+    """With its own uid, threads are limited to those that resolve names; no other process."""
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_DATA: _MEMORY_BYTES,

@@ -1,9 +1,9 @@
 """The egress proxy, the only way out of a machine: tunnels by CONNECT, and plain HTTP.
 
-It decides by the name, looks it up, checks every address and connects to one that it checked, in
-that order; so neither a redirect nor a name that changes its address in between leads anywhere
-else. A plain request has its connection to the host for itself, and one request alone: there is
-nobody whose requests could be mixed up.
+It checks the name, resolves it, checks every address and connects to a checked one, in that order;
+so neither a redirect nor a name that changes its address in between leads anywhere else. A plain
+request has its own connection to the host, for one request only, so that requests can't be mixed
+up.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ _IDLE_SEC = 600.0
 
 class NameLookup(Protocol):
     async def addresses(self, host: str, port: int) -> list[str]:
-        """All that the name has now. Raises OSError."""
+        """All current addresses of the name. Raises OSError."""
         ...
 
 
 class EgressProxy:
-    """Answers one connection at each call. `on_change` is called when there is news to tell, with
-    the line of a refusal that was not told before."""
+    """Handles one connection per call. `on_change` is called when there is news, with the line of a
+    refusal not reported before."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class EgressProxy:
         try:
             await self._serve(reader, writer, task)
         except OSError:
-            return  # it went away
+            return  # the client disconnected
         finally:
             del self._open[task]
             writer.close()
 
     def change(self, policy: EgressPolicy) -> None:
-        """From now on by this policy; what it does not let through is cut off. Under rules for
-        addresses that is all that is open: who may go on connects again."""
+        """Apply this policy from now on and close the connections that it does not allow. New rules
+        for addresses close all connections: permitted clients reconnect."""
         is_ruled = policy.rules not in (NO_RULES, self.policy.rules)
         self.policy = policy
         for task, request in self._open.items():
@@ -135,7 +135,7 @@ class EgressProxy:
             self._on_change(None)
 
     async def _connect(self, request: ProxyRequest) -> Streams:
-        """Raises BadRequestError: it is refused, or can't be reached."""
+        """Raises BadRequestError if it is refused or can't be reached."""
         host, port = request.host, request.port
         if (reason := self.policy.refusal(host, port)) is not None:
             raise self._refused(request, reason)
@@ -153,7 +153,7 @@ class EgressProxy:
         raise self._refused(request, PRIVATE)
 
     def _permitted(self, request: ProxyRequest, addresses: list[str]) -> list[str]:
-        """Those that the rules let through. Raises BadRequestError if none is."""
+        """The addresses that the rules allow. Raises BadRequestError if they allow none."""
         reasons = {each: self.policy.refusal_of_address(request.host, each) for each in addresses}
         permitted = [each for each, reason in reasons.items() if reason is None]
         if addresses and not permitted:
@@ -186,7 +186,7 @@ async def _read_request(reader: asyncio.StreamReader) -> ProxyRequest:
 
 
 async def _connect_to_first(addresses: list[str], port: int) -> Streams:
-    """The first that answers, at the addresses that were checked: nothing is looked up again."""
+    """Connect to the first checked address that answers, without resolving again."""
     failure: OSError | TimeoutError = OSError("it has no address")
     for address in addresses:
         try:
@@ -198,7 +198,7 @@ async def _connect_to_first(addresses: list[str], port: int) -> Streams:
 
 
 def _answer(writer: asyncio.StreamWriter, status: int, message: str) -> None:
-    """The reason stands in the first line too: that is what pip, npm and curl show."""
+    """The reason is in the status line too, because pip, npm and curl show that."""
     plain = "".join(letter if " " <= letter <= "~" else "?" for letter in message)
     body = f"{plain}\n".encode()
     head = (

@@ -20,7 +20,7 @@ _BUFFER_BYTES = 64 * 1024
 async def serve_egress(
     channel: socket.socket, listener: socket.socket, policy: EgressPolicy, report: EgressReport
 ) -> None:
-    """Serve, and tell the supervisor what went out, until that one has gone."""
+    """Serve, and report the traffic to the supervisor, until the supervisor has gone."""
     reporter = _Reporter(channel, policy, EgressCounter.of(report))
     EgressServer(listener, reporter.proxy)
     gone = asyncio.Event()
@@ -29,8 +29,8 @@ async def serve_egress(
 
 
 class _Reporter:
-    """Obeys the supervisor and tells it what changes. What it tells is hostile input there: the
-    machine's programs speak with this process."""
+    """Takes the supervisor's requests and reports changes to it. The supervisor treats these as
+    hostile input, because the machine's programs talk to this process."""
 
     def __init__(
         self, channel: socket.socket, policy: EgressPolicy, counter: EgressCounter
@@ -41,7 +41,7 @@ class _Reporter:
         self.proxy = EgressProxy(policy, counter=counter, on_change=self._changed)
 
     def obey(self, gone: asyncio.Event) -> None:
-        """A request is a network to keep to, answered with all that is known up to then."""
+        """A request sets the network, and is answered with everything known up to then."""
         try:
             packet = receive_now(self._channel)
         except OSError:
@@ -68,13 +68,13 @@ class _Reporter:
         self._reported_at = time.monotonic()
         proxy = self.proxy
         report = asdict(proxy.counter.report(proxy.policy.network))
-        with suppress(OSError):  # it has gone: the next look at the channel ends this process
+        with suppress(OSError):  # the supervisor has gone: the next read ends this process
             message = {"report": report, "private_host": proxy.private_host, **more}
             send_now(self._channel, message)
 
 
 class EgressServer:
-    """Serves a proxy on a listener. Whoever connects in a flood waits."""
+    """Serves a proxy on a listener. A flood of connections has to wait."""
 
     def __init__(self, listener: socket.socket, proxy: EgressProxy) -> None:
         listener.settimeout(0)

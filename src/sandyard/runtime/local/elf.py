@@ -1,4 +1,4 @@
-"""Programs of a few instructions, which need nothing of the environment that they are in."""
+"""Programs of a few instructions that depend on nothing in their environment."""
 
 import os
 import struct
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 BASE = 0x400000
-"""Where the file is in memory."""
+"""The address at which the file is loaded."""
 HEADER_BYTES = 64 + 56
 _EXECUTABLE = 2
 _READ_AND_EXECUTE = 5
 _MAY_BE_RUN = 0x10
-"""Of a file in memory: what older kernels take for granted, and do not know."""
+"""MFD_EXEC, which older kernels imply and do not know."""
 
 
 def elf_file(machine: int, content: bytes) -> bytes:
-    """An ELF file of one segment, which begins at the first byte of `content`; that one is at
-    `BASE + HEADER_BYTES`. `machine` is the number of the processor's family."""
+    """An ELF file of one segment. It starts at the first byte of `content`, which is at `BASE +
+    HEADER_BYTES`. `machine` is the number of the processor's family."""
     size = HEADER_BYTES + len(content)
     entry = BASE + HEADER_BYTES
     identity = b"\x7fELF\x02\x01\x01" + bytes(9)
@@ -28,8 +28,8 @@ def elf_file(machine: int, content: bytes) -> bytes:
 
 @contextmanager
 def program_file(content: bytes) -> Iterator[str]:
-    """The path of a file in memory, by which a child of this process runs the program. A host may
-    forbid that: then it is a PermissionError, here or when it is run."""
+    """The path of an in-memory file from which a child of this process can run the program. If the
+    host forbids that, it is a PermissionError, here or on exec."""
     try:
         file = os.memfd_create("program", os.MFD_CLOEXEC | _MAY_BE_RUN)
     except PermissionError:

@@ -18,10 +18,10 @@ from sandyard.runtime.local.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.volumes import ImageVolume, make_image
 
 _WORKING: set[tuple[str, int]] = set()
-"""What was found to work, with the file system that it was tried on: it is tried once."""
+"""What was found to work, with the file system it was tested on; each is tested once."""
 _PROBE_BYTES = 1 << 20
 _PROBE_PROCESSES = 4096
-"""Sandboxes of another server may have the same uid."""
+"""High, because sandboxes of another server may have the same uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Enforcement:
     has_root: bool = False
 
     def describe(self) -> dict[str, str]:
-        """What holds which limit, and what would be stronger."""
+        """What enforces each limit, and what would be stronger."""
         stored = {
             "image": "limited by a separate file system for each sandbox",
             "tmpfs": "limited by a tmpfs; files since the last stop are lost if the host fails",
@@ -52,8 +52,8 @@ class Enforcement:
 
 
 def find_enforcement(policy: LocalPolicy, folder: Path) -> Enforcement:
-    """What holds the limits of machines in this folder. Raises LimitsMissingError if something
-    that was asked for by name can't be used."""
+    """What enforces the limits of machines in this folder. Raises LimitsMissingError if an
+    explicitly requested mechanism can't be used."""
     enforcement = Enforcement(volume="folder", has_cgroups=_has_cgroups(policy))
     if policy.isolation == "none":
         return replace(
@@ -106,7 +106,7 @@ def _why_no_image(folder: Path) -> str | None:
 
 
 def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
-    """None if this machine's files can be seen with other owners, and changed in a layer."""
+    """None if the host's files can be mounted with other owners, and changed in an overlay."""
     if policy.root == "none":
         return "SANDBOX_ROOT=none"
 
@@ -125,7 +125,7 @@ def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
 
 
 def _why_not(what: str, folder: Path, attempt: Callable[[Path], None]) -> str | None:
-    """What keeps an attempt from success, in an empty folder. Tried in a thread of its own, whose
+    """Why an attempt fails in an empty folder; None if it succeeds. Runs in its own thread, whose
     mounts are gone when it ends."""
     tried = (what, folder.stat().st_dev)
     problems: list[str] = []

@@ -37,11 +37,11 @@ class Environment:
     size_bytes: int
     created_at: float
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The variables that its processes begin with."""
+    """Default variables of its processes."""
 
 
 class Environments:
-    """In a folder of the runtime's. One is there as a whole or not at all."""
+    """Stored in a folder of the runtime. Each is complete or absent."""
 
     def __init__(self, runtime_folder: Path) -> None:
         self._runtime_folder = runtime_folder.absolute()
@@ -71,8 +71,8 @@ class Environments:
         return self._roots / environment.root
 
     def add(self, name: str, source: Path) -> Environment:
-        """Import it; one of this name is replaced for machines that start from now on. Raises
-        EnvironmentRefusedError."""
+        """Import an environment; it replaces one of the same name for machines started from now on.
+        Raises EnvironmentRefusedError."""
         if not _NAME.fullmatch(name):
             raise EnvironmentRefusedError(
                 "An environment's name may have lower-case letters, digits, dots and dashes."
@@ -121,7 +121,7 @@ class Environments:
         sync_folder(self._folder)
 
     def _remove_unused(self) -> None:
-        """Roots that no environment has any more and no machine; and what broke off."""
+        """Remove roots that no environment or machine uses, and remains of failed imports."""
         kept = {each.root for each in self.list()} | self._roots_in_use()
         for path in entries(self._roots):
             is_draft = path.name.startswith(_DRAFT)
@@ -139,7 +139,7 @@ def _is_being_made(draft: Path) -> bool:
 
 
 def _prepare(root: Path) -> None:
-    """Make the places over which a machine's own folders and files are mounted."""
+    """Make the mount points of a machine's own folders and files."""
     if not os.path.lexists(root / _SHELL):
         raise EnvironmentRefusedError(f"It is not a root file system: it has no /{_SHELL}.")
     root.chmod(0o755)

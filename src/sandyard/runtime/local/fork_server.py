@@ -1,8 +1,8 @@
 """The process from which supervisors are forked, with their modules already loaded.
 
-`python -m sandyard.runtime.local.fork_server <room for a name>`, with a packet socket as
-descriptor 3. It is as bare of the server's secrets as a supervisor, holds nothing about machines,
-and ends with the server that started it; those that it forked do not.
+`python -m sandyard.runtime.local.fork_server <room for a name>`, with a packet socket as descriptor
+3. Like a supervisor it has none of the server's secrets. It has no state about machines, and ends
+with the server that started it; the supervisors that it forked do not.
 """
 
 import concurrent.futures.thread  # noqa: F401 - asyncio loads it when it needs it first
@@ -23,14 +23,14 @@ from sandyard.runtime.local.supervisor import main as supervise
 CHANNEL = 3
 SUPERVISOR = "sandyard.runtime.local.supervisor"
 _ARGUMENTS_BEGIN, _ARGUMENTS_END = 45, 46
-"""Of the fields of /proc/self/stat behind the name."""
+"""Indices of the fields of /proc/self/stat after the name."""
 
 
 def serve(channel: socket.socket) -> None:
     """Fork a supervisor for each request; return when the server has gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children are not waited for
     gc.collect()
-    gc.freeze()  # what is forked from here copies no page for its collector
+    gc.freeze()  # forked children then copy no pages for the garbage collector
     while (packet := receive_now(channel)) is not None:
         pid = os.fork()
         if not pid:
@@ -47,7 +47,7 @@ def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log, lock, telling = packet.descriptors
         channel.detach()
-        # The first one above those that have their place.
+        # The first one above the reserved descriptors.
         telling = fcntl.fcntl(telling, fcntl.F_DUPFD_CLOEXEC, TELLING + 1)
         for source, target in ((log, 1), (log, 2), (lock, CHANNEL)):
             os.dup2(source, target)
@@ -67,7 +67,7 @@ def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
 
 
 def rename_process(words: list[str]) -> None:
-    """What `ps` shows of this process, as far as there is room where its own words were."""
+    """Set what `ps` shows of this process, as far as it fits in place of its original arguments."""
     with suppress(OSError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         begin, end = int(fields[_ARGUMENTS_BEGIN]), int(fields[_ARGUMENTS_END])

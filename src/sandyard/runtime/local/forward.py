@@ -19,9 +19,9 @@ async def forward(
     request_bytes: int | None = None,
     change_head: Callable[[bytes], bytes] = bytes,
 ) -> None:
-    """Copy bytes both ways until both sides have closed, or nothing came for so long. With
-    `request_bytes`, no more than that is sent to the far side, and its answer, whose head is
-    changed, ends it."""
+    """Copy bytes both ways until both sides have closed, or nothing came for `idle_sec`. With
+    `request_bytes`, no more than that is sent to the far side, and the connection ends with its
+    answer, whose head is changed."""
     out = asyncio.ensure_future(_copy(near[0], far[1], idle_sec, on_sent, request_bytes))
     if request_bytes is None:
         back = asyncio.ensure_future(_copy(far[0], near[1], idle_sec, on_received, None))

@@ -35,7 +35,7 @@ class BadRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """A tunnel to a host, or one plain request with the head that is sent there."""
+    """A tunnel to a host, or one plain request with the head to send there."""
 
     host: str
     port: int
@@ -65,15 +65,14 @@ def parse_request(head: bytes) -> ProxyRequest:
 
 
 def closing_answer(head: bytes) -> bytes:
-    """The head of an answer that says that its connection ends with it."""
+    """The head of a response, changed to close its connection."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     kept = [line for line in lines if line.split(b":")[0].strip().lower() not in _OF_CONNECTIONS]
     return b"\r\n".join([first, *kept, b"Connection: close", b"", b""])
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
-    """Folded lines and spaces before the colon are refused: two readers may read them
-    differently."""
+    """Refuses folded lines and spaces before the colon: parsers disagree on them."""
     if (found := _FIELD.fullmatch(line)) is None:
         raise BadRequestError("a header line is malformed")
     return found[1].lower(), found[2]

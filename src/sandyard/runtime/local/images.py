@@ -30,7 +30,7 @@ _LOOKED_AT = 64
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What was unpacked: the variables that its processes begin with."""
+    """The result of unpacking: the default variables of its processes."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ def _unpack_layout(layout: Path, root: Path) -> Image:
 
 
 def _manifest(layout: Path, index: dict[str, Any], *, depth: int) -> dict[str, Any]:
-    """That of this machine's architecture."""
+    """The manifest for this host's architecture."""
     if "layers" in index:
         return index
     found = [each for each in index.get("manifests") or [] if _suits(each.get("platform"))]
@@ -81,7 +81,7 @@ def _suits(wanted: dict[str, Any] | None) -> bool:
 
 
 def _blob(layout: Path, descriptor: dict[str, Any]) -> Path:
-    """The file that a descriptor names, if it has the content that was promised."""
+    """The file that a descriptor names, if its content matches the digest."""
     digest = str(descriptor.get("digest", ""))
     name = digest.removeprefix(_DIGEST_PREFIX)
     is_sha256 = digest.startswith(_DIGEST_PREFIX) and len(name) == 64 and name.isalnum()
@@ -107,7 +107,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _is_layout(source: Path) -> bool:
-    """Whether one of the first names in the tar says so."""
+    """Whether it is an OCI layout, by the first names in the tar."""
     with _opened(source) as content:
         try:
             with tarfile.open(fileobj=content, mode="r|") as archive:
@@ -120,7 +120,7 @@ def _is_layout(source: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The content of a file, unpacked by what its first bytes say."""
+    """The content of a file, decompressed according to its first bytes."""
     with path.open("rb") as file:
         magic = file.read(4)
         file.seek(0)
@@ -141,7 +141,7 @@ def _unzstd(file: IO[bytes]) -> Iterator[IO[bytes]]:
         raise EnvironmentRefusedError(
             "It is compressed with zstd, which is not installed. Install zstd."
         )
-    os.lseek(file.fileno(), 0, os.SEEK_SET)  # what was read of it may be in a buffer of ours
+    os.lseek(file.fileno(), 0, os.SEEK_SET)  # part of it may have been read into our buffer
     command = [program, "--decompress", "--stdout", "--quiet"]
     with subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE) as process:  # noqa: S603
         if process.stdout is None:

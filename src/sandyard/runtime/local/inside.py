@@ -8,7 +8,7 @@ from pathlib import Path
 from sandyard.runtime.local.isolation import PATH
 
 EGRESS_PORT = 3128
-"""Of the egress proxy on the machine's own loopback."""
+"""Port of the egress proxy on the machine's loopback."""
 CA_BUNDLE = "/run/sandyard/ca.pem"
 ALIASES = "/run/sandyard/bin"
 _HOME = "/workspace"
@@ -31,7 +31,7 @@ SETTING_FILES = ("/etc/pip.conf", "/etc/npmrc", "/etc/apt/apt.conf", "/etc/apt/s
 
 @dataclass(frozen=True, slots=True)
 class PackageSources:
-    """Where an operator has packages come from; None is everybody's own place."""
+    """Package sources set by the operator; None is the default one."""
 
     pip_index_url: str | None = None
     npm_registry: str | None = None
@@ -53,7 +53,7 @@ def machine_environment(*, has_ca: bool) -> dict[str, str]:
 
 
 def image_environment(variables: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """An image's variables and ours, which go before; its programs are found besides ours."""
+    """An image's variables, overridden by ours; PATH has the programs of both."""
     added = [each for each in variables.get("PATH", "").split(":") if each.startswith("/")]
     known = own["PATH"].split(":")
     path = [known[0], *(each for each in added if each not in known), *known[1:]]
@@ -63,7 +63,7 @@ def image_environment(variables: Mapping[str, str], own: Mapping[str, str]) -> d
 def machine_files(
     sources: PackageSources, *, root: Path, has_ca: bool, has_root: bool = False
 ) -> dict[str, str]:
-    """Settings of package managers, by path; their users' own go before them."""
+    """Settings of package managers, by path; users' own settings override them."""
     return {
         "/etc/pip.conf": _pip_settings(sources, has_ca=has_ca),
         "/etc/npmrc": _npm_settings(sources, root, has_ca=has_ca),
@@ -76,14 +76,14 @@ def machine_files(
 
 
 def machine_folders(root: Path) -> list[str]:
-    """Empty ones, which apt needs."""
+    """Empty folders that apt needs."""
     made = [f"/etc/apt/{name}" for name in _APT_FOLDERS] if root == HOST_ROOT else []
     return [*made, f"{_APT}/state/lists/partial", f"{_APT}/cache/archives/partial"]
 
 
 def aliases(root: Path, *, has_root: bool = False) -> dict[str, str]:
-    """`python` and `pip` where the system has only python3 and pip3, and where there is one user a
-    `sudo` that runs a command as it is: the program of each."""
+    """The target program of each alias: `python` and `pip` where the system has only python3 and
+    pip3, and, where there is only one user, a `sudo` that runs a command unchanged."""
     wanted = {"python": "python3", "pip": "pip3"} | ({} if has_root else {"sudo": "env"})
     found = {name: _program(root, target) for name, target in wanted.items()}
     return {
@@ -94,8 +94,8 @@ def aliases(root: Path, *, has_root: bool = False) -> dict[str, str]:
 
 
 def ca_bundle(folder: Path, root: Path, *ca_files: Path) -> Path | None:
-    """A file with the system's certificates and these; None if there are none of these."""
-    from hashlib import sha256  # supervisors, which need this module's names alone, do without
+    """A file with the system's certificates and these; None if none are given."""
+    from hashlib import sha256  # supervisors use only this module's names, and do without it
 
     given = [file.read_bytes() for file in ca_files]
     if not given:
@@ -115,7 +115,7 @@ def ca_bundle(folder: Path, root: Path, *ca_files: Path) -> Path | None:
 
 def _pip_settings(sources: PackageSources, *, has_ca: bool) -> str:
     lines = ["[global]", "disable-pip-version-check = true", "no-cache-dir = true"]
-    lines += ["break-system-packages = true"]  # what it installs goes to ~/.local
+    lines += ["break-system-packages = true"]  # packages are installed to ~/.local
     if sources.pip_index_url is not None:
         lines.append(f"index-url = {sources.pip_index_url}")
     if has_ca:
@@ -134,7 +134,7 @@ def _npm_settings(sources: PackageSources, root: Path, *, has_ca: bool) -> str:
 
 
 def _apt_settings(packages: str, *, has_ca: bool) -> str:
-    """It may look packages up and download them; who is not root installs none."""
+    """Anyone may search and download packages; only root can install them."""
     settings = {
         "Acquire::http::Proxy": _PROXY,
         "Acquire::https::Proxy": _PROXY,
@@ -167,7 +167,7 @@ def _os_release(root: Path) -> Mapping[str, str]:
 
 
 def _program(root: Path, name: str) -> str | None:
-    """Its path inside; a link counts wherever it leads, for that is not looked up inside."""
+    """Its path inside. A link counts wherever it leads: its target is not checked inside."""
     for folder in _BINARIES:
         if os.path.lexists(root / folder / name):
             return f"/{folder}/{name}"

@@ -1,4 +1,4 @@
-"""How a command is kept apart from the machine: the interface, and doing without."""
+"""The interface that isolates a command from the host, and the variant without isolation."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ class WrappedCommand:
         return descriptor
 
     def add_descriptor(self, descriptor: int) -> int:
-        """Another one of the same, to be inherited."""
+        """A duplicate of the descriptor, to be inherited."""
         self.descriptors.append(os.dup(descriptor))
         return self.descriptors[-1]
 
@@ -39,7 +39,7 @@ class WrappedCommand:
 
 
 class Isolation(Protocol):
-    """Keeps a command apart from the machine."""
+    """Isolates a command from the host."""
 
     @property
     def folder(self) -> str:
@@ -48,7 +48,8 @@ class Isolation(Protocol):
 
     @property
     def has_root(self) -> bool:
-        """Whether there is a root inside, beside the user, whose files are to be kept as its."""
+        """Whether there is a root inside, beside the user, whose ownership of files must be
+        preserved."""
         ...
 
     def wrap(
@@ -59,13 +60,13 @@ class Isolation(Protocol):
         added: Mapping[str, Path] | None = None,
         capabilities: Iterable[str] = (),
     ) -> WrappedCommand:
-        """The command in isolation, where it also sees the sources that were added."""
+        """The command in isolation, with the added sources visible to it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoIsolation:
-    """SANDBOX_ISOLATION=none: a command runs as the server's own user and sees what that sees."""
+    """SANDBOX_ISOLATION=none: a command runs as the server's user and sees what the server sees."""
 
     workspace: Path
 

@@ -1,4 +1,4 @@
-"""Whether this machine can isolate programs as was asked for."""
+"""Checks whether the host can isolate programs as requested."""
 
 import subprocess
 from pathlib import Path
@@ -9,7 +9,7 @@ from sandyard.runtime.local.records import IsolationMode
 
 _PROBE_SEC = 10
 _WORKING: set[tuple[str, int | None]] = set()
-"""The programs that were found to work, and under which uid: they are tried once."""
+"""Programs found to work, and under which uid; each is tested once."""
 
 
 def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
@@ -20,7 +20,7 @@ def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
         raise IsolationMissingError
     if (program, uid) in _WORKING:
         return
-    # Any folder that everybody may enter will do as a workspace.
+    # Any folder that everyone may enter serves as a workspace.
     jail = Jail(Path("/usr"), 4096, 4096, uid=uid)
     probe = jail.wrap(["/bin/true"], environment={})
     try:

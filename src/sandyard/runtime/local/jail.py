@@ -13,7 +13,7 @@ from sandyard.runtime.local.system import ARCHIVED, System
 
 _WORKSPACE = "/workspace"
 _HOME = "/home/user"
-"""The workspace by another name, where many programs expect the home of their user."""
+"""An alias of the workspace, where many programs expect their user's home."""
 _PAUSE = "/run/sandyard/pause"
 LAUNCHER = "/run/sandyard/launch"
 UID_INSIDE = 1000
@@ -24,7 +24,7 @@ _ALONE_BUT_USERS = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup"),
 )
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""By which programs tell that all was started anew: that is so with each machine."""
+"""Programs detect a reboot by it; each machine gets a new one."""
 _NEW_IDS = Path("/proc/sys/kernel/random/uuid")
 _FEWEST_NAMES = 1024
 _BYTES_PER_NAME = 8192
@@ -56,28 +56,28 @@ class Contents:
     links: Mapping[str, str] = field(default_factory=dict)
     bound: Mapping[str, Path] = field(default_factory=dict)
     root: Path | None = None
-    """A root file system; None is the system's own /usr."""
+    """A root file system; None is the host's /usr."""
     executables: Mapping[str, bytes] = field(default_factory=dict)
-    """Programs that can be run and not be read, so that nobody can trace them."""
+    """Programs that are executable but not readable, so that nobody can trace them."""
 
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Folders that can be written to, the root first; then the files in them are theirs."""
+    """Writable folders, the root first; they then have the persistent files."""
 
     def over(self, mounts: Mapping[str, Path]) -> "Contents":
-        """The same in a root that can be written to: it has the files already that last."""
+        """The same in a writable root, which already has the persistent files."""
         files = {path: text for path, text in self.files.items() if path.startswith(_IN_MEMORY)}
         folders = [path for path in self.folders if path.startswith(_IN_MEMORY)]
         folders = [SUDO_FOLDER, *folders]
         return replace(self, mounts=mounts, files=files, folders=folders, root=None)
 
     def read_only(self) -> Sequence[str]:
-        """What bubblewrap made in memory, where anything could be stored else."""
+        """In-memory folders made by bubblewrap, which could otherwise store any amount."""
         if self.mounts:
             return ("/dev", _OWN_FOLDER)
         return ("/dev", "/") if self.root is None else ("/dev", "/run", "/")
 
     def has_place(self, path: str) -> bool:
-        """Whether something can be mounted there: a root of before may lack some of the places."""
+        """Whether it can be a mount point: an older root may lack some of them."""
         root = self.mounts.get("/", self.root)
         if root is None or path.startswith("/run/"):
             return True
@@ -95,7 +95,7 @@ class Jail:
     shared_memory_bytes: int
     uid: int | None = None
     mounts: MountNamespace | None = None
-    """Needed with a `uid`: that one can't enter the server's folders."""
+    """Needed with a `uid`, which can't enter the server's folders."""
     folder: str = _WORKSPACE
     system: System | None = None
     """What it may change outside its workspace, if it has a root of its own."""
@@ -105,8 +105,8 @@ class Jail:
         return self.system is not None
 
     def memory_folders(self) -> dict[str, str]:
-        """The folders in memory with their limits, also of names: the kernel keeps about
-        a kilobyte for each."""
+        """Mount options of the in-memory folders. Names are limited too, because the kernel uses
+        about a kilobyte for each."""
         sizes = {"/tmp": self.tmp_bytes, "/dev/shm": self.shared_memory_bytes}  # noqa: S108 - inside
         return {
             folder: f"size={size},nr_inodes={max(_FEWEST_NAMES, size // _BYTES_PER_NAME)}"
@@ -114,7 +114,8 @@ class Jail:
         }
 
     def wrap_machine(self, contents: Contents, *, info: int) -> WrappedCommand:
-        """What a machine is while nothing runs in it; where it is comes through `info`."""
+        """The first process of a machine, which only waits; bubblewrap reports where it is through
+        `info`."""
         content = pause.program()
         command = ["/bin/sleep", "infinity"] if content is None else [_PAUSE]
         executables = {} if content is None else {_PAUSE: content}
@@ -133,7 +134,7 @@ class Jail:
         added: Mapping[str, Path] | None = None,
         capabilities: Iterable[str] = (),
     ) -> WrappedCommand:
-        """As the machine's root, if it has one."""
+        """Runs as the machine's root, if it has one."""
         contents = Contents(bound=added or {})
         options: list[str] = []
         if self.system is not None:
@@ -181,12 +182,12 @@ class Jail:
             arguments += ["--symlink", target, path]
         if (rules := seccomp.program()) is not None:
             arguments += ["--seccomp", str(wrapped.add_content(rules))]
-        # bubblewrap's own tmpfs would else take any amount of memory.
+        # bubblewrap's own tmpfs would otherwise take any amount of memory.
         arguments += [word for path in contents.read_only() for word in ("--remount-ro", path)]
         arguments += ["--clearenv", *options]
         for name, value in {"PATH": PATH, "HOME": _WORKSPACE, **environment}.items():
             arguments += ["--setenv", name, value]
-        # By a descriptor: inside, everybody sees the words that a command was started with.
+        # Through a descriptor: inside, everyone can see a command's arguments.
         listed = wrapped.add_content("".join(f"{word}\0" for word in arguments).encode())
         wrapped.command = [bubblewrap() or "bwrap", "--args", str(listed), "--", *command]
         return wrapped
@@ -217,7 +218,7 @@ def _memory(path: str, size_bytes: int) -> Iterable[str]:
 
 
 def _remove_other_than_folder(place: Path) -> None:
-    """A link that a program left there would be mounted over where it leads."""
+    """A mount over a link that a program left there would go to the link's target."""
     if place.is_symlink() or not place.is_dir():
         place.unlink(missing_ok=True)
 

@@ -1,12 +1,12 @@
-"""The program that becomes a command: it takes the command's limits on, then runs it in its place.
+"""The program that becomes a command: it sets the command's limits on itself, then execs it.
 
-To fork the agent, an interpreter of many pages, costs several times what a process costs that is
-spawned without a copy of it. But limits can't be set between a spawn and its exec; so this is
-spawned, a file of some hundred bytes, and does what is left to do: `launch FOLDER PROGRAM WORD…`,
-with the first word as the command's own name. What fails is written to descriptor 3.
+Forking the agent, an interpreter of many pages, costs several times as much as spawning a process
+without a copy of it. But limits can't be set between a spawn and its exec; so this file of some
+hundred bytes is spawned, and does the rest: `launch FOLDER PROGRAM WORD…`, with the first word as
+the command's own name. Failures are written to descriptor 3.
 
-Its file must not be readable where it runs: the kernel then keeps everybody from tracing it, who
-could else take it over before it has its limits.
+Its file must not be readable where it runs: the kernel then prevents tracing, by which others could
+take it over before its limits are set.
 """
 
 import errno
@@ -50,24 +50,23 @@ _STACK_TO_RSI = b"\x48\x89\xe6"
 
 
 class Failure(NamedTuple):
-    """At which step it failed, and with which error."""
+    """The step that failed, and its error."""
 
     step: Step
     errno: int
 
 
 def program(rlimits: Mapping[str, int]) -> bytes | None:
-    """The file for this machine, which sets these limits; None where its instructions are not
-    known."""
+    """The launcher for this host, which sets these limits; None if the processor is unsupported."""
     return elf_file(_X86_64, _content(rlimits)) if platform.machine() == "x86_64" else None
 
 
 def becoming(
     uid: int | None, limits: Mapping[int, int], descriptors: Iterable[int]
 ) -> bytes | None:
-    """`become PROGRAM WORD…`: it takes these limits on, becomes this user, and runs the program in
-    its place, whose first word is its path, with these descriptors and those of its streams. It
-    ends with this process, also if that has ended already, and with 127 if it can't be run."""
+    """`become PROGRAM WORD…`: sets these limits, becomes this user, and execs the program, whose
+    first word is its path, with these descriptors and the standard streams. It ends with this
+    process, even if that has already ended, and with 127 if the program can't be run."""
     if platform.machine() != "x86_64":
         return None
     kept = sorted({0, 1, 2, *descriptors})
@@ -86,20 +85,20 @@ def _becoming(
     if uid is not None:
         calls += [(_SETGROUPS, 0, 0), (_SETRESGID, uid, uid, uid), (_SETRESUID, uid, uid, uid)]
     code, ways_out = _STACK_TO_RBX, list[int]()
-    calls.append((_PRCTL, _PDEATHSIG, _SIGKILL))  # behind those that take it away again
+    calls.append((_PRCTL, _PDEATHSIG, _SIGKILL))  # after the calls that reset it
     for each in calls:
         code = _leave(code + _call(*each), ways_out)
     code = _leave(code + _call(_GETPPID), ways_out, if_=_IF_NOT + struct.pack("<I", os.getpid()))
     for last, following in zip(kept, (*kept[1:], _NO_DESCRIPTOR), strict=True):
-        if last + 1 < following:  # else there are none between them
+        if last + 1 < following:  # otherwise there are none between them
             code += _call(_CLOSE_RANGE, last + 1, following - 1, 0)
     code += _FOLDER_TO_RDI + _FIRST_TO_RSI + _VARIABLES_TO_RDX + _call(_EXECVE)
     return _joined(code + _call(_EXIT, 127), ways_out, len(code))
 
 
 def unsharing(namespaces: int, *, telling: int, heard: int) -> bytes | None:
-    """A program that goes to new namespaces, writes a byte to one descriptor, and ends when the
-    other can be read from."""
+    """A program that enters new namespaces, writes a byte to one descriptor, and exits when the
+    other is readable."""
     if platform.machine() != "x86_64":
         return None
     ways_out: list[int] = []
@@ -110,7 +109,7 @@ def unsharing(namespaces: int, *, telling: int, heard: int) -> bytes | None:
 
 
 def parse_failure(report: bytes) -> Failure:
-    """Whoever wrote it may be anybody in the machine."""
+    """Any process of the machine may have written it."""
     if len(report) != FAILURE_BYTES:
         return Failure("program", errno.EPERM)
     code, step = struct.unpack("<qq", report)
@@ -119,12 +118,12 @@ def parse_failure(report: bytes) -> Failure:
 
 
 def format_failure(step: Step, number: int) -> bytes:
-    """As the launcher itself tells it."""
+    """In the launcher's own format."""
     return struct.pack("<qq", -number, _STEPS.index(step))
 
 
 def hard_limits(rlimits: Mapping[str, int]) -> dict[int, int]:
-    """The limits by number, none above what this process may set."""
+    """The limits by number, capped at what this process may set."""
     chosen: dict[int, int] = {}
     for name, value in rlimits.items():
         number: int = getattr(resource, name)
@@ -134,7 +133,7 @@ def hard_limits(rlimits: Mapping[str, int]) -> dict[int, int]:
 
 
 def _content(rlimits: Mapping[str, int]) -> bytes:
-    """The instructions twice: what they point to lies behind them, and how far is known then."""
+    """Generates the instructions twice: their data follows them, at an offset known only then."""
     limits = hard_limits(rlimits)
     behind = len(_instructions(limits, 0))
     data = b"".join(struct.pack("<QQ", value, value) for value in limits.values())
@@ -160,7 +159,7 @@ def _instructions(limits: Mapping[int, int], data_at: int) -> bytes:
 
 
 def _call(number: int, *arguments: int | None) -> bytes:
-    """A system call; what is None is in its register already."""
+    """A system call; None means that the register is already set."""
     registers = (_MOV_EDI, _MOV_ESI, _MOV_EDX, _MOV_R10D)
     given = zip(registers, arguments, strict=False)
     moves = b"".join(_set(register, value) for register, value in given if value is not None)
@@ -172,7 +171,7 @@ def _set(register: bytes, value: int) -> bytes:
 
 
 def _leave(code: bytes, ways_out: list[int], *, if_: bytes = b"") -> bytes:
-    """Go where failures are told, if the last call failed; how far that is comes later."""
+    """Jump to the failure report if the last call failed; the offset is filled in later."""
     code += (if_ + _JUMP_IF_NOT if if_ else _IF_FAILED) + bytes(4)
     ways_out.append(len(code))
     return code

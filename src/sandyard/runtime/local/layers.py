@@ -29,7 +29,7 @@ class LayerUnpacker:
         self._entries_left = MOST_ENTRIES
 
     def unpack(self, content: IO[bytes]) -> None:
-        """One layer, over those before it. Raises EnvironmentRefusedError."""
+        """Unpack one layer over the previous ones. Raises EnvironmentRefusedError."""
         written: set[Path] = set()
         try:
             with tarfile.open(fileobj=content, mode="r|") as archive:
@@ -75,7 +75,7 @@ class LayerUnpacker:
             path.chmod(mode)
 
     def _link(self, member: tarfile.TarInfo, path: Path) -> None:
-        """To another file of the same root; what is no file there is refused."""
+        """Hard-link another file of the same root; other targets are refused."""
         parts = _parts(member.linkname)
         target = self._inside(parts[:-1]) / parts[-1] if parts else self._root
         if not target.is_symlink() and not target.is_file():
@@ -96,7 +96,7 @@ class LayerUnpacker:
             shutil.copyfileobj(source, file, _CHUNK_BYTES)
 
     def _inside(self, parts: list[str]) -> Path:
-        """The folder of this path, made if it is not there; links are followed in the root."""
+        """The folder at this path, created if missing; links are resolved inside the root."""
         waiting, links = list(reversed(parts)), 0
         here = self._root
         while waiting:
@@ -120,7 +120,7 @@ class LayerUnpacker:
         return here
 
     def _empty(self, folder: Path, written: set[Path]) -> None:
-        """Of what the layers before left there."""
+        """Remove what earlier layers left there."""
         for path in list(folder.iterdir()):
             if path not in written:
                 remove(path)

@@ -22,7 +22,7 @@ class LogWriter:
         self._owed_until = 0.0
 
     def write(self, content: bytes) -> float:
-        """Append; say for how long to read nothing more, so that the rate holds."""
+        """Append; returns how long to pause reading, to keep to the rate."""
         pause = self._pace(len(content))
         while content:
             left = self._piece_bytes - self._written
@@ -36,7 +36,7 @@ class LogWriter:
         return pause
 
     def _pace(self, length: int) -> float:
-        """Whoever writes faster than that is made to wait; a burst of a second's worth is free."""
+        """How long a writer above the rate has to wait; a burst of a second's worth is free."""
         now = time.monotonic()
         self._owed_until = max(now - 1, self._owed_until) + length / self._bytes_per_sec
         return max(0.0, self._owed_until - now)
@@ -53,7 +53,7 @@ class LogWriter:
 
 
 def read(folder: Path, begin: int | None, *, limit_bytes: int) -> Log:
-    """What is kept from this byte on; with None, all of it."""
+    """What is stored from this byte on; with None, all of it."""
     piece_bytes = _piece_bytes(limit_bytes)
     found = Log(begin or 0, b"")
     for piece in entries(folder):
@@ -64,9 +64,9 @@ def read(folder: Path, begin: int | None, *, limit_bytes: int) -> Log:
                 file.seek(first - piece_begin)
                 content = file.read()
         except FileNotFoundError:
-            continue  # it was dropped in this moment
+            continue  # dropped meanwhile
         if first > found.begins_at + len(found.content):
-            found = Log(first, content)  # what came before is not kept any more
+            found = Log(first, content)  # what came before has been dropped
         else:
             found = Log(found.begins_at, found.content + content)
     return found

@@ -1,5 +1,4 @@
-"""Looks names up without holding anybody up: not the event loop, nor other threads' work, nor the
-end of this process."""
+"""Resolves names without blocking the event loop, other threads' work or this process's exit."""
 
 import asyncio
 import socket
@@ -9,7 +8,7 @@ _AT_ONCE = 8
 
 
 class Lookups:
-    """At most a few at once; one that takes for ever keeps its place, and is waited for by none."""
+    """At most a few at once; one that never ends keeps its slot, but nothing waits for it."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(_AT_ONCE)

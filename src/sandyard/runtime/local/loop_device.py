@@ -16,8 +16,8 @@ _ATTEMPTS = 64
 
 
 def attach(image: int) -> tuple[int, str]:
-    """A loop device over the open file: its descriptor, which keeps it until it is mounted, and
-    its path. The device keeps the file open, and with it a lock on the file. Raises OSError."""
+    """A loop device over the open file: its descriptor, which keeps it alive until it is mounted,
+    and its path. The device keeps the file open, and with it a lock on the file. Raises OSError."""
     control = os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
         for _ in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""What programs need of this machine before any can be started on it."""
+"""Requirements of sandboxes on the host."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from sandyard.runtime.local.records import IsolationMode
 
 
 def missing_for_sandboxes(mode: IsolationMode) -> Sequence[str]:
-    """A line for each thing that keeps sandboxes from starting here."""
+    """A line for each problem that keeps sandboxes from starting here."""
     lines = [f"Sandboxes can't start. {line}" for line in _missing_isolation(mode)]
     if shutil.which("git", path=PATH) is None:
         lines.append("Sandboxes can't start from templates: git is missing. Install git.")

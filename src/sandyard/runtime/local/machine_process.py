@@ -40,7 +40,7 @@ class MachineProcess:
         self.pid_inside = pid_inside
         self.agent = agent
         self.root_agent: AgentClient | None = None
-        """Acts as root, where there is one; it is started when it is first asked."""
+        """Acts as root, if the machine has one; started on its first request."""
         self.exited: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if process is not None:
             self.exited = asyncio.ensure_future(process.wait())
@@ -89,7 +89,7 @@ class MachineProcess:
             raise
         made = cls(process, pid_inside, agent)
         if "sudo" in setup:
-            # Without the launcher: root could read it, and so take it over before it has limits.
+            # No launcher: root could read it, and so take it over before its limits are set.
             as_root = setup | {"uid": ROOT_INSIDE, "launcher": None}
             made.root_agent = AgentClient(
                 as_root, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost
@@ -97,9 +97,8 @@ class MachineProcess:
         return made
 
     async def kill(self) -> None:
-        """The processes of a machine die with its first one, all at once; the agent is there until
-        they have, for its own children among them hold the machine up until it has seen their end.
-        """
+        """All processes of a machine die with its first one. The agent must live until then: its
+        own children among them delay that until it has reaped them."""
         self.exited.cancel()
         if self._process is not None:
             await kill_tree(self._process)
@@ -115,7 +114,7 @@ async def _start_jail(
     programs: dict[str, bytes],
     limits: Mapping[int, int],
 ) -> tuple[Spawned, int]:
-    """bubblewrap, and the pid of the program that waits in it."""
+    """bubblewrap, and the pid of the waiting program in it."""
     reader, writer = os.pipe()
     trouble, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     given = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
@@ -151,8 +150,8 @@ async def _start_jail(
 
 
 def _limits(rlimits: Mapping[str, int], *, has_uid: bool) -> dict[int, int]:
-    """Programs of the same user can take bubblewrap's process over; then it has their limits. Of
-    processes it may have more: outside, all of its user count, be they another server's."""
+    """Programs of the same user can take over bubblewrap's process, so it gets their limits. Its
+    limit of processes is higher: outside, all of its user's count, even another server's."""
     most = max(rlimits["RLIMIT_NPROC"], _PROCESSES_OUTSIDE)
     limits = launcher.hard_limits({**rlimits, "RLIMIT_NPROC": most})
     if not has_uid:
@@ -161,7 +160,8 @@ def _limits(rlimits: Mapping[str, int], *, has_uid: bool) -> dict[int, int]:
 
 
 def _pass_on(trouble: int) -> None:
-    """What bubblewrap said. It gets no log of ours itself: what it has, the machine can have."""
+    """Log bubblewrap's messages. It gets no log of ours itself, because the machine could take it
+    over."""
     with suppress(BlockingIOError):
         os.write(2, os.read(trouble, _TROUBLE_BYTES))
     os.close(trouble)
@@ -179,8 +179,8 @@ async def _first_pid(reader: int) -> int:
 
 
 def _waiting(first: int) -> int | None:
-    """The waiting program, once it is there: the machine's first process or, where bubblewrap is
-    that, its child."""
+    """The waiting program, once it runs: the machine's first process or, if bubblewrap is that, its
+    child."""
     with suppress(OSError, ValueError):
         if not _is_bubblewrap(first):
             return first

@@ -1,4 +1,4 @@
-"""`Machines` on this one. All that it knows is on disk: a restarted server adopts it."""
+"""`Machines` on this host. All its state is on disk, so that a restarted server adopts it."""
 
 import asyncio
 import os
@@ -107,7 +107,7 @@ class LocalMachines:
 
     async def session(self, run_id: RunId) -> Session:
         await self.check()
-        # Who is gone without a word is noticed by the first request, which can't reach it.
+        # A supervisor that died silently is noticed by the first request, which can't reach it.
         folder = self._folder_of(run_id)
         if not folder.says_up():
             await self._require_up(run_id)
@@ -179,7 +179,7 @@ class LocalMachines:
 
     def _channel(self, run_id: RunId, folder: LocalRunFolder | None = None) -> Channel:
         async def explain(error: OSError) -> NoReturn:
-            """Who can't be reached has ended, or is about to say so."""
+            """A machine that can't be reached has ended, or is about to say so."""
             with suppress(TimeoutError):
                 async with asyncio.timeout(_ENDING_SEC):
                     while await self._require_up(run_id):  # noqa: ASYNC110 - another process
@@ -210,7 +210,7 @@ class LocalMachines:
             raise SupervisorTimeoutError(reason=f"{run_id} did not change") from error
 
     async def _until_supervisor_is_gone(self, folder: LocalRunFolder) -> None:
-        """It still clears the workspace when the end is already told."""
+        """It still clears the workspace after the end is recorded."""
         until = time.monotonic() + self._policy.snapshot_timeout_sec
         while (pid := await _in_thread(folder.supervisor_pid)) is not None:
             if time.monotonic() > until:
@@ -220,14 +220,14 @@ class LocalMachines:
         self._reap()
 
     def _begin(self, run_id: RunId, spec: MachineSpec) -> int | None:
-        """Start a supervisor, unless there is one: of the calls at once, one gets the lock. A pipe
-        that is closed when it has told how its start went."""
+        """Start a supervisor, unless there is one: of concurrent calls, one gets the lock. Returns
+        a pipe that is closed when the outcome of the start is recorded."""
         folder = self._folder_of(run_id)
         whole = self._specs.make(run_id, spec, self._enforcement)
         folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         while not folder.has_spec():
             with folder.lock() as lock:
-                if lock is None:  # somebody looks at the folder, or is about to write the spec
+                if lock is None:  # someone reads the folder, or is about to write the spec
                     time.sleep(_POLL_SEC)
                 elif not folder.has_spec():
                     self._prepare(folder, whole)
@@ -260,13 +260,13 @@ class LocalMachines:
         folder.write_spec(spec)
 
     def _supervise(self, folder: LocalRunFolder, lock: int, writer: int | None = None) -> int:
-        """Without `telling`, one that records an end."""
+        """Without `writer`, one that records an end."""
         pid = spawn_supervisor(folder.path, lock, writer)
         self._children.add(pid)
         return pid
 
     def _reap(self) -> None:
-        """Supervisors that have ended are children of ours as long as we live."""
+        """Ended supervisors remain children of this process until it waits for them."""
         for pid in list(self._children):
             self._wait_for(pid, os.WNOHANG)
 
@@ -286,7 +286,7 @@ class LocalMachines:
         except FileNotFoundError:
             if exists(folder.path):
                 raise
-            return None  # it was forgotten in this moment
+            return None  # forgotten meanwhile
 
     def _read_state(self, run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
         if (ended := folder.ended()) is not None:
@@ -300,7 +300,8 @@ class LocalMachines:
     def _find_without_supervisor(
         self, run_id: RunId, folder: LocalRunFolder
     ) -> MachineState | None:
-        """It is about to come, or was killed: who gets the lock knows, and closes."""
+        """It is about to start, or was killed: if the lock is free it was killed, and its end is
+        recorded."""
         with folder.lock() as lock:
             if lock is None:
                 return _told_by_supervisor(run_id, folder)
@@ -331,7 +332,7 @@ def _told_by_supervisor(run_id: RunId, folder: LocalRunFolder) -> MachineState:
 
 
 async def _in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """A folder that can't be used is an outage, and never told as an end or as nothing there."""
+    """A folder that can't be used is an outage, never reported as an end or a missing machine."""
     try:
         return await asyncio.to_thread(work, *arguments, **named)
     except OSError as error:

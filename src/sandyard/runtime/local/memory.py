@@ -14,13 +14,13 @@ from sandyard.runtime.local import processes
 
 _SHARED = b"/dev/zero (deleted)"
 _MAPPING_BYTES = 256
-"""What the kernel keeps about a mapping."""
+"""Kernel memory per mapping."""
 _PIPE_BYTES = 65_536
-"""The most that a pipe holds, for none can be enlarged in a machine (`seccomp`)."""
+"""The most that a pipe holds; a machine can't enlarge one (`seccomp`)."""
 _FEW_FILES = 256
-"""So many open files are not looked at one by one."""
+"""Up to this many open files are not examined one by one."""
 TMPFS_INODE_BYTES = 1024
-"""What the kernel counts for a name in a tmpfs, which its size does not."""
+"""Kernel memory per name in a tmpfs, which its size does not include."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Memory:
 
     private: int
     mapped_files: int
-    """Clean copies of files, which the kernel takes back when it needs them."""
+    """Clean file pages, which the kernel can reclaim."""
     shared: int
-    """Shared with no file behind them, and in folders in memory."""
+    """Shared memory without a file behind it, and in-memory folders."""
     kernel: int = 0
 
     @property
@@ -40,16 +40,16 @@ class Memory:
 
     @property
     def held(self) -> int:
-        """What the kernel can't take back."""
+        """What the kernel can't reclaim."""
         return self.private + self.shared + self.kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Bytes that belong to no process's sum."""
+    """Bytes that are in no process's total."""
 
     shared: int
-    """Objects that are shared and have no file behind them, whole."""
+    """Shared objects without a file behind them, whole."""
     kernel: int
     """Page tables, descriptions of mappings, and pipes."""
 
@@ -70,7 +70,7 @@ def hidden_bytes(pids: Iterable[int]) -> Hidden:
 
 
 def memory(pids: Iterable[int], *, in_folders: int = 0, in_sockets: int = 0) -> Memory:
-    """What these processes hold, exactly, besides what is in folders in memory and in sockets."""
+    """Exact memory of these processes, plus that of in-memory folders and sockets."""
     pids = list(pids)
     if not processes.HAS_PROC:
         return Memory(processes.resident_bytes(pids), 0, 0)
@@ -85,8 +85,8 @@ def memory(pids: Iterable[int], *, in_folders: int = 0, in_sockets: int = 0) -> 
 
 
 def memory_folder(pid: int, name: str) -> int | None:
-    """An in-memory folder of the machine that this process is in, held open: no process that ends
-    takes it away. None if it is not there."""
+    """An in-memory folder of the machine that this process is in, held open so that it outlives any
+    process. None if it does not exist."""
     try:
         return os.open(f"/proc/{pid}/root/{name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -94,14 +94,14 @@ def memory_folder(pid: int, name: str) -> int | None:
 
 
 def folder_bytes(folder: int) -> int:
-    """What is in it, with what the kernel keeps for each name."""
+    """The bytes stored in it, plus kernel memory for each name."""
     found = os.statvfs(folder)
     files = (found.f_files - found.f_ffree) * TMPFS_INODE_BYTES
     return (found.f_blocks - found.f_bfree) * found.f_frsize + files
 
 
 def _in_pipes(pids: Iterable[int]) -> int:
-    """What they can hold. Threads of one process may have different files open."""
+    """The capacity of their pipes. Threads of one process may have different files open."""
     folders = [str(thread / "fd") for pid in pids for thread in processes.threads(pid)]
     files = [f"{folder}/{name}" for folder in folders for name in _names(folder)]
     if len(files) <= _FEW_FILES:
@@ -132,14 +132,14 @@ def _add_shared(objects: dict[str, int], thread: Path, maps: bytes) -> None:
         begin, end = (int(edge, 16) for edge in span.split("-"))
         known = objects.get(inode, 0)
         if (size := _stored_bytes(thread, span)) is None:
-            # An ordinary user is not told; then what can be seen of it counts.
+            # Unprivileged users can't read it; then the visible part counts.
             objects[inode] = max(known, int(offset, 16) + end - begin)
         else:
             objects[inode] = max(known, size)
 
 
 def _stored_bytes(thread: Path, span: str) -> int | None:
-    """What is really behind a mapping, mapped or not."""
+    """The actual size of the object behind a mapping, mapped or not."""
     try:
         return (thread / "map_files" / processes.map_file(span)).stat().st_blocks * 512
     except OSError:

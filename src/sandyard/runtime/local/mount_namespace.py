@@ -23,7 +23,7 @@ _MOUNT_POINTS = ("/media", "/mnt", "/srv", "/opt", "/home")
 class MountNamespace:
     """Private to this process and its children.
 
-    The data dir may be under /root, and bubblewrap looks paths up with the sandbox's rights.
+    The data dir may be under /root, and bubblewrap resolves paths with the sandbox's rights.
     """
 
     def __init__(self, *, in_use: Iterable[Path]) -> None:
@@ -41,7 +41,7 @@ class MountNamespace:
         self.mount("tmpfs", self._root, "tmpfs", flags, "mode=755,size=64k,nr_inodes=64")
 
     def bind(self, source: Path) -> Path:
-        """Another path to the source, one that everybody may walk."""
+        """Another path to the source, which everyone may traverse."""
         if source in self._bound:
             return self._bound[source]
         bound = self._bound[source] = self._root / str(len(self._bound))
@@ -53,8 +53,8 @@ class MountNamespace:
         return bound
 
     def shifted(self, source: Path, user_namespace: int) -> Path:
-        """The same folder, read-only, where the ids of its files are seen as that user namespace
-        maps them. Raises OSError where the file system can't do that."""
+        """The same folder, read-only, with the ids of its files mapped by that user namespace.
+        Raises OSError if the file system does not support that."""
         at = self._place()
         clone = call("syscall", _OPEN_TREE, _HERE, bytes(source), _CLONE | _CLOSE_ON_EXEC)
         try:
@@ -67,10 +67,10 @@ class MountNamespace:
         return at
 
     def overlay(self, below: Sequence[Path], *, upper: Path, work: Path) -> Path:
-        """These folders as one, the first above the others, and changes in `upper`."""
+        """An overlay of these folders, the first on top, with changes in `upper`."""
         at = self._place()
         lower = ":".join(map(str, below))
-        # Colons and commas in these paths would be read as more paths or options.
+        # Colons and commas in these paths would be parsed as more paths or options.
         top = self.bind(upper.parent)
         options = f"lowerdir={lower},upperdir={top / upper.name},workdir={top / work.name}"
         self.mount("overlay", at, "overlay", NO_SUID | NO_DEV, f"{options},userxattr")

@@ -25,8 +25,8 @@ _MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
 _TCP_BUFFERS = {"tcp_rmem": "4096 131072 524288", "tcp_wmem": "4096 16384 524288"}
 
 _ROOT_MAY = (0, 1, 3, 4, 5, 6, 7, 31)
-"""CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP: over the sandbox's own files and
-processes. What it mounts and what it reaches belongs to a namespace above."""
+"""CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETFCAP: for the sandbox's own files and
+processes. Its mounts and its network belong to a namespace above."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -56,13 +56,13 @@ def enter(
     tmpfs: Mapping[str, str] | None = None,
     sudo: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Go where the process `pid` of this identity is, as `uid` there. Children are in its pid
-    namespace; this process itself stays in its own, where nobody inside sees it. `tmpfs` has
-    options of in-memory folders there, which bubblewrap can't set; `sudo`, where there is a root
-    inside, the files by which its user becomes root."""
+    """Enter the namespaces of the process `pid` with this identity, as `uid` there. Children are in
+    its pid namespace; this process stays in its own, invisible inside. `tmpfs` has options of
+    in-memory folders there that bubblewrap can't set; `sudo`, if there is a root inside, the files
+    by which its user becomes root."""
     opened = {name: os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES}
     user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
-    # Programs inside can end that process, and another machine's may have its number then.
+    # Programs inside can end that process, and another machine's may then reuse its pid.
     if identity is None or processes.identity(pid) != identity:
         raise ChildProcessError("the machine has gone")
     # bubblewrap nests two user namespaces; the outer one owns all the others.
@@ -81,11 +81,11 @@ def enter(
     left = () if sudo is None else _ROOT_MAY
     for capability in range(_LAST_CAPABILITY + 1):
         if capability not in left:
-            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # one that there is not is no loss
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # an unknown one is no loss
     if sudo is None:
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if seccomp is not None:
-        install_filter(seccomp)  # without the line above it takes a right that is dropped below
+        install_filter(seccomp)  # without the line above it needs a right that is dropped below
     _become(uid)
     keep_capabilities(left if uid == 0 else ())
     _prctl(_PR_SET_DUMPABLE, 0)
@@ -100,9 +100,10 @@ def _go_to(namespaces: Mapping[str, int]) -> None:
 
 
 def _limit_buffers() -> None:
-    """Of connections in this network, which the kernel else enlarges up to tens of megabytes."""
+    """Limit buffers of this network's connections, which the kernel otherwise grows to tens of
+    megabytes."""
     for name, sizes in _TCP_BUFFERS.items():
-        with suppress(OSError):  # a host that shows its settings read-only
+        with suppress(OSError):  # the host mounts its settings read-only
             Path("/proc/sys/net/ipv4", name).write_text(sizes)
 
 
@@ -112,8 +113,8 @@ def _become(uid: int) -> None:
 
 
 def give_up_rights(uid: int | None) -> None:
-    """Become this user, or stay the one that one is, with no right beyond a user's. Nobody else
-    of that user may look into this process, which ends with its parent."""
+    """Become this user, or stay the current one, with no rights beyond a user's. Other processes of
+    that user can't inspect this one, which ends with its parent."""
     parent = os.getppid()
     if uid is not None:
         os.setgroups([])
@@ -129,7 +130,7 @@ def give_up_rights(uid: int | None) -> None:
 
 
 def keep_capabilities(kept: Iterable[int]) -> None:
-    """These alone."""
+    """Drop all others."""
     header = _Header(_CAPABILITY_VERSION_3, 0)
     sets = (_Sets * 2)()
     for capability in kept:
@@ -139,7 +140,7 @@ def keep_capabilities(kept: Iterable[int]) -> None:
 
 
 def install_filter(program: bytes) -> None:
-    """For this process and all that come from it."""
+    """For this process and its descendants."""
     steps = ctypes.create_string_buffer(program, len(program))
     listed = _Filter(len(program) // 8, ctypes.cast(steps, ctypes.c_char_p))
     _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(listed))
@@ -150,7 +151,7 @@ def die_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Let processes whose parent ends become children of this one, so that none gets away."""
+    """Become the parent of orphaned descendants, so that none escapes."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -1,8 +1,8 @@
 """Ends processes that a killed supervisor left running.
 
-In a jail the kernel has done that; without one the relay has, unless it was killed too. What was
-just being started may be left in either: bubblewrap, killed with its parent, leaves a child that
-waits for it for good, and with it the mounts of the supervisor.
+In a jail the kernel has done that; without one the relay has, unless it was killed too. A process
+that was just being started may be left in both cases: bubblewrap, killed with its parent, leaves a
+child that waits for it forever, and with it the mounts of the supervisor.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from sandyard.runtime.local import processes
 
 
 def kill_orphans(folder: Path) -> None:
-    """Kill the processes that work in this folder of a run, and those below them."""
+    """Kill the processes that work in this folder of a run, and their descendants."""
     for pid in _working_in(folder):
         processes.kill_descendants(pid)
         processes.kill([pid])

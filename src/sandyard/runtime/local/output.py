@@ -1,4 +1,4 @@
-"""What a process wrote: the last part of it, each byte known by its offset from the begin."""
+"""The last part of a process's output, addressed by byte offset from its beginning."""
 
 import os
 from collections import deque
@@ -15,7 +15,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class OutputSlice:
-    """Some of the output, in order; reading goes on at `offset`."""
+    """Part of the output, in order; the next read starts at `offset`."""
 
     chunks: tuple[tuple[str, int], ...]
     data: bytes
@@ -24,28 +24,28 @@ class OutputSlice:
 
 
 class OutputRing:
-    """Keeps the last `size` bytes in a file that has no name, so that nothing has to clear it."""
+    """Stores the last `size` bytes in an unnamed file, so that nothing has to remove it."""
 
     def __init__(self, folder: Path, *, size: int) -> None:
         self._size = size
         self._folder = folder
         self._file: int | None = None
-        """Made when something is written: many commands are silent."""
+        """Created on the first write: many commands are silent."""
         self._chunks: deque[Chunk] = deque()
         self.end = 0
 
     @property
     def retained(self) -> int:
-        """How many bytes are still kept."""
+        """The number of bytes still stored."""
         return min(self.end, self._size)
 
     @property
     def begin(self) -> int:
-        """The first byte that is still kept."""
+        """The offset of the first byte still stored."""
         return self.end - self.retained
 
     def write(self, stream: str, data: bytes) -> None:
-        if len(data) > self._size:  # what is written over at once is not kept at all
+        if len(data) > self._size:  # what would be overwritten at once is not stored
             self.end += len(data) - self._size
             self._chunks.clear()
             data = data[-self._size :]
@@ -60,7 +60,7 @@ class OutputRing:
             self._chunks.popleft()
 
     def read(self, offset: int, *, most: int) -> OutputSlice:
-        """From this offset on, at most so many bytes; what is not kept any more is skipped."""
+        """Up to `most` bytes from this offset on; those no longer stored are skipped."""
         first = min(max(offset, self.begin), self.end)
         past = min(first + most, self.end)
         chunks = [

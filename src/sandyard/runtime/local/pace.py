@@ -1,7 +1,7 @@
 """Limits the CPU that a supervisor spends on its machine's output.
 
-A supervisor is not counted as its machine's. Whoever floods its output has his pipes read more
-slowly, and waits.
+A supervisor's CPU is not counted as its machine's. If programs flood their output, their pipes are
+read more slowly, and they wait.
 """
 
 import time
@@ -12,7 +12,7 @@ _BURST_SEC = 0.5
 
 
 class Pace:
-    """By the processor time of this whole process, since it was last within its share."""
+    """Measured by the CPU time of this whole process, since it was last within its share."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Pace:
         self._since = clock(), used_sec()
 
     def pause_sec(self) -> float:
-        """For how long nothing more should be read; a burst is free."""
+        """How long to pause reading; a burst is free."""
         now, used_sec = self._clock(), self._used_sec()
         at, used_before_sec = self._since
         owed_sec = (used_sec - used_before_sec) / _SHARE - (now - at)

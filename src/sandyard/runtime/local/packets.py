@@ -1,7 +1,7 @@
 """Messages between server, supervisor and agent: one packet each, with descriptors if need be.
 
-A packet is a line of JSON and, behind it, raw bytes. The sockets keep packets apart, so nothing
-has to be cut or counted. Whoever reads takes nothing on trust: what is no packet is an OSError.
+A packet is a line of JSON followed by raw bytes. The sockets preserve packet boundaries, so no
+framing is needed. Readers trust nothing: a malformed packet is an OSError.
 """
 
 import array
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_BYTES = 96 * 1024
-"""Of the raw bytes in one packet."""
+"""The most raw bytes in one packet."""
 _LARGEST_PACKET = 160 * 1024
 _BUFFER_BYTES = 512 * 1024
 _MOST_DESCRIPTORS = 8
@@ -106,7 +106,7 @@ async def connect(path: str) -> socket.socket:
 
 
 async def readable(descriptor: int) -> None:
-    """Return when something can be read there, or nothing more will come."""
+    """Return when it is readable, or at its end."""
     loop = asyncio.get_running_loop()
     await _once(descriptor, loop.add_reader, loop.remove_reader)
 

@@ -21,7 +21,7 @@ _FOREVER_AARCH64 = bytes.fromhex("000080d2010080d2020080d2030080d2280980d2010000
 
 
 def program() -> bytes | None:
-    """The file for this machine, or None where its instructions are not known."""
+    """The program for this host, or None if its processor is not supported."""
     match platform.machine():
         case "x86_64":
             return elf_file(_X86_64, _reaping())
@@ -37,7 +37,7 @@ def may_be_first() -> bool:
 
 
 def _reaping() -> bytes:
-    """It waits, and says before that nobody needs to wait for its children."""
+    """Wait forever, after asking the kernel to reap its children."""
     behind = len(_ignore_children(0) + _FOREVER)
     data = struct.pack("<QQQQ", _SIG_IGN, _SA_NOCLDWAIT, 0, 0)
     return _ignore_children(BASE + HEADER_BYTES + behind) + _FOREVER + data

@@ -9,7 +9,7 @@ from sandyard.runtime.errors import RuntimeUnavailableError
 from sandyard.runtime.local.packets import readable, writable
 
 END = b"\x04"
-"""The last byte of what is whole: a pipe whose writer was killed ends like any other."""
+"""The last byte of complete content: the pipe of a killed writer ends like any other."""
 _LINE_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 20
 
@@ -27,7 +27,7 @@ async def lines_of(pipe: int) -> AsyncIterator[bytes]:
 
 
 async def whole_content(pipe: int) -> AsyncIterator[bytes]:
-    """What comes up to `END`. Raises RuntimeUnavailableError if it breaks off before."""
+    """The content up to `END`. Raises RuntimeUnavailableError if it ends before that."""
     last = b""
     async for piece in _pieces(pipe):
         if before := last + piece[:-1]:
@@ -55,7 +55,7 @@ async def _pieces(pipe: int) -> AsyncIterator[bytes]:
 
 
 async def write_whole(pipe: int, piece: bytes) -> None:
-    """To a pipe that does not block. Raises OSError if nobody reads any more."""
+    """Write to a nonblocking pipe. Raises OSError if its reader is gone."""
     left = memoryview(piece)
     while left:
         try:

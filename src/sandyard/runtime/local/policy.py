@@ -15,25 +15,26 @@ _UIDS = range(1_900_000_000, 1_900_010_000)
 class LocalPolicy:
     isolation: IsolationMode = "bubblewrap"
     allowed_networks: tuple[str, ...] = ()
-    """Private networks from which repositories may be cloned all the same."""
+    """Private networks from which repositories may still be cloned."""
     ca_files: tuple[Path, ...] = ()
-    """Certificates that commands inside trust besides the machine's own."""
+    """Certificates that commands inside trust in addition to the system's."""
     kernels: Path | None = None
     """A folder that machines see as `/opt/kernels`, read-only."""
     allowed_hosts: tuple[str, ...] = ()
-    """What machines with the network `packages` reach."""
+    """Hosts that machines with the network `packages` can reach."""
     egress_networks: tuple[str, ...] = ()
-    """Private networks that machines may reach all the same."""
+    """Private networks that machines may still reach."""
     packages: PackageSources = field(default_factory=PackageSources)
     prepare_timeout_sec: float = 60
     snapshot_timeout_sec: float = 120
     log_bytes: int = 1_048_576
     volume: VolumeKind | Literal["auto"] = "auto"
-    """Where workspaces lie; `auto` is an image for each where one can be mounted, else a folder."""
+    """Where workspaces are stored; `auto` is an image for each where one can be mounted, else a
+    folder."""
     root: Literal["auto", "none"] = "auto"
-    """Whether machines have a root of their own, with a system that it can change; `auto` where
-    this machine can give them one."""
+    """Whether machines have their own root, with a system that it can change; `auto` if the host
+    supports it."""
     cgroup_root: Path | None = None
-    """Below it each machine gets a control group; without it a watchdog looks after memory."""
+    """The parent of the machines' control groups; without it a watchdog limits memory."""
     uids: Sequence[int] = _UIDS
-    """For root: uids that nobody else on this machine has."""
+    """Used if the server is root: uids that nobody else on this host has."""

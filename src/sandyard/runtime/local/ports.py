@@ -11,14 +11,14 @@ _TABLES = ("tcp", "tcp6")
 
 
 class MachinePorts:
-    """Of the network that the process `pid` is in; by /proc where there is no diagnosis."""
+    """For the network of the process `pid`; reads /proc if there is no diagnosis."""
 
     def __init__(self, pid: int, diagnosis: SocketDiagnosis | None) -> None:
         self._pid = pid
         self._diagnosis = diagnosis
 
     def listening(self) -> list[int]:
-        """The TCP ports that are listened on, in order."""
+        """The listening TCP ports, sorted."""
         if self._diagnosis is not None:
             with suppress(OSError):
                 return self._diagnosis.listening_ports()
@@ -34,7 +34,7 @@ async def diagnose(agent: AgentClient) -> SocketDiagnosis | None:
 
 
 def listening_ports(pid: int) -> list[int]:
-    """Of the network of this process."""
+    """For the network of this process."""
     found: set[int] = set()
     for table in _TABLES:
         try:

@@ -1,6 +1,6 @@
 """A handle of an agent's process, so that a signal reaches exactly it and its group.
 
-The agent's word is a number: it may be a lie, or another process's by the time it is used.
+The pid comes from the agent: it may be a lie, or reused by the time it is used.
 """
 
 import os
@@ -12,20 +12,20 @@ from contextlib import suppress
 from sandyard.runtime.local import processes
 
 _PROCESS_GROUP = 4
-"""The kernel sends to the whole group of a descriptor's process, from 6.9 on."""
+"""Signals the whole group of a pidfd's process; since Linux 6.9."""
 
 
 class ProcessGroup:
-    """The group that the process `pid` leads, if its parent is one of these; else nothing."""
+    """The group led by the process `pid`, if its parent is one of these; else nothing."""
 
     def __init__(self, pid: int, *, parents: Container[int | None]) -> None:
         self._pid = pid
         self._descriptor = -1
         if not hasattr(os, "pidfd_open"):
             return
-        with suppress(OSError, OverflowError, TypeError):  # it has ended, or never was
+        with suppress(OSError, OverflowError, TypeError):  # it has ended, or never existed
             self._descriptor = os.pidfd_open(pid)
-        # In this order: while it lives its number is its own, and so its parent is.
+        # In this order: while it lives its pid is not reused, so the parent is its own.
         if self._descriptor >= 0 and not (processes.parent(pid) in parents and self._lives()):
             self.close()
 

@@ -1,7 +1,7 @@
 """Processes of this machine: their identity, their parents and their resource use.
 
-Linux tells it in /proc, which costs little enough to look ten times a second. Elsewhere, where
-nothing is isolated anyway, psutil does.
+Linux has them in /proc, which is cheap enough to read ten times a second. Elsewhere, where nothing
+is isolated anyway, psutil is used.
 """
 
 import os
@@ -14,11 +14,11 @@ from pathlib import Path
 _PROC = Path("/proc")
 HAS_PROC = (_PROC / "self/stat").exists()
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
-"""What /proc says of processes that have ended. Anything else means that it could not be read."""
+"""Errors of /proc for processes that have ended. Any other means that it could not be read."""
 
 
 def identity(pid: int) -> str | None:
-    """A name that no other process has, not even a later one with this pid; None if it is gone."""
+    """A name unique to this process, even among later ones with its pid; None if it has ended."""
     if not HAS_PROC:
         from sandyard.runtime.local import processes_psutil
 
@@ -30,7 +30,7 @@ def identity(pid: int) -> str | None:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below this one, parents before their children."""
+    """All descendants, parents before their children."""
     if not HAS_PROC:
         from sandyard.runtime.local import processes_psutil
 
@@ -53,10 +53,10 @@ def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
 
 
 def kill_descendants(pid: int, *, within_sec: float = 5) -> bool:
-    """Kill all processes below; whether they are gone.
+    """Kill all descendants; returns whether they are gone.
 
-    They are stopped first, until none is new: a tree that stands still loses no member to init
-    and grows none while it is being killed.
+    They are stopped first, until no new one appears: a stopped tree loses no member to init and
+    grows none while it is being killed.
     """
     until = time.monotonic() + within_sec
     found: dict[int, str] = {}
@@ -75,13 +75,13 @@ def kill_descendants(pid: int, *, within_sec: float = 5) -> bool:
 
 
 def _living(pids: Iterable[int], *, besides: Container[int] = ()) -> dict[int, str]:
-    """Those that live, with their identities."""
+    """The living ones, with their identities."""
     named = ((pid, identity(pid)) for pid in pids if pid not in besides)
     return {pid: name for pid, name in named if name is not None}
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Time used by these and by those of their children that are gone."""
+    """CPU time of these processes and of their ended children."""
     if not HAS_PROC:
         from sandyard.runtime.local import processes_psutil
 
@@ -92,7 +92,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """A quick upper bound of what these hold: shared pages count for each that sees them."""
+    """A quick upper bound of their memory: shared pages count for each process."""
     if not HAS_PROC:
         from sandyard.runtime.local import processes_psutil
 
@@ -101,8 +101,8 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def living_thread(pid: int) -> Path | None:
-    """Where /proc tells of the process: under the number of its first thread, or, once that one
-    has ended, of another that lives. None if none does."""
+    """The process's folder in /proc: that of its first thread or, once that has ended, of another
+    living one. None if none lives."""
     for thread in _threads(pid):
         fields = _stat(int(thread))
         if fields is not None and fields[0] not in "ZX":
@@ -111,23 +111,23 @@ def living_thread(pid: int) -> Path | None:
 
 
 def threads(pid: int) -> list[Path]:
-    """Where /proc tells of each thread: they may have different files open."""
+    """The /proc folder of each thread: they may have different files open."""
     return [_PROC / thread for thread in _threads(pid)]
 
 
 def map_file(span: str) -> str:
-    """The name in map_files of a mapping that /proc tells of in maps: without leading zeros."""
+    """The name in map_files of a mapping that /proc lists in maps: without leading zeros."""
     return "-".join(f"{int(edge, 16):x}" for edge in span.split("-"))
 
 
 def parent(pid: int) -> int | None:
-    """The pid of its parent; None of one that is gone."""
+    """The pid of its parent; None if it has ended."""
     fields = _stat(pid)
     return None if fields is None else int(fields[1])
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
+    """The fields of /proc/pid/stat from the state on; the name before it may contain anything."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except GONE:

@@ -12,7 +12,7 @@ from sandyard.runtime.local.packets import Packet
 
 
 class ProgramLog:
-    """`exited` has its code once it ended."""
+    """`exited` has its exit code once it has ended."""
 
     def __init__(self, commands: CommandTable, folder: Path, *, limit_bytes: int) -> None:
         self._commands = commands
@@ -35,7 +35,7 @@ class ProgramLog:
         return started
 
     def note(self, line: str) -> None:
-        """Write a line of ours among its own; nothing before it began."""
+        """Write a line of ours into its log; nothing before the program started."""
         if self._writer is not None and not self.exited.done():
             self._writer.write(f"{line}\n".encode())
 
@@ -45,13 +45,13 @@ class ProgramLog:
             self.exited.set_result(self._program.state["exit_code"])
 
     async def end_program(self, *, grace_sec: float) -> None:
-        """Ask it to end, and wait for as long as is allowed."""
+        """Send SIGTERM, and wait for the grace period."""
         if grace_sec and self._program is not None and not self._program.ended.is_set():
             self._program.signal(signal.SIGTERM)
             await asyncio.wait([self.exited], timeout=grace_sec)
 
     async def close(self) -> None:
-        """Let what it wrote reach the log."""
+        """Drain its output into the log."""
         if self._program is not None:
             await self._program.drain()
         if self._writer is not None:

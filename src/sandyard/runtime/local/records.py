@@ -14,12 +14,12 @@ from sandyard.runtime.records import RunFolder, RunFolders, exists, from_record,
 IsolationMode = Literal["bubblewrap", "none"]
 _KINDS: tuple[Kind, ...] = ("sandbox", "preview", "warm")
 VolumeKind = Literal["image", "tmpfs", "folder"]
-"""Where a workspace's files lie."""
+"""Where a workspace's files are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Everything that a supervisor needs to know. It asks nobody and nothing else."""
+    """Everything that a supervisor needs to know; it has no other input."""
 
     run_id: RunId
     limits: Limits
@@ -27,34 +27,34 @@ class Spec:
     restore_from: str | None
     snapshot_to: str
     uid: int | None
-    """The uid of this sandbox alone; None if the server is not root."""
+    """A uid of this sandbox alone; None if the server is not root."""
     allowed_networks: list[str]
     prepare_timeout_sec: float
     snapshot_timeout_sec: float
     log_bytes: int
-    # What 0.1.0 did not write: the end of its machines may still have to be recorded.
+    # Fields that 0.1.0 did not write: the end of its machines may still have to be recorded.
     port: int = 0
-    """What the program is told to listen on."""
+    """The port that the program is told to listen on."""
     lifetime_sec: float = 0
     ca_file: str | None = None
     kernels: str | None = None
     network: Network = "none"
     rules: EgressRules = NO_RULES
     allowed_hosts: list[str] = field(default_factory=list)
-    """What `packages` reaches."""
+    """Hosts that `packages` can reach."""
     egress_networks: list[str] = field(default_factory=list)
-    """Private networks that the machine may reach all the same."""
+    """Private networks that the machine may still reach."""
     files: dict[str, str] = field(default_factory=dict)
-    """What it finds inside besides the system, by path."""
+    """Files added to the system inside, by path."""
     folders: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     """The variables of all its processes."""
     root: str | None = None
-    """Its root file system; None is this machine's own /usr."""
+    """Its root file system; None is the host's /usr."""
     volume: VolumeKind = "folder"
     skeleton: str | None = None
-    """What it finds outside /usr, if it has a root of its own."""
+    """Its files outside /usr, if it has its own root."""
     cgroup_root: str | None = None
 
 
@@ -88,28 +88,28 @@ class LocalRunFolder(RunFolder):
         self.write("up", to_record(asdict(up)), durable=False)
 
     def up(self) -> Up | None:
-        """The machine since it could be entered, with the deadline as it stands now."""
+        """The machine once it can be entered, with its current deadline."""
         moved = self.read("deadline") or {}
         if (found := self.read("up")) is not None:
             return Up(**from_record(found | moved))
         if self.read("begun") is not None or (running := self.running()) is None:
             return None
-        # Of 0.1.0: it runs to its end, and can be entered after its next start.
+        # A run of 0.1.0 continues to its end, and can be entered after its next start.
         deadline_at = moved.get("deadline_at", running.deadline_at)
         return Up(running.run_id, running.port, running.started_at, deadline_at)
 
     def says_up(self) -> bool:
-        """Whether its last word is that it can be entered; asked for each session. One of 0.1.0
-        never says so."""
+        """Whether its last record says that it can be entered; read for each session. Runs of 0.1.0
+        never say so."""
         return self.has("up", "ending", "ended") == [True, False, False]
 
     def up_version(self) -> tuple[object, ...]:
-        """Another one whenever `up` may tell something else. Raises OSError, but not for what is
-        missing."""
+        """Changes whenever `up` may return something else. Raises OSError, but not for missing
+        files."""
         return tuple(map(_version, (self.path / "up.json", self.path / "deadline.json")))
 
     def write_deadline(self, at: float) -> None:
-        """A power cut ends the machine, and with it the deadline."""
+        """Not durable: a power cut ends the machine, and with it the deadline."""
         self.write("deadline", {"deadline_at": at}, durable=False)
 
     def egress(self) -> EgressReport | None:
@@ -120,12 +120,12 @@ class LocalRunFolder(RunFolder):
         return EgressReport(**found, refusals=refusals)
 
     def write_supervisor(self) -> None:
-        """Say which process supervises: this one."""
+        """Record this process as the supervisor."""
         pid = os.getpid()
         self.write("supervisor", {"pid": pid, "identity": processes.identity(pid)}, durable=False)
 
     def supervisor_pid(self) -> int | None:
-        """The supervisor if it lives: the same pid, begun at the same instant."""
+        """The supervisor if it is alive: the same pid and start time."""
         found = self.read("supervisor")
         if found is None or processes.identity(found["pid"]) != found["identity"]:
             return None
@@ -142,7 +142,7 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 
 def specs_in_use(runtime_folder: Path) -> Iterator[Spec]:
-    """Of the machines that have not ended."""
+    """The specs of machines that have not ended."""
     runs = RunFolders(runtime_folder)
     for run_id in (run_id for kind in _KINDS for run_id in runs.run_ids(kind)):
         folder = LocalRunFolder(runs.path_of(run_id))

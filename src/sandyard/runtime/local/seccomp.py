@@ -1,7 +1,7 @@
 """The system calls that a sandbox does without, as a filter for bubblewrap.
 
-Refused is what would pass by the limits (memory that belongs to no process and to no file,
-choice of processors) and calls into the kernel that programs here have no use for.
+It refuses what would bypass the limits (memory that belongs to no process and to no file, choice of
+processors) and kernel calls that programs here have no use for.
 """
 
 import errno
@@ -19,7 +19,7 @@ _ORDINARY_POLICY = 0
 _OF_SOCKETS, _SEND_BUFFER, _RECEIVE_BUFFER = 1, 7, 8
 _SET_PIPE_SIZE = 1031
 
-# AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK. Others, such as AF_VSOCK, know no network namespace.
+# AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK. Others, such as AF_VSOCK, have no network namespace.
 _SOCKET_FAMILIES = (1, 2, 10, 16)
 
 
@@ -33,13 +33,13 @@ class _Machine:
     forbidden: tuple[int, ...]
     """sched_setaffinity sched_setattr"""
     scheduler: int
-    """sched_setscheduler, which may ask for the ordinary policy alone: ZeroMQ does, and gives up
-    where it is refused."""
+    """sched_setscheduler, allowed only for the ordinary policy: ZeroMQ asks for that, and gives up
+    if it is refused."""
     set_option: int
-    """setsockopt, by which a buffer becomes no larger than it is: what asks for that is told that
-    it was done, as the kernel itself gives less than was asked for."""
+    """setsockopt, which can't enlarge a buffer: such a call succeeds without effect, as the kernel
+    itself gives less than requested."""
     control: int
-    """fcntl, which enlarges no pipe."""
+    """fcntl, which can't enlarge a pipe."""
 
 
 _MACHINES = {
@@ -65,7 +65,7 @@ _MACHINES = {
 
 
 def program() -> bytes | None:
-    """The filter for this machine, or None where its numbers are not known."""
+    """The filter for this host, or None if its system call numbers are not known."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return None

@@ -42,7 +42,7 @@ class LocalSession:
 
 class LocalFiles:
     def __init__(self, channel: Channel, owner: int | None = None) -> None:
-        """`owner` is who is given what root makes."""
+        """`owner` gets the files that root makes."""
         self._channel = channel
         self._given = {} if owner is None else {"owner": owner}
 
@@ -127,7 +127,7 @@ class LocalFiles:
         try:
             await self._channel.ask(operation, arguments, descriptors=(reader,))
         finally:
-            os.close(reader)  # who still writes is told that nobody reads any more
+            os.close(reader)  # a remaining writer gets a broken pipe
             await feeding
 
     async def watch(
@@ -177,7 +177,7 @@ async def _write_pieces(descriptor: int, content: AsyncIterator[bytes], *, most:
 
 
 async def _feed(writer: int, content: AsyncIterator[bytes]) -> None:
-    """Until all is taken, or nobody takes it any more: then why is told elsewhere."""
+    """Write until all is taken or the reader is gone; the reason is then reported elsewhere."""
     os.set_blocking(writer, False)
     try:
         with suppress(BrokenPipeError):

@@ -31,11 +31,11 @@ _REFUSALS: dict[str, type[SandyardError]] = {
 }
 
 OnFailure = Callable[[OSError], Awaitable[NoReturn]]
-"""Raises what it means that the supervisor can't be reached: an end, or an outage."""
+"""Raises the error for a supervisor that can't be reached: an end, or an outage."""
 
 
 class Channel:
-    """Asks the supervisor of one machine; a connection for each request."""
+    """Sends requests to the supervisor of one machine; one connection for each."""
 
     def __init__(self, folder: Path, on_failure: OnFailure, *, as_root: bool = False) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class Channel:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Callable[..., Awaitable[Packet]]]:
-        """For requests that belong together. What the machine refuses is raised."""
+        """One connection for related requests. Raises the machine's refusals."""
         try:
             channel = await self._connect()
         except OSError as error:
@@ -86,7 +86,7 @@ class Channel:
             yield request
 
     async def _connect(self) -> socket.socket:
-        """By the folder's descriptor: its path may be longer than a socket's may be."""
+        """Through the folder's descriptor: its path may be too long for a socket."""
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             near = f"/proc/self/fd/{folder}/{SOCKET}"
@@ -96,7 +96,7 @@ class Channel:
 
 
 def raise_refusal(packet: Packet) -> None:
-    """What the machine refused, as our error; nothing if it did not."""
+    """Raise the machine's refusal as our error, if it refused."""
     message = packet.message
     if "result" in message:
         return

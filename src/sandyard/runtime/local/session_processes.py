@@ -21,7 +21,7 @@ _HOME_OF_ROOT = "/root"
 
 class LocalProcesses:
     def __init__(self, channel: Channel, root: Channel | None = None) -> None:
-        """`root` is for what root runs, where there is one."""
+        """`root` is for commands run as root, if there is one."""
         self._channel = channel
         self._root = root
 

@@ -1,7 +1,7 @@
 """The supervisor's side of sessions: answers servers through a socket in the run's folder.
 
-A connection carries one request, or those that belong together: a draft that was not committed
-when its connection closes is thrown away. Whoever may enter the folder may ask.
+A connection carries one request, or several related ones: a draft that is not committed when its
+connection closes is discarded. Anyone who may enter the folder may send requests.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ SOCKET = "session"
 _BACKLOG = 128
 _MOMENT_SEC = 0.02
 _INPUT_SEC = 30
-"""For a process to take some of its input: who waits for that does not see its client leave."""
+"""For a process to accept some of its input: until then a client's disconnect goes unnoticed."""
 _FILE_OPERATIONS = frozenset(
     {
         *("stat_file", "open_file", "create_file", "commit_file", "discard_file", "make_folder"),
@@ -43,7 +43,7 @@ StartProgram = Callable[[AgentClient, dict[str, Any]], Awaitable[Packet | str]]
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Of the machine's user, and of its root if it has one."""
+    """The agents of the machine's user, and of its root if it has one."""
 
     user: AgentClient
     root: AgentClient | None = None
@@ -102,7 +102,7 @@ class SessionServer:
         asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
 
     async def close(self) -> None:
-        """Answer nobody any more; who waits for an answer sees that."""
+        """Stop answering; waiting clients see that."""
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
             self._listener.close()
@@ -142,7 +142,7 @@ class SessionServer:
         agent = self._agents.chosen(as_root=request.message.get("as_root") is True)
         try:
             if name == "connect" and arguments["port"] == EGRESS_PORT:
-                return _refused("PORT_CLOSED")  # the way out is no way in
+                return _refused("PORT_CLOSED")  # the egress proxy is not reachable from outside
             if name in _FILE_OPERATIONS:
                 return await self._pass_on(agent, name, arguments, request.descriptors, held)
             if name == "open_egress":
@@ -191,7 +191,7 @@ class SessionServer:
         return _result(self._command({"id": started}).state)
 
     async def _run(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
-        """Start it, and give what it wrote: all of it and its end, if a moment is enough."""
+        """Start it, and return its output: all of it and its exit, if it ends within a moment."""
         started = await self._start(agent, arguments)
         result = started.message.get("result")
         if result is None:
@@ -217,7 +217,7 @@ class SessionServer:
         return await self._get(arguments, b"")
 
     async def _output(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        """Some output from an offset on; if there is none yet and `wait` says so, when there is."""
+        """Output from an offset on; with `wait`, waits until there is some."""
         command = self._commands.get(arguments["id"])
         if command is None:
             return _refused("PROCESS_NOT_FOUND")
@@ -283,7 +283,7 @@ class SessionServer:
 
 @dataclass(slots=True)
 class _Held:
-    """What ends with a connection."""
+    """What ends with a connection: drafts and an egress listener."""
 
     drafts: dict[str, AgentClient] = field(default_factory=dict)
     egress: EgressListener | None = None
@@ -292,7 +292,7 @@ class _Held:
 async def _unless_closed(
     answering: "asyncio.Future[Packet]", channel: socket.socket
 ) -> Packet | None:
-    """The answer; None, and nothing waited for any longer, if the other side has gone."""
+    """The answer; None, without further waiting, if the other side has gone."""
     loop = asyncio.get_running_loop()
     gone = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""What machines share and is made once: kept while it is used, and removed a week after."""
+"""Files that machines share: made once, and removed a week after their last use."""
 
 import os
 import time
@@ -15,14 +15,14 @@ _NOTED_SEC = 3600.0
 
 
 def note_use(path: Path) -> None:
-    """By its time, once in an hour."""
+    """Update its mtime, at most once an hour."""
     with suppress(FileNotFoundError):
         if time.time() - path.stat().st_mtime > _NOTED_SEC:
             os.utime(path)
 
 
 def remove_unused(runtime_folder: Path, *, now: float) -> None:
-    """What no machine has that has not ended, and none was started with for long."""
+    """Remove files that no unended machine uses and that none was started with for long."""
     old = [path for path in _shared(runtime_folder) if now - _used_at(path) > _UNUSED_SEC]
     if not old:
         return

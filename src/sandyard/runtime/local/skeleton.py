@@ -23,8 +23,8 @@ _IN_MEMORY = ("/run/", "/tmp/")  # noqa: S108 - inside
 def make_skeleton(
     folder: Path, files: Mapping[str, str], folders: Iterable[str], *, root: Path | None = None
 ) -> Path:
-    """A folder below `folder`, for machines with this root file system. What lies in memory is not
-    in it. Without one it has what the programs of this machine's /usr need beside it."""
+    """A folder below `folder`, for machines with this root file system; with None, it has the files
+    that programs of the host's /usr need outside it. In-memory files are not in it."""
     whole = {**MADE_FILES, **files, **accounts(root)}
     content = {path: text for path, text in whole.items() if not path.startswith(_IN_MEMORY)}
     of_this_machine = root is None
@@ -42,7 +42,7 @@ def make_skeleton(
                 _add_own(draft, copied)
             draft.rename(made)
         except OSError:
-            if not made.exists():  # else another was as fast
+            if not made.exists():  # otherwise another was as fast
                 raise
         finally:
             remove_folder(draft)
@@ -82,7 +82,7 @@ def _add_own(root: Path, copied: Iterable[Path]) -> None:
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    """Mostly links, and hundreds: `shutil.copytree` takes ten times as long."""
+    """Hundreds of entries, mostly links: `shutil.copytree` takes ten times as long."""
     target.mkdir(exist_ok=True)
     target.chmod(0o755)
     with os.scandir(source) as entries:

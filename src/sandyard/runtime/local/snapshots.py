@@ -27,13 +27,13 @@ _IS_LINUX = sys.platform == "linux"
 _SPARSE = ("--sparse",) if _IS_LINUX else ()
 _ATTRIBUTES = ("--xattrs", "--xattrs-include=user.*") if _IS_LINUX else ()
 _AT_THE_TOP = ("--anchored", "--no-wildcards-match-slash") if _IS_LINUX else ()
-"""How names are left out. Else tar looks for them in each folder, which takes minutes for a path of
-a hundred long names."""
+"""How names are excluded. Otherwise tar looks for them in each folder, which takes minutes for a
+path of a hundred long names."""
 _NO_OWNERS = ("--no-same-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}")
-"""Where there is a user alone, what root changed has no place."""
+"""Without a root inside, root's changes can't be restored."""
 _OWNERS = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
 _CHANGED_WHILE_READ = 1
-"""How tar ends then. Who isolates it ends so too when it could not even start it."""
+"""tar's exit code for that. The isolation exits with it too, if it could not start tar."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -73,8 +73,8 @@ def find_snapshot(path: Path) -> Snapshot | None:
 
 
 async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec: float) -> Snapshot:
-    """Pack the workspace; the snapshot is there as a whole or not at all."""
-    blocks = 2 * limit_bytes // 512 + 2048  # it may have gone over its limit, and ended by that
+    """Pack the workspace; the snapshot is complete or absent."""
+    blocks = 2 * limit_bytes // 512 + 2048  # it may have exceeded its limit, and ended by that
     words = (_TAR, *_SPARSE, *_ATTRIBUTES, "-cf", "-", f"--use-compress-program={_compressor()}")
     if isolation.has_root:
         words += ("--numeric-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}/*/work")
@@ -82,13 +82,13 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
         words += (
             *_AT_THE_TOP,
             f"--exclude=./{ARCHIVED}",
-        )  # a user's folder of that name is no system
+        )  # a user's folder of that name is not the system
     tar = shlex.join((*words, "."))
     pack = f"ulimit -f {blocks}; {tar}; code=$?; [ $code = {_CHANGED_WHILE_READ} ] || exit $code"
     draft = to.with_suffix(".new")
     try:
         outcome = await _pack(isolation, pack, draft, timeout_sec)
-        if outcome.code in _KILLED:  # not by its own fault: the files are all there
+        if outcome.code in _KILLED:  # not its own fault: the files are all there
             outcome = await _pack(isolation, pack, draft, timeout_sec)
         if outcome.code:
             raise SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
@@ -113,8 +113,8 @@ async def _pack(isolation: Isolation, script: str, draft: Path, timeout_sec: flo
 
 
 async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> bool:
-    """Unpack into the empty workspace. False if it has paths that are too long for tar, which
-    `unpacked` is for; what others it has may be there then."""
+    """Unpack into the empty workspace. False if some paths are too long for tar, which need
+    `unpacked`; the others may be there already."""
     try:
         with source.open("rb") as file:
             program = " ".join(_decompressor(file.fileno()))
@@ -138,13 +138,13 @@ async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> 
 
 @asynccontextmanager
 async def unpacked(isolation: Isolation, source: Path) -> AsyncIterator[int]:
-    """A descriptor from which the archive is read, without its compression."""
+    """A descriptor that reads the archive decompressed."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         try:
             with source.open("rb") as file:
                 unpack = [*_decompressor(file.fileno()), "-c"]
-                # Root, where there is one, begins in the user's folder.
+                # Root, if there is one, starts in the user's folder.
                 command = isolation.wrap(unpack, environment={}, capabilities=_READS_ITS_OWN)
                 process = await spawn(command, stdin=file.fileno(), stdout=writer)
         finally:
@@ -158,13 +158,13 @@ async def unpacked(isolation: Isolation, source: Path) -> AsyncIterator[int]:
 
 
 def _decompressor(archive: int) -> tuple[str, ...]:
-    """For this open archive, which is read from its begin afterwards."""
+    """For this open archive, whose offset is not moved."""
     magic = os.pread(archive, len(_ZSTD_MAGIC), 0)
     return ("zstd", "-d") if magic == _ZSTD_MAGIC else ("gzip", "-d")
 
 
 def _compressor() -> str:
-    """zstd is ten times as fast; gzip is everywhere."""
+    """zstd is ten times as fast; gzip is available everywhere."""
     return "zstd -q -1" if Path("/usr/bin/zstd").exists() else "gzip -1"
 
 

@@ -25,7 +25,7 @@ _ANSWER_BYTES = 1 << 17
 
 
 def open_diagnosis() -> socket.socket:
-    """Of the network that this process is in. Raises OSError."""
+    """For the network of this process. Raises OSError."""
     if not hasattr(socket, "AF_NETLINK"):
         raise OSError(errno.EAFNOSUPPORT, "this system does not report its sockets")
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
@@ -33,7 +33,7 @@ def open_diagnosis() -> socket.socket:
 
 
 class SocketDiagnosis:
-    """By a descriptor of `open_diagnosis`, from whichever network. Every method raises OSError."""
+    """Uses a descriptor of `open_diagnosis`, from any network. Every method raises OSError."""
 
     def __init__(self, descriptor: int) -> None:
         self._channel = socket.socket(fileno=descriptor)
@@ -45,19 +45,19 @@ class SocketDiagnosis:
         self._channel.close()
 
     def listening_ports(self) -> list[int]:
-        """The TCP ports that are listened on, in order."""
+        """The listening TCP ports, sorted."""
         answers = [each for family in _FAMILIES for each in self._inet(family, _TCP, _LISTENING)]
         return sorted({int.from_bytes(each[_PORT_AT : _PORT_AT + 2], "big") for each in answers})
 
     def unix_bytes(self) -> list[int]:
-        """What each local socket holds."""
+        """The bytes held by each local socket."""
         request = struct.pack(
             "=BBHIIIII", socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOW_UNIX_MEMORY, 0, 0
         )
         return [_held(each[_UNIX_FIELDS_BYTES:], _UNIX_MEMORY) for each in self._dump(request)]
 
     def inet_bytes(self) -> list[int]:
-        """What each connection holds. This goes through all of the host."""
+        """The bytes held by each connection. This scans those of the whole host."""
         return [
             _held(each[_INET_FIELDS_BYTES:], _INET_MEMORY)
             for family in _FAMILIES
@@ -78,7 +78,7 @@ class SocketDiagnosis:
             answers: list[bytes] = []
             while True:
                 for kind, number, content in _messages(self._channel.recv(_ANSWER_BYTES)):
-                    if number != self._number:  # of a request that was given up
+                    if number != self._number:  # answers an abandoned request
                         continue
                     if kind == _ERROR and -_errno(content) != errno.ENOENT:
                         raise OSError(-_errno(content), os.strerror(-_errno(content)))
@@ -88,7 +88,7 @@ class SocketDiagnosis:
 
 
 def _messages(content: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Each with its kind and its request's number."""
+    """Each message with its kind and its request's number."""
     while len(content) >= _HEADER.size:
         length, kind, _, number, _ = _HEADER.unpack_from(content)
         yield kind, number, content[_HEADER.size : length]
@@ -101,7 +101,7 @@ def _errno(content: bytes) -> int:
 
 
 def _held(attributes: bytes, wanted: int) -> int:
-    """What is in the buffers of one socket, by the attribute that tells of its memory."""
+    """The bytes in the buffers of one socket, from its memory attribute."""
     while len(attributes) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(attributes)
         if kind == wanted:

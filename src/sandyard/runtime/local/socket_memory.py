@@ -1,7 +1,7 @@
-"""What the kernel holds for a machine's sockets: in no process's sum, and any amount of it.
+"""Kernel memory of a machine's sockets: in no process's total, and unlimited by itself.
 
-Each socket holds little, for its buffers can't be enlarged in a machine (`seccomp`, `namespaces`);
-how many there are is told for the whole network, and what each holds by its diagnosis.
+Each socket holds little, because a machine can't enlarge its buffers (`seccomp`, `namespaces`);
+their number is known for the whole network, and the bytes of each from its diagnosis.
 """
 
 import os
@@ -9,13 +9,13 @@ import os
 from sandyard.runtime.local.socket_diagnosis import SocketDiagnosis
 
 _FEW = 32
-"""So many hold too little to be looked at one by one."""
+"""Up to this many hold too little to be examined one by one."""
 _LOST_BYTES = 256 << 10
-"""The most that a socket holds which is closed, while another has not read what it sent."""
+"""The most held by a closed socket while its peer has not read what it sent."""
 
 
 class SocketMemory:
-    """Of the network that the process `pid` is in, and that the diagnosis is of."""
+    """For the network of the process `pid`, which is that of the diagnosis."""
 
     def __init__(self, pid: int, diagnosis: SocketDiagnosis) -> None:
         """Raises OSError."""
@@ -38,6 +38,6 @@ class SocketMemory:
 
 
 def _counts(text: bytes) -> dict[str, int]:
-    """How many sockets there are, by kind: `sockets: used 5`, `TCP: inuse 2 orphan 0 …`."""
+    """The number of sockets by kind: `sockets: used 5`, `TCP: inuse 2 orphan 0 …`."""
     lines = (line.split() for line in text.decode().splitlines())
     return {words[0].rstrip(":"): int(words[2]) for words in lines if len(words) > 2}

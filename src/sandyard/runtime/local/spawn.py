@@ -25,7 +25,7 @@ _STDERR_BYTES = 4096
 class Outcome:
     code: int
     stderr: str
-    """The end of what it wrote to stderr."""
+    """The last part of its stderr."""
 
 
 class Spawned(Protocol):
@@ -36,15 +36,15 @@ class Spawned(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """None until its end was waited for."""
+        """None until the process was waited for."""
         ...
 
     async def wait(self) -> int: ...
 
 
 class Child:
-    """A process that was spawned, not forked: a copy of an interpreter costs more than all that
-    the process does until it runs."""
+    """A process that was spawned, not forked: copying an interpreter costs more than all that the
+    process does until its exec."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -75,7 +75,7 @@ async def spawn(
     inherited: Iterable[int] = (),
     limits: Mapping[int, int] | None = None,
 ) -> Spawned:
-    """The process, with these limits."""
+    """Start the process with these limits."""
     descriptors = (*wrapped.descriptors, *inherited)
     program = becoming(wrapped.uid, limits or {}, descriptors)
     streams = (stdin, stdout, stderr)
@@ -91,7 +91,7 @@ async def spawn(
 def _spawn(
     wrapped: WrappedCommand, program: bytes, streams: Iterable[int], descriptors: Iterable[int]
 ) -> int:
-    """Raises PermissionError where no program in memory may be run."""
+    """Raises PermissionError where in-memory programs can't be run."""
     actions: list[Any] = []
     for at, stream in enumerate(streams):
         if stream == DEVNULL:
@@ -115,8 +115,8 @@ async def _fork(
     descriptors: tuple[int, ...],
     limits: Mapping[int, int] | None,
 ) -> Process:
-    """Broken off, it is ended first: asyncio's own way of breaking off in the middle waits for ever
-    for pipes that it has not connected yet."""
+    """On cancellation, the started process is killed first: asyncio's own cancellation waits
+    forever for pipes that it has not connected yet."""
     uid = wrapped.uid
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -148,7 +148,7 @@ def _take_on(limits: Mapping[int, int]) -> None:
 async def run(
     wrapped: WrappedCommand, *, timeout_sec: float, stdin: int = DEVNULL, stdout: int = DEVNULL
 ) -> Outcome:
-    """Run to the end; TimeoutError, and nothing left of it, when that takes too long."""
+    """Run to completion; on timeout, nothing is left of it and TimeoutError is raised."""
     reader, writer = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
     os.set_blocking(reader, False)
     try:
@@ -168,7 +168,7 @@ async def run(
 
 
 async def _end_of(reader: int) -> bytes:
-    """The end of all that comes."""
+    """The last part of the content."""
     content = b""
     while True:
         await readable(reader)
@@ -182,10 +182,10 @@ async def _end_of(reader: int) -> bytes:
 
 
 async def kill_tree(process: Spawned, *, within_sec: float = 5) -> None:
-    """Kill the process and all below it; return when they are gone.
+    """Kill the process and its descendants; return when they are gone.
 
-    The processes of a pid namespace die with its first one, all at once. Its parent is only
-    killed if it does not notice.
+    The processes of a pid namespace die with its first one, all at once. Its parent is only killed
+    if it does not notice.
     """
     until = asyncio.get_running_loop().time() + within_sec
     while process.returncode is None:
@@ -201,21 +201,23 @@ async def kill_tree(process: Spawned, *, within_sec: float = 5) -> None:
 
 
 async def first_of(*waited: asyncio.Future[Any], timeout_sec: float | None = None) -> None:
-    """Return when one of them is done, or the time is over."""
+    """Return when one of them is done, or on timeout."""
     await asyncio.wait(waited, timeout=timeout_sec, return_when=asyncio.FIRST_COMPLETED)
 
 
 def pin(pids: Iterable[int], cpu: float | None) -> None:
-    """Let these, and who comes from them, use only as many processors as `cpu` says, one at least.
-    A part of one can't be given this way, and nobody gets more than was asked for. None is any
+    """Restrict these processes and their future children to as many processors as `cpu` says, at
+    least one. Fractions can't be given this way, and nobody gets more than requested. None is any
     number.
 
-    They sleep, at best: who runs is moved at once, and on a busy machine that is waited for."""
+    Best called while they sleep: a running process is moved at once, which takes time on a busy
+    host.
+    """
     if cpu is None or not hasattr(os, "sched_setaffinity"):
         return
     usable = sorted(os.sched_getaffinity(0))
     count = max(1, math.floor(cpu))
-    first = os.getpid()  # sandboxes begin on different ones
+    first = os.getpid()  # sandboxes start on different ones
     chosen = {usable[(first + n) % len(usable)] for n in range(count)}
     for pid in pids:
         with suppress(ProcessLookupError):

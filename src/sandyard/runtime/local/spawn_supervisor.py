@@ -13,12 +13,12 @@ LOCK, TELLING = 3, 4
 
 
 def spawn_supervisor(folder: Path, lock: int, telling: int | None) -> int:
-    """The supervisor's pid. It inherits the lock and the end of a pipe, and nothing else of ours;
-    without that end it records the end of a machine.
+    """Returns the supervisor's pid. It inherits the lock and the end of a pipe, and nothing else of
+    ours; without that end it records the end of a machine.
 
-    By `posix_spawn`, not `subprocess`: the supervisor is meant to live on when we forget it.
+    Uses `posix_spawn`, not `subprocess`: the supervisor must survive when we drop its handle.
     """
-    # Without /proc it needs psutil, and so the packages that are installed.
+    # Without /proc it needs psutil, and so the installed packages.
     options = ["-S"] if processes.HAS_PROC else []
     module = "sandyard.runtime.local.supervisor"
     log = open_log(folder)

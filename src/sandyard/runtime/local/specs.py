@@ -78,7 +78,7 @@ class Specs:
         )
 
     def _archive(self, spec: MachineSpec) -> str | None:
-        """What the machine begins with."""
+        """The archive that the machine starts from."""
         if spec.snapshot_id is None:
             return None if spec.packed is None else str(spec.packed)
         if self._snapshots.find(spec.snapshot_id) is None:

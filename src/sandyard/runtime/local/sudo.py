@@ -12,7 +12,7 @@ from sandyard.runtime.local.elf import BASE, HEADER_BYTES, elf_file
 from sandyard.runtime.local.system_calls import call
 
 FOLDER = "/run/sandyard/root"
-"""The one folder where a file can make its user another."""
+"""The only folder where a file can change its user's identity."""
 SUDO = f"{FOLDER}/sudo"
 _SCRIPT = f"{FOLDER}/options"
 _NO_DEV = 4
@@ -62,14 +62,15 @@ exec setpriv --reuid "$uid" --regid "$gid" --clear-groups "$@"
 
 
 def sudo_files() -> Mapping[str, bytes]:
-    """By name; none where the processor's instructions are not known."""
+    """By name; none if the processor is not supported."""
     if platform.machine() != "x86_64":
         return {}
     return {SUDO: elf_file(_X86_64, _program()), _SCRIPT: _OPTIONS.encode()}
 
 
 def install_sudo(files: Mapping[str, bytes]) -> None:
-    """In the sandbox, by root of the namespace that owns its mounts; nothing if it is there."""
+    """Runs in the sandbox, as root of the namespace that owns its mounts; does nothing if already
+    installed."""
     if not files or os.path.ismount(FOLDER):
         return
     call("mount", b"tmpfs", FOLDER.encode(), b"tmpfs", ctypes.c_ulong(_NO_DEV), _SIZE.encode())
@@ -117,7 +118,7 @@ def _put(code: bytes, at: int, value: int) -> bytes:
 
 
 def _leading(code: bytes, failed: int) -> bytes:
-    """The jumps, which were left open, to where it fails."""
+    """Fill in the open jumps to the failure branch."""
     end = 0
     while (at := code.find(b"\x0f\x85\0\0\0\0", end)) >= 0:
         end = at + 6

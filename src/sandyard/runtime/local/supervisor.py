@@ -1,8 +1,8 @@
-"""The process beside each machine: starts it, holds its deadline and limits, records its end.
+"""The process beside each machine: starts it, enforces its deadline and limits, records its end.
 
-`python -m sandyard.runtime.local.supervisor <folder> [--close]`, on the standard library
-alone so that it starts quickly. It outlives the server, and asks it nothing. With `--close` it
-records the end of a machine whose supervisor was killed.
+`python -m sandyard.runtime.local.supervisor <folder> [--close]`, with the standard library alone so
+that it starts quickly. It outlives the server and never calls it. With `--close` it records the end
+of a machine whose supervisor was killed.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ _DEADLINE_GRACE_SEC = 0.5
 
 class Supervisor:
     def __init__(self, folder: LocalRunFolder, spec: Spec, *, telling: int | None) -> None:
-        """`telling` is closed when it is recorded how the start went."""
+        """`telling` is closed when the outcome of the start is recorded."""
         self._folder = folder
         self._spec = spec
         self._telling = telling
         self._stop = asyncio.Event()
         self._server: SessionServer | None = None
         self._packing = asyncio.Lock()
-        # First of all: threads that were there before would not be in the namespace.
+        # First of all: existing threads would not join the namespace.
         self._mounts = None if spec.uid is None else MountNamespace(in_use=[folder.path])
         self._volume = volume_of(folder, spec, self._mounts)
         root = spec.cgroup_root
@@ -97,7 +97,7 @@ class Supervisor:
     async def _start(
         self, exceeded: asyncio.Future[EndReason], stopped: asyncio.Future[Any]
     ) -> MachineProcess:
-        """The machine; or the first thing that went wrong, and nothing left of it."""
+        """The machine; or the first failure, with nothing left of it."""
         starting = asyncio.ensure_future(self._make())
         await first_of(starting, exceeded, stopped)
         if starting.done():
@@ -109,7 +109,7 @@ class Supervisor:
         raise OverLimitError(f"It was {exceeded.result().replace('_', ' ')} at its start.")
 
     async def _make(self) -> MachineProcess:
-        self._volume.attach(is_new=True)  # nobody else has a new one: nothing is waited for
+        self._volume.attach(is_new=True)  # nobody else has a new one: no wait
         if self._system is not None:
             self._system.prepare()
         is_restored = await self._restore()
@@ -141,7 +141,7 @@ class Supervisor:
         return machine
 
     async def _restore(self) -> bool:
-        """Whether all is there; what is not has paths that are too long to be named at once."""
+        """Whether all is restored; the rest has paths that are too long for one call."""
         spec = self._spec
         if spec.restore_from is None:
             return True
@@ -155,8 +155,8 @@ class Supervisor:
         return is_restored
 
     async def _take(self, to: Path) -> Snapshot:
-        """All that is changed, also while it goes on; one at a time, as each mounts the system at
-        the same place. Raises SnapshotFailedError, OSError."""
+        """Snapshot all changes, even while it runs; one at a time, because each mounts the system
+        at the same place. Raises SnapshotFailedError, OSError."""
         spec = self._spec
         async with self._packing:
             try:
@@ -167,11 +167,11 @@ class Supervisor:
                     timeout_sec=spec.snapshot_timeout_sec,
                 )
             finally:
-                with suppress(OSError):  # somebody has put something into it
+                with suppress(OSError):  # someone has put something into it
                     self._remove_mount_point()
 
     def _remove_mount_point(self) -> None:
-        """Of the system in the workspace; what was mounted over it is elsewhere."""
+        """The system's mount point in the workspace; what was mounted over it is elsewhere."""
         if self._isolation.has_root:
             (self._folder.workspace / ARCHIVED).rmdir()
 
@@ -181,7 +181,7 @@ class Supervisor:
                 asyncio.timeout(self._spec.prepare_timeout_sec),
                 snapshots.unpacked(self._isolation, Path(self._spec.restore_from or "")) as archive,
             ):
-                agent = machine.root_agent or machine.agent  # who may give files to their owners
+                agent = machine.root_agent or machine.agent  # may restore the files' owners
                 answer = await agent.ask("unpack", {}, (archive,))
                 self._remove_mount_point()
         except (TimeoutError, OSError) as error:
@@ -244,7 +244,7 @@ class Supervisor:
             machine.exited: ("killed", 0),
         }
         await first_of(*ends)
-        # If several come together, the earliest in the list above tells.
+        # If several are done, the earliest in the list above is the reason.
         reason, grace_sec = next(end for future, end in ends.items() if future.done())
         deadline.cancel()
         if reason == "stopped" and not self._folder.stop_is_requested():
@@ -257,7 +257,7 @@ class Supervisor:
             await self._server.close()
         await self._egress.close()
         await machine.kill()
-        processes.kill_descendants(os.getpid())  # those that left their parents, without isolation
+        processes.kill_descendants(os.getpid())  # without isolation: those that left their parents
         await self._log.close()
         ended_at = time.time()
         message = end_message(reason, code)
@@ -270,12 +270,12 @@ class Supervisor:
         return "out_of_memory" if is_over else "killed"
 
     async def close(self, ended: Ended) -> None:
-        """Record the end, keep the workspace as a snapshot if a program ran, record that too."""
+        """Record the end, store the workspace as a snapshot if a program ran, record that too."""
         self._folder.write_ended(ended, final=False)
         spec = self._spec
         has_run = self._folder.running() is not None
         if has_run and not self._volume.exists():
-            # A restored data dir has the record of a run, not the files that it was writing.
+            # A restored data dir has the record of a run, but not the files that it was writing.
             ended = replace(ended, snapshot_error="those since its last stop are not there")
         elif has_run:
             try:
@@ -306,7 +306,7 @@ class Supervisor:
 
 
 def spec_has_egress(spec: Spec) -> bool:
-    """Without isolation a machine has the network of this one."""
+    """Without isolation a machine has the host's network."""
     return spec.isolation != "none"
 
 
@@ -327,7 +327,7 @@ def build_isolation(
 
 
 async def _main(path: Path, *, is_closing: bool) -> None:
-    os.chdir(path)  # sockets are named from here: their whole paths may be too long
+    os.chdir(path)  # socket names are relative to it: whole paths may be too long
     folder = LocalRunFolder(path)
     spec = folder.spec()
     if spec is None:

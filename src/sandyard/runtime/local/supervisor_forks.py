@@ -18,7 +18,7 @@ _NAME_BYTES = 1024
 
 
 class SupervisorForks:
-    """Loading what a supervisor needs takes longer than all the rest of a machine's start."""
+    """Saves loading a supervisor's modules, which takes longer than the rest of a start."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,9 +27,9 @@ class SupervisorForks:
         self._owner = 0
 
     def start(self, folder: Path, lock: int, telling: int) -> bool:
-        """Whether a supervisor was forked, with the lock and the end of a pipe. False is: surely
-        not, and not tried. Raises OSError if nobody knows: the lock then tells whether one is
-        there."""
+        """Whether a supervisor was forked, with the lock and the end of a pipe. False: certainly
+        not, and not tried. Raises OSError if that is unknown: the lock then shows whether one
+        exists."""
         if not processes.HAS_PROC:
             return False
         log = open_log(folder)
@@ -40,7 +40,7 @@ class SupervisorForks:
             os.close(log)
 
     def close(self) -> None:
-        """Let it end; those that it forked go on."""
+        """Let it end; the supervisors that it forked continue."""
         if self._channel is None:
             return
         self._channel.close()

@@ -1,8 +1,8 @@
 """The system of a machine with its own root: everything outside its workspace, with its changes.
 
-Each folder is an overlay: below, read-only, what all machines share; above, in the machine's own
-file system and so within its limit, what it wrote. Ids are shifted on the way, so that what is
-root's below is root's inside.
+Each folder is an overlay: the lower layer, read-only, is shared by all machines; the upper one, in
+the machine's own file system and so within its limit, has its changes. Ids are shifted, so that
+root's files below are root's inside.
 """
 
 import errno
@@ -25,7 +25,7 @@ _MOUNTED = ("/dev", "/proc", "/run/sandyard", "/tmp")  # noqa: S108 - inside
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A folder inside, by the name of its changes, and what is below them, the first first."""
+    """A folder inside: the name of its changes, and the folders below them, topmost first."""
 
     name: str
     inside: str
@@ -33,7 +33,7 @@ class Layer:
 
 
 def layers_of(skeleton: Path, root: Path | None) -> Sequence[Layer]:
-    """Of a root file system; None is this machine's own /usr, with the list of its packages."""
+    """The layers of a root file system; None is the host's /usr, with the list of its packages."""
     if root is not None:
         return [Layer("root", "/", (skeleton, root))]
     own = [Layer("root", "/", (skeleton,)), Layer("usr", "/usr", (Path("/usr"),))]
@@ -59,7 +59,7 @@ class System:
         self._root = root_of(uid)
 
     def prepare(self) -> None:
-        """Make the folders of its changes, in a file system that was made for it."""
+        """Make the folders for its changes, in a file system made for it."""
         made = [Path(layer.name, name) for layer in self._layers for name in ("", _UPPER, _WORK)]
         for path in (self.folder, *(self.folder / each for each in made)):
             path.mkdir(exist_ok=True, mode=0o755)
@@ -67,7 +67,7 @@ class System:
         self._link_sudo()
 
     def mounted(self) -> Mapping[str, Path]:
-        """Where each of its folders is, by its path inside. Raises OSError."""
+        """Mount its folders; returns where each is, by its path inside. Raises OSError."""
         self._refuse_links()
         owner = self.namespaces.owner
         return {
@@ -80,13 +80,13 @@ class System:
         }
 
     def try_out(self) -> None:
-        """Mount all of it and let go of it again. Raises OSError."""
+        """Mount all of it and unmount it again. Raises OSError."""
         self.prepare()
         for path in self.mounted().values():
             self._mounts.unmount(path)
 
     def _refuse_links(self) -> None:
-        """Who mounts is root, and a snapshot may hold anything: a link in the place of a folder
+        """Root does the mounting, and a snapshot may contain anything: a link in place of a folder
         would lead out of the sandbox."""
         places = [Path(layer.name, name) for layer in self._layers for name in (_UPPER, _WORK)]
         mounted = (*_MOUNTED, *(layer.inside for layer in self._layers))

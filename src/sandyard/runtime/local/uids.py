@@ -17,15 +17,15 @@ class NoUidLeftError(ExhaustedError):
 
 
 class Uids:
-    """Which uid is whose: a link per uid, to the folder of the run. When that folder is gone
-    the uid is free again."""
+    """Maps uids to runs: a link per uid, to the folder of the run. When that folder is gone the uid
+    is free again."""
 
     def __init__(self, folder: Path, uids: Sequence[int]) -> None:
         self._folder = folder
         self._uids = uids
 
     def take(self, run_folder: Path) -> int:
-        """A uid for this folder, which exists."""
+        """Assign a uid to this folder, which exists."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -41,6 +41,6 @@ class Uids:
         raise NoUidLeftError
 
     def _in_order(self) -> Iterator[int]:
-        """Servers begin at different ones: all processes of a uid count together."""
+        """Servers start at different uids, because all processes of a uid count together."""
         first = crc32(os.fsencode(self._folder)) % len(self._uids)
         return chain(self._uids[first:], self._uids[:first])

@@ -25,18 +25,19 @@ _FIRST_ID = 2_000_000_000
 _SANDBOXES = 10_000
 _PROCESSES_OF_OURS = 16
 _DEEPEST = "1"
-"""How many user namespaces there may be below the upper one: that of the sandbox."""
+"""The maximum of user namespaces below the upper one: the sandbox's."""
 
 _READYING, _WAITING = 0, 1
 """Its descriptors."""
 
 _MAKING = threading.Lock()
-"""Children of two threads would hold each other's pipes, and wait for ever for their ends."""
+"""Children of concurrent threads would inherit each other's pipes, and wait forever for them to
+close."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserNamespaces:
-    """Descriptors: of the namespace that owns the others, and of the sandbox's."""
+    """Descriptors of the namespace that owns the others, and of the sandbox's."""
 
     owner: int
     inside: int
@@ -47,12 +48,12 @@ class UserNamespaces:
 
 
 def root_of(uid: int) -> int:
-    """Who root is outside, in the sandbox whose user is `uid` there."""
+    """The uid outside of root in the sandbox whose user is `uid` outside."""
     return _FIRST_ID + (uid % _SANDBOXES) * IDS
 
 
 def make_user_namespaces(uid: int, *, processes: int) -> UserNamespaces:
-    """Owned by `uid`, with at most so many processes of all users together. Raises OSError."""
+    """Owned by `uid`, with at most this many processes of all users together. Raises OSError."""
     with _MAKING:
         return _make(uid, processes)
 
@@ -78,11 +79,11 @@ def _make(uid: int, processes: int) -> UserNamespaces:
 
 
 def _own(uid: int, processes: int, writer: int, heard: int) -> None:
-    """The owner of both. It goes when its pipe is closed."""
+    """The owner of both. It exits when its pipe is closed."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its maps can't be written
+    call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # otherwise its maps can't be written
     most = processes + _PROCESSES_OF_OURS
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     call("unshare", _NEW_USER)
@@ -104,7 +105,7 @@ def _own(uid: int, processes: int, writer: int, heard: int) -> None:
 
 
 def _spawn_below(readying: int, waiting: int) -> int | None:
-    """The same as a process of its own, which copies nothing; None where that can't be."""
+    """The same as a spawned process, which copies no memory; None where that is not possible."""
     program = unsharing(_NEW_USER, telling=_READYING, heard=_WAITING)
     if program is None:
         return None
@@ -122,7 +123,7 @@ def _stay_below(readying: int, waiting: int) -> None:
 
 
 def _extents(root: int, user: int) -> str:
-    """The ids from 0 on are those from `root` on, but the user's, who is `user`. A range of the
+    """Ids from 0 map to those from `root`, except the user's, which maps to `user`. A range of the
     upper namespace that spans two of its extents could not be mapped again."""
     after = USER + 1
     return f"0 {root} {USER}\n{USER} {user} 1\n{after} {root + after} {IDS - after}\n"
@@ -134,7 +135,7 @@ def _map(pid: int, extents: str) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    """In one call, as the kernel wants it."""
+    """In one call, as the kernel requires."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, content.encode())
@@ -149,7 +150,7 @@ def _require(answer: bytes) -> bytes:
 
 
 def _fork(work: Callable[[], None], *, without: Iterable[int]) -> int:
-    """A child, without these descriptors: a pipe ends when all its ends are closed."""
+    """A child without these descriptors: a pipe ends when all its ends are closed."""
     pid = os.fork()
     if pid:
         return pid

@@ -1,7 +1,7 @@
 """Storage of a workspace: a separate file system, or a folder in the data dir.
 
-What is mounted is mounted in the supervisor's own mount namespace. It goes with the last process
-there, so nothing is left over when one is killed.
+Mounts are made in the supervisor's own mount namespace. They vanish with its last process, so
+nothing is left over when one is killed.
 """
 
 import errno
@@ -20,7 +20,7 @@ from sandyard.runtime.local.shared_files import note_use
 from sandyard.runtime.records import remove_folder
 
 SYSTEM = "system"
-"""The folder of a volume where what a machine changes outside its workspace is."""
+"""A volume's folder for the machine's changes outside its workspace."""
 _BYTES_PER_FILE = 8192
 _FEWEST_FILES = 1024
 _INODE_BYTES = 256
@@ -37,12 +37,12 @@ class Volume(Protocol):
     """The files of one workspace."""
 
     is_bounded: bool
-    """Whether the kernel refuses what goes over the limit, by itself."""
+    """Whether the kernel itself enforces the limit."""
 
     def exists(self) -> bool: ...
 
     def attach(self, *, is_new: bool) -> None:
-        """Let the files be found at the workspace's path. Raises OSError."""
+        """Make the files available at the workspace's path. Raises OSError."""
         ...
 
     def remove(self) -> None: ...
@@ -58,19 +58,19 @@ class FolderVolume:
         return self._workspace.is_dir()
 
     def attach(self, *, is_new: bool) -> None:
-        """The server made it."""
+        """Nothing to do: the server made it."""
 
     def remove(self) -> None:
         remove_folder(self._workspace)
 
 
 class ImageVolume:
-    """An ext4 file system in a sparse file: it takes what is stored in it, up to its size."""
+    """An ext4 file system in a sparse file, which takes only the space of its content."""
 
     is_bounded = True
 
     def __init__(self, image: Path, workspace: Path, mounts: MountNamespace, *, uid: int) -> None:
-        """Of an image that `make_image` made."""
+        """For an image made by `make_image`."""
         self._image = image
         self._workspace = workspace
         self._mounts = mounts
@@ -101,12 +101,12 @@ class ImageVolume:
             os.close(device)
 
     def remove(self) -> None:
-        """Its space is free when the supervisor has ended, and with it the mount."""
+        """Its space is freed when the supervisor has ended, and with it the mount."""
         self._image.unlink(missing_ok=True)
 
 
 class MemoryVolume:
-    """A tmpfs. Its files are gone when the supervisor is killed."""
+    """A tmpfs. Its files are lost when the supervisor is killed."""
 
     is_bounded = True
 
@@ -130,7 +130,7 @@ class MemoryVolume:
             self._is_attached = True
 
     def remove(self) -> None:
-        """It goes with the supervisor."""
+        """It vanishes with the supervisor."""
 
 
 class SplitVolume:
@@ -169,8 +169,8 @@ _FORMAT = (
 
 
 def make_image(image: Path, size_bytes: int, *, blanks: Path) -> None:
-    """An empty image: a copy of a blank one of the same size, which is made at first use, for to
-    format one takes longer. Raises OSError."""
+    """An empty image: a copy of a blank one of the same size, made at first use because formatting
+    takes longer. Raises OSError."""
     whole = image_bytes(size_bytes)
     blank = blanks / f"{size_bytes}.ext4"
     if not blank.exists():
@@ -187,7 +187,7 @@ def make_image(image: Path, size_bytes: int, *, blanks: Path) -> None:
 
 
 def _copy_data(source: int, target: int) -> None:
-    """Without the holes, which are nearly all of it."""
+    """Skips the holes, which are nearly all of it."""
     begin = 0
     while True:
         try:
@@ -209,14 +209,14 @@ def file_count(size_bytes: int) -> int:
 
 
 def image_bytes(size_bytes: int) -> int:
-    """The size of an image in which so much can be stored beside what describes it."""
+    """The size of an image that can store this much besides its metadata."""
     spare = max(_LEAST_SPARE, size_bytes // 25)
     whole = size_bytes + spare + file_count(size_bytes) * _INODE_BYTES
     return whole // 4096 * 4096
 
 
 def _lock(image: int) -> None:
-    """Wait until no other mount of it is left: two would spoil it. The loop device shares the
+    """Wait until no other mount of it is left: two would corrupt it. The loop device shares the
     lock, so it is held for exactly as long as the file system is mounted."""
     until = time.monotonic() + _RELEASED_SEC
     while True:
@@ -236,7 +236,7 @@ def _hand_over(workspace: Path, uid: int) -> None:
 
 
 def _run(program: str, *arguments: str, most: int = 0) -> None:
-    """Raises OSError if it ends with a larger code."""
+    """Raises OSError if its exit code is above `most`."""
     done = subprocess.run(  # noqa: S603
         [program, *arguments],
         env={"PATH": _PATH},

@@ -1,4 +1,4 @@
-"""Looks after the limits that the kernel does not hold for a whole tree of processes."""
+"""Enforces the limits that the kernel does not apply to a whole process tree."""
 
 import asyncio
 import os
@@ -32,11 +32,11 @@ _FEW = 8
 _MEMORY_FOLDERS = ("tmp", "dev/shm")
 
 _Look = Callable[[], Awaitable[tuple[EndReason | None, float]]]
-"""The limit that was exceeded, if one was, and when to look again."""
+"""Returns the exceeded limit, if any, and the pause before the next check."""
 
 
 class Watchdog:
-    """Watches the processes below this one; says which limit was exceeded."""
+    """Watches the descendants of this process; returns which limit was exceeded."""
 
     def __init__(self, spec: Spec, files: Path, volume: Volume, cgroup: Cgroup | None) -> None:
         self._spec = spec
@@ -45,7 +45,7 @@ class Watchdog:
         self._volume = volume
         self._cgroup = cgroup
         self.spared: set[int] = set()
-        """Processes below this one that are not the machine's."""
+        """Descendants of this process that are not the machine's."""
         self._stored = 0
         self._folders: list[int] = []
         self._hidden = _HiddenMemory()
@@ -54,19 +54,19 @@ class Watchdog:
         self._idle_since: tuple[list[int], float] | None = None
 
     def watch_folders(self, pid_inside: int) -> None:
-        """Count the machine's folders in memory, too; this process is in the machine."""
+        """Also count the machine's in-memory folders; this process is in the machine."""
         if self._spec.isolation != "none":
             found = (memory_folder(pid_inside, name) for name in _MEMORY_FOLDERS)
             self._folders = [folder for folder in found if folder is not None]
 
     def watch_sockets(self, pid_inside: int, diagnosis: SocketDiagnosis | None) -> None:
-        """Count what the machine's sockets hold, too. Raises OSError."""
+        """Also count the memory of the machine's sockets. Raises OSError."""
         is_counted = self._cgroup is None and self._spec.isolation != "none"
         if is_counted and diagnosis is not None:
             self._sockets = SocketMemory(pid_inside, diagnosis)
 
     async def run(self) -> EndReason:
-        """Return when a limit is exceeded, or when it could not be looked after for a while."""
+        """Return when a limit is exceeded, or could not be checked for a while."""
         storage = asyncio.ensure_future(self._watch(self._over_storage))
         held = asyncio.ensure_future(self._watch(self._over_memory))
         try:
@@ -77,14 +77,14 @@ class Watchdog:
             held.cancel()
 
     def free_bytes(self) -> int:
-        """What may still be stored, as of the last look."""
+        """What may still be stored, as of the last check."""
         if self._volume.is_bounded:
             found = os.statvfs(self._files)
             return found.f_bavail * found.f_frsize
         return max(0, self._limits.storage_bytes - self._stored)
 
     def sample(self) -> dict[str, Any]:
-        """What the processes use and hold at this moment."""
+        """The current resource use of the processes."""
         pids = self._pids()
         group = self._cgroup
         return {
@@ -102,7 +102,7 @@ class Watchdog:
         return (found.f_blocks - found.f_bfree) * found.f_frsize
 
     async def _watch(self, look: "_Look") -> EndReason:
-        """Look again and again. What can't be looked at is not taken for empty."""
+        """Check repeatedly. A failed check is not taken for an empty result."""
         seen_at = time.monotonic()
         while True:
             try:
@@ -122,11 +122,11 @@ class Watchdog:
         limit = self._limits.memory_bytes
         pids = self._pids()
         worked_sec = processes.cpu_seconds(pids)
-        if (pids, worked_sec) == self._idle_since:  # who sleeps takes nothing
+        if (pids, worked_sec) == self._idle_since:  # sleeping processes allocate nothing
             self._pause_sec = min(2 * self._pause_sec, _ASLEEP_SEC)
             return None, self._pause_sec
         self._pause_sec = _INTERVAL_SEC
-        # The sum that is quick to make is never too small; only near the limit is it refined.
+        # The quick sum is never too small; it is refined only near the limit.
         bound = processes.resident_bytes(pids) + self._in_folders()
         bound += await self._hidden.look(pids, worked_sec, self._sockets)
         if bound > limit:
@@ -154,7 +154,7 @@ class Watchdog:
             return None, 3600.0
         begun = time.monotonic()
         self._stored = await asyncio.to_thread(self._stored_bytes)
-        # A large workspace takes long to measure: at most a tenth of the time goes there.
+        # A large workspace takes long to measure: spend at most a tenth of the time on that.
         pause_sec = max(_STORAGE_SEC, 10 * (time.monotonic() - begun))
         return ("out_of_storage" if self._stored > self._limits.storage_bytes else None), pause_sec
 
@@ -165,8 +165,8 @@ class Watchdog:
 
 
 class _HiddenMemory:
-    """What is in no process's sum. To find it costs time, and is done only for processes that have
-    worked since: those that sleep take nothing."""
+    """Memory that is in no process's total. Finding it is slow, and done only for processes that
+    have run since: sleeping ones allocate nothing."""
 
     def __init__(self) -> None:
         self._worked_sec = -1.0
@@ -178,7 +178,7 @@ class _HiddenMemory:
         if worked_sec == self._worked_sec or begun < self._next_at:
             return self._bytes
         self._worked_sec = worked_sec
-        if len(pids) <= _FEW:  # less than it takes to start a thread
+        if len(pids) <= _FEW:  # faster than starting a thread
             self._bytes = _hidden(pids, sockets)
         else:
             self._bytes = await asyncio.to_thread(_hidden, pids, sockets)

@@ -23,7 +23,7 @@ _PROCFILE_BYTES = 65536
 
 
 def apply_changes(workspace: Path, changes: FileChanges, *, uid: int | None) -> None:
-    """Delete and write as told; UnsafePathError, and nothing done, if a path is not safe."""
+    """Delete and write files; if a path is not safe, UnsafePathError, and nothing is done."""
     deleted = [path_parts(path) for path in sorted(changes.deleted)]
     written = [(path_parts(path), content) for path, content in sorted(changes.written.items())]
     root = _open_root(workspace)
@@ -37,7 +37,7 @@ def apply_changes(workspace: Path, changes: FileChanges, *, uid: int | None) -> 
 
 
 def read_procfile(workspace: Path) -> str | None:
-    """The Procfile at the top, if it is a plain file: no link, pipe or device."""
+    """The Procfile at the top, if it is a regular file: no link, pipe or device."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     root = _open_root(workspace)
     try:
@@ -55,9 +55,9 @@ def read_procfile(workspace: Path) -> str | None:
 
 
 def used_bytes(workspace: Path, *, give_up_above: int | None = None) -> int:
-    """The storage that the files take, with at least a little for each name.
+    """The storage used by the files, with at least a little for each name.
 
-    A tree that is nested beyond reason counts as more than anyone may have.
+    A tree that is nested too deeply counts as more than anyone may have.
     """
     seen: set[int] = set()
     frames = [_Frame(_open_root(workspace), seen)]
@@ -84,7 +84,7 @@ def used_bytes(workspace: Path, *, give_up_above: int | None = None) -> int:
 
 
 class _Frame:
-    """An open folder: the size of what lies in it itself, and the folders still to be entered."""
+    """An open folder: the size of its own files, and the subfolders still to be entered."""
 
     def __init__(self, folder: int, seen: set[int], *, mode: int | None = None) -> None:
         self.folder = folder
@@ -98,8 +98,8 @@ class _Frame:
 
 
 def _enter_frame(frame: _Frame, seen: set[int]) -> _Frame:
-    """The next folder. One that its owner may not read is opened all the same: nothing must be
-    hidden there. Its mode is lent until the frame is closed."""
+    """The next folder. One that its owner may not read is opened too, so that nothing is hidden
+    there. Its mode is changed until the frame is closed."""
     name = frame.folders.pop()
     try:
         return _Frame(os.open(name, _FOLDER, dir_fd=frame.folder), seen)
@@ -115,14 +115,14 @@ def _enter_frame(frame: _Frame, seen: set[int]) -> _Frame:
 
 
 def _set_mode(descriptor: int, mode: int) -> None:
-    """By the descriptor, which can't turn into something else as a name can."""
+    """Through the descriptor, which can't be replaced as a name can."""
     Path(f"/proc/self/fd/{descriptor}").chmod(mode)
 
 
 def unlinked_bytes(workspace: Path, pids: Iterable[int]) -> int:
     """The storage of files that are deleted but still open or mapped in one of the processes.
 
-    One that is only on its way from one to another, in a socket, is seen by nobody.
+    A file that is only in transit between two of them, in a socket, is not seen.
     """
     device = workspace.stat().st_dev
     sizes: dict[int, int] = {}
@@ -146,7 +146,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _mapped(thread: Path) -> list[Path]:
-    """The mappings of deleted files; root alone can follow them."""
+    """The mappings of deleted files; only root can follow them."""
     try:
         lines = (thread / "maps").read_bytes().splitlines()
     except processes.GONE:
@@ -159,16 +159,16 @@ def _mapped(thread: Path) -> list[Path]:
 
 
 def _open_root(workspace: Path) -> int:
-    """The workspace itself, also when its program took away everybody's right to enter it."""
+    """The workspace itself, even if its program took away all rights to enter it."""
     try:
         return os.open(workspace, _FOLDER)
     except PermissionError:
-        workspace.chmod(0o700)  # it lies in a folder where the program can put no link
+        workspace.chmod(0o700)  # the program can't put a link into its parent folder
         return os.open(workspace, _FOLDER)
 
 
 def _measure(folder: int, seen: set[int]) -> tuple[int, list[str]]:
-    """The size of what lies in this folder itself, and the folders in it."""
+    """The size of the files directly in this folder, and its subfolders."""
     total = 0
     folders: list[str] = []
     try:
@@ -199,7 +199,7 @@ def _delete(root: int, parts: Sequence[str]) -> None:
         for part, parent in reversed(list(zip(parts[:-1], folders, strict=False))):
             os.rmdir(part, dir_fd=parent)
     except OSError as error:
-        # Gone already, or a folder that still has files: both leave nothing to do.
+        # Already gone, or a folder that still has files: nothing to do in both cases.
         if error.errno not in _NOTHING_TO_DO:
             raise
     finally:
@@ -233,7 +233,7 @@ def _write(root: int, parts: Sequence[str], content: bytes, uid: int | None) -> 
 
 
 def _enter(folder: int, name: str, uid: int | None) -> int:
-    """The folder of this name, made if it is not there; a link or file in its way is removed."""
+    """The folder of this name, created if missing; a link or file in its place is removed."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
