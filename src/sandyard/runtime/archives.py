@@ -23,7 +23,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class ArchiveFolder:
-    """An archive is there as a whole or not at all."""
+    """An archive is complete or absent."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class ArchiveFolder:
     async def write(
         self, archive_id: str, content: AsyncIterator[bytes], *, most_bytes: int | None = None
     ) -> Snapshot:
-        """Replaces one of the same id. Raises BodyTooLargeError and what `content` raises."""
+        """Replaces one of the same id. Raises BodyTooLargeError and the errors of `content`."""
         target = self._path_of(archive_id)
         draft = target.with_suffix(f"{_DRAFT}-{os.urandom(6).hex()}")
         try:
@@ -53,7 +53,7 @@ class ArchiveFolder:
                 yield piece
 
     async def place(self, archive_id: str) -> Path:
-        """Where a machine packs its snapshot to. Raises SnapshotNotFoundError."""
+        """The path to which a machine packs its snapshot. Raises SnapshotNotFoundError."""
         path = self._path_of(archive_id, _PACKED)
         await asyncio.to_thread(self._path.mkdir, parents=True, exist_ok=True, mode=0o700)
         return path

@@ -1,4 +1,4 @@
-"""Fetches a repository into a machine, through the way out that is opened for it."""
+"""Clones a repository into a machine, through an egress opened for it."""
 
 from sandyard.runtime.errors import AddressRefusedError, CloneFailedError, CommandRefusedError
 from sandyard.runtime.machine_ports import Machines
@@ -20,7 +20,7 @@ _KILL = 9
 async def clone(
     machines: Machines, run_id: RunId, session: Session, source: Repository, *, timeout_sec: float
 ) -> None:
-    """Into the workspace. Raises CloneFailedError."""
+    """Clone into the workspace. Raises CloneFailedError."""
     async with machines.egress(run_id) as egress:
         environment = GIT_ENVIRONMENT | dict(egress.environment)
         environment |= credentials(source.url, source.token)
@@ -41,7 +41,7 @@ async def clone(
 
 
 async def _run(session: Session, command: Command, *, timeout_sec: float) -> Process:
-    """The command once it has ended. Raises TimeoutError, and then it is killed."""
+    """The command once it has ended. On timeout it is killed, and TimeoutError raised."""
     process = await session.processes.start(command)
     done = await session.processes.wait(process.id, timeout_sec=timeout_sec)
     if done.is_running:

@@ -1,4 +1,4 @@
-"""A command from its start to its end, by the steps that every session has."""
+"""Runs a command from start to end, by the steps that every session has."""
 
 from collections.abc import AsyncGenerator
 
@@ -7,7 +7,7 @@ from sandyard.runtime.session_ports import Processes
 
 
 async def run_in_steps(processes: Processes, command: Command) -> AsyncGenerator[Process | Output]:
-    """`Processes.run` for sessions that have no shorter way."""
+    """`Processes.run` for sessions without a shorter way."""
     process = await processes.start(command)
     yield process
     async for output in processes.output(process.id, follow=True):

@@ -38,11 +38,11 @@ from sandyard.runtime.run_records import RunRecord
 State = TypeVar("State")
 
 TAIL_LINES = 20
-"""So many of the last log lines are told with a failure."""
+"""The number of log lines reported with a failure."""
 
 
 def check_startable(run: RunState | None) -> None:
-    """Raises AttemptEndedError for what has run; a start that failed is told again instead."""
+    """Raises AttemptEndedError for a run that has run; a failed start is reported again instead."""
     if isinstance(run, Stopping) or (isinstance(run, Ended) and run.has_listened):
         raise AttemptEndedError
 
@@ -72,7 +72,7 @@ def not_running(state: RunState | MachineState) -> NotRunningError:
 
 
 def require_ended(run: RunState | None) -> Ended:
-    """The end that was waited for; whoever forgot it meanwhile left nothing to tell."""
+    """The end that was waited for. Raises RunNotFoundError if the run was forgotten meanwhile."""
     if isinstance(run, Ended):
         return run
     raise RunNotFoundError
@@ -81,7 +81,7 @@ def require_ended(run: RunState | None) -> Ended:
 def require_started(
     run: RunState | None, running: Running | None, *, log_lines: Sequence[str]
 ) -> Running:
-    """What was recorded as running, also if it has ended since; or why it did not start."""
+    """The recorded running state, even if it has ended since; or raises why it did not start."""
     if isinstance(run, Ended) and not run.has_listened:
         raise start_failure(run.error_code, run.message, log_lines=log_lines)
     if run is None or running is None:
@@ -90,7 +90,7 @@ def require_started(
 
 
 def run_state(run_id: RunId, record: RunRecord, machine: MachineState | None) -> RunState | None:
-    """How a run stands, by what is recorded of it and how its machine is."""
+    """The state of a run, from its record and its machine."""
     begun_at, running = record.begun_at(), record.running()
     if begun_at is None:
         return None
@@ -109,7 +109,7 @@ def run_state(run_id: RunId, record: RunRecord, machine: MachineState | None) ->
 
 
 def start_failure_of(machine: MachineState | None, log_lines: Sequence[str]) -> StartFailedError:
-    """Why a start came to nothing whose machine ended."""
+    """Why a start failed whose machine ended."""
     if not isinstance(machine, Ended):
         return SupervisorLostError()
     if machine.error_code is not None:
@@ -129,7 +129,7 @@ async def wait_until(
     *,
     timeout_sec: float,
 ) -> State:
-    """The first state that is done. Raises TimeoutError."""
+    """The first state for which `is_done`. Raises TimeoutError."""
     until = time.monotonic() + timeout_sec
     if is_done(run := await find()):
         return run
@@ -142,7 +142,8 @@ async def wait_until(
 
 
 def web_command(procfile: str | None, *, static_site: str | None) -> str:
-    """What to run: the Procfile's `web:` line; without a Procfile, the static site if allowed."""
+    """The command to run: the Procfile's `web:` line; without a Procfile, the static site if
+    allowed."""
     if procfile is None:
         if static_site is None:
             raise ProcfileMissingError

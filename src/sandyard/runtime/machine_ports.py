@@ -1,5 +1,5 @@
-"""What runs machines, as promises. A machine is isolated, has limits and a deadline, and outlives
-the server."""
+"""The interface of the machines. A machine is isolated, has limits and a deadline, and outlives the
+server."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,15 +20,15 @@ from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, 
 from sandyard.runtime.session_ports import Session
 
 Changed = Callable[[], Awaitable[None]]
-"""Returns when something may have changed since it last did, or soon in any case."""
+"""Returns when something may have changed since its last call, or soon in any case."""
 
 
 class Egress(Protocol):
-    """A way out of a machine, for as long as its context lasts."""
+    """Egress of a machine, for as long as its context lasts."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables by which a command finds it."""
+        """The variables by which a command finds the proxy."""
         ...
 
     async def refused(self) -> str | None:
@@ -45,13 +45,13 @@ class Machines(Protocol):
     """
 
     async def check(self) -> None:
-        """Return if machines can be made here, isolated as was asked for."""
+        """Return if machines can be made here, with the requested isolation."""
         ...
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         """Return when it can be entered, with the files of the snapshot if one is named.
 
-        Raises a StartFailedError that names the reason, and then there is none.
+        Raises a StartFailedError that names the reason; then there is no machine. Raises
         SnapshotNotFoundError before anything is made.
         """
         ...
@@ -66,7 +66,7 @@ class Machines(Protocol):
         ...
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
-        """Of all machines of this kind that are not forgotten."""
+        """The run ids of all machines of this kind that are not forgotten."""
         ...
 
     async def session(self, run_id: RunId) -> Session:
@@ -74,7 +74,7 @@ class Machines(Protocol):
         ...
 
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
-        """Move it, to a later or an earlier time; the deadline that it has now. Raises
+        """Move the deadline, to a later or an earlier time; returns the current one. Raises
         NotRunningError."""
         ...
 
@@ -84,15 +84,15 @@ class Machines(Protocol):
         ...
 
     async def forget(self, run_id: RunId) -> None:
-        """Drop all that is known of a machine that has ended, but its snapshot."""
+        """Drop everything stored about an ended machine, except its snapshot."""
         ...
 
     async def sample(self, run_id: RunId) -> Sample:
-        """Measure what runs in it. Raises NotRunningError."""
+        """Measure its resource use. Raises NotRunningError."""
         ...
 
     async def workspace_bytes(self, run_id: RunId) -> int:
-        """What its files take now. Raises NotRunningError."""
+        """The current size of its files. Raises NotRunningError."""
         ...
 
     async def pack(self, run_id: RunId, to: Path) -> bool:
@@ -102,21 +102,21 @@ class Machines(Protocol):
         ...
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
-        """What its program wrote from this byte on; with None, all that is kept."""
+        """Its program's output from this byte on; with None, all that is stored."""
         ...
 
     def egress(self, run_id: RunId) -> AbstractAsyncContextManager[Egress]:
-        """Let its commands out to public addresses for as long as the context lasts."""
+        """Let its commands reach public addresses for as long as the context lasts."""
         ...
 
     async def set_network(
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
-        """What it may reach from now on. Raises NotRunningError."""
+        """Set what it may reach from now on. Raises NotRunningError."""
         ...
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
-        """What went out of it and what was refused, as far as that is known."""
+        """Its known outgoing connections and refusals."""
         ...
 
     async def has_snapshot(self, snapshot_id: str) -> bool: ...

@@ -10,7 +10,7 @@ from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
 from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
 
 Kind = Literal["sandbox", "preview", "warm"]
-"""Whose a run is; one that is warm is nobody's yet."""
+"""What a run belongs to; a warm one has no owner yet."""
 EndReason = Literal[
     "stopped",
     "terminated",
@@ -21,8 +21,8 @@ EndReason = Literal[
     "killed",
     "not_started",
 ]
-"""`stopped` was asked for; one that was `terminated` got SIGTERM without that, as at a shutdown of
-its host."""
+"""`stopped` was requested; `terminated` means SIGTERM without a request, as at a shutdown of its
+host."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _WEB_LINE = re.compile(r"^web:[ \t]*(\S.*?)\s*$", re.MULTILINE)
@@ -32,7 +32,7 @@ _DEEPEST_PATH = 32
 
 @dataclass(frozen=True, slots=True)
 class RunId:
-    """Names one run of a program. A new attempt is a new run, also of the same sandbox."""
+    """Identifies one run of a program. A new attempt is a new run, even of the same sandbox."""
 
     kind: Kind
     id: str
@@ -54,9 +54,9 @@ class Repository:
 
     url: str
     ref: str | None = None
-    """A branch or a tag; None is what it has by default."""
+    """A branch or a tag; None is the default branch."""
     folder: str | None = None
-    """Where in it the program is; None is the top."""
+    """The program's folder in it; None is the top."""
     token: str | None = field(default=None, repr=False)
     """For a private one: a token, or `user:token`."""
 
@@ -78,16 +78,16 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     network: Network = "none"
     root: str | None = None
-    """The environment whose root file system it has; None is the machine's own."""
+    """The environment whose root file system it has; None is the host's own."""
     archive_id: str | None = None
-    """The archive that its files come from, in place of those of the source."""
+    """The archive that provides its files, instead of the source."""
     rules: EgressRules = NO_RULES
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one sandbox may take. `cpu` counts cores; where only whole ones can be given, a part
-    of one is not. `max_running_sec` counts from when it listens."""
+    """Resource limits of one sandbox. `cpu` counts cores; where only whole cores can be given,
+    fractions are not. `max_running_sec` counts from when it listens."""
 
     cpu: float
     memory_bytes: int
@@ -112,7 +112,7 @@ class Starting:
 @dataclass(frozen=True, slots=True)
 class Running:
     """It listens on `port` of its machine, or waits for commands. `started_at` is when its program
-    began, which was before that."""
+    started, before it listened."""
 
     run_id: RunId
     port: int
@@ -122,7 +122,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A machine that can be entered. `port` is what its program is told to listen on."""
+    """A machine that can be entered. `port` is the one its program is told to listen on."""
 
     run_id: RunId
     port: int
@@ -132,8 +132,8 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """It does not serve any more; its end is being recorded and its snapshot taken. `message` says
-    why it ends, once that is known."""
+    """It no longer serves; its end is being recorded and its snapshot taken. `message` says why it
+    ends, once that is known."""
 
     run_id: RunId
     since_at: float
@@ -144,9 +144,9 @@ class Stopping:
 class Ended:
     """The end as its supervisor recorded it.
 
-    `started_at` is when its program began, None if it never did. `not_started` never listened;
-    `error_code` and `message` say why. `snapshot_error` says why there is no snapshot of
-    something that listened.
+    `started_at` is when its program started, None if it never did. `not_started` never listened;
+    `error_code` and `message` say why. `snapshot_error` says why there is no snapshot of a run that
+    listened.
     """
 
     run_id: RunId
@@ -170,7 +170,7 @@ MachineState = Starting | Up | Stopping | Ended
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """What machine to make. Its deadline is so long from now, until it is moved."""
+    """The machine to make. Its deadline is `lifetime_sec` from now, until it is moved."""
 
     limits: Limits
     lifetime_sec: float
@@ -178,13 +178,13 @@ class MachineSpec:
     network: Network = "none"
     root: str | None = None
     packed: Path | None = None
-    """What another machine packed, which it begins with if there is no snapshot."""
+    """An archive packed by another machine, which it starts from if there is no snapshot."""
     rules: EgressRules = NO_RULES
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A stretch of what a program wrote, from this byte on."""
+    """Part of a program's output, from this byte on."""
 
     begins_at: int
     content: bytes
@@ -192,7 +192,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the process tree has used up to now (`cpu_seconds`) and holds at this moment."""
+    """CPU time used so far by the process tree (`cpu_seconds`), and its current resources."""
 
     at: float
     cpu_seconds: float

@@ -26,11 +26,11 @@ EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
 
 @dataclass(frozen=True, slots=True)
 class EgressRules:
-    """What a machine may reach of the internet. Who is allowed is not denied; what neither says
-    may be reached."""
+    """What a machine may reach of the internet. `allow` overrides `deny`; anything in neither may
+    be reached."""
 
     allow: Sequence[str] = ()
-    """Addresses, networks (`192.0.2.0/24`), names, `*.name` for all below it."""
+    """Addresses, networks (`192.0.2.0/24`), names, `*.name` for all subdomains."""
     deny: Sequence[str] = ()
     """Addresses and networks; `0.0.0.0/0` is everything."""
 
@@ -44,7 +44,7 @@ class EgressRules:
         return not EVERYTHING.isdisjoint(self.deny)
 
     def refusal_of_name(self, host: str) -> str | None:
-        """As far as the name tells: one that can't be allowed is not looked up either."""
+        """By name only: a name that can't be allowed is not resolved either."""
         if not self.denies_all or _is_address(host) or self._allows_name(host):
             return None
         has_networks = any(_is_address(each.partition("/")[0]) for each in self.allow)
@@ -69,14 +69,15 @@ NO_RULES = EgressRules()
 class EgressPolicy:
     network: Network
     hosts: Sequence[str] = ()
-    """The allow-list of `packages`: `name`, `*.name` for all below it, perhaps with `:port`."""
+    """The allow-list of `packages`: `name`, `*.name` for all subdomains, optionally with `:port`.
+    """
     allowed_networks: Sequence[str] = ()
-    """Private networks that may be reached all the same."""
+    """Private networks that may still be reached."""
     rules: EgressRules = NO_RULES
-    """Of a machine with the network `internet`."""
+    """For a machine with the network `internet`."""
 
     def refusal(self, host: str, port: int) -> str | None:
-        """Why this host must not be reached, as far as its name tells; None if it may."""
+        """Why this host must not be reached, judged by its name; None if it may."""
         if self.network == "none":
             return NO_NETWORK
         if self.network == "internet":
@@ -107,7 +108,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class EgressReport:
-    """What went out of a machine and what was refused since it began, the latest refusal last."""
+    """Outgoing traffic and refusals of a machine since its start, the latest refusal last."""
 
     network: Network
     connections: int = 0
@@ -118,7 +119,7 @@ class EgressReport:
 
 
 class EgressCounter:
-    """Counts; of the refusals it keeps the last hosts only."""
+    """Counts traffic; of the refusals it stores only the latest hosts."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -129,7 +130,7 @@ class EgressCounter:
 
     @classmethod
     def of(cls, report: EgressReport) -> "EgressCounter":
-        """One that goes on where the report ends."""
+        """A counter that continues from the report."""
         made = cls()
         made.connections, made.refused = report.connections, report.refused
         made.bytes_sent, made.bytes_received = report.bytes_sent, report.bytes_received
@@ -137,7 +138,7 @@ class EgressCounter:
         return made
 
     def refuse(self, host: str, port: int, reason: str, *, at: float) -> bool:
-        """Whether this is news."""
+        """Whether this refusal is new."""
         self.refused += 1
         key = (host, port, reason)
         known = self._refusals.pop(key, None)
@@ -159,7 +160,7 @@ class EgressCounter:
 
 
 def read_report(found: object, network: Network) -> EgressReport:
-    """What somebody tells who may lie: ValueError if it has not the form of a report."""
+    """Parse a report from an untrusted source. Raises ValueError if it is malformed."""
     try:
         fields = dict(found)  # type: ignore[call-overload]
         refusals = [Refusal(**each) for each in fields.pop("refusals")]
@@ -189,7 +190,7 @@ def _is_refusal(found: Refusal) -> bool:
 
 
 def refusal_line(host: str, reason: str) -> str:
-    """The line that the log and the owner see."""
+    """The line shown in the log and to the owner."""
     return f"blocked: {host} ({reason})"
 
 
@@ -208,7 +209,7 @@ def _matches(entry: str, host: str) -> bool:
 
 
 def _port(entry: str) -> int | None:
-    """The port that an entry names; an IPv6 address without brackets names none."""
+    """The port in an entry; an IPv6 address without brackets has none."""
     name, _, port = entry.rpartition(":")
     is_port = port.isdecimal() and (":" not in name or name.endswith("]"))
     return int(port) if name and is_port else None

@@ -1,4 +1,4 @@
-"""What the Platform and Previews need from whatever runs programs, as promises."""
+"""The interface through which the Platform and Previews run programs."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -28,7 +28,7 @@ class Runtime(Protocol):
     """
 
     async def check(self) -> None:
-        """Return if programs can be started here, isolated as was asked for."""
+        """Return if programs can be started here, with the requested isolation."""
         ...
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
@@ -36,9 +36,9 @@ class Runtime(Protocol):
 
         - Concurrent calls for one run id start one program; all of them get it, or its failure.
         - Raises a StartFailedError that names the reason, and then nothing runs; an Ended with
-          the reason `not_started` is kept until `forget`.
-        - Raises AttemptEndedError if this attempt has come to its end before, InvalidError or
-          SnapshotNotFoundError if it can't be tried: then nothing is kept.
+          the reason `not_started` is stored until `forget`.
+        - Raises AttemptEndedError if this attempt has already ended, InvalidError or
+          SnapshotNotFoundError if it can't be tried: then nothing is stored.
         """
         ...
 
@@ -83,42 +83,41 @@ class Runtime(Protocol):
         ...
 
     async def write_files(self, run_id: RunId, changes: FileChanges) -> None:
-        """Bring the files of a running program up to date, each file at once or not at all.
+        """Update the files of a running program, each file atomically.
 
-        No path leaves the workspace, whatever links the program made there. Raises
-        UnsafePathError before anything is written, FilesTooLargeError and NotRunningError.
+        No path leaves the workspace, whatever links the program made there. Raises UnsafePathError
+        before anything is written, FilesTooLargeError and NotRunningError.
         """
         ...
 
     async def session(self, run_id: RunId) -> Session:
-        """Into the machine of a running program. Raises RunNotFoundError, NotRunningError."""
+        """A session in a running program's machine. Raises RunNotFoundError, NotRunningError."""
         ...
 
     async def set_network(
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
-        """What it may reach from now on; connections beyond that are cut off. Raises
-        NotRunningError."""
+        """Set what it may reach from now on; other connections are closed. Raises NotRunningError.
+        """
         ...
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
-        """What went out and what was refused, also of a run that has ended. Raises
-        RunNotFoundError."""
+        """Its outgoing traffic and refusals, even of an ended run. Raises RunNotFoundError."""
         ...
 
     async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
-        """Store the files of a running program, which keeps running: others can start with them.
+        """Store the files of a running program, which keeps running, for others to start with.
         Raises NotRunningError, and the errors of reading files; then nothing is stored."""
         ...
 
     async def list_archives(self) -> Sequence[Snapshot]: ...
 
     async def delete_archive(self, archive_id: str) -> None:
-        """Return when it is gone, by this call or before it."""
+        """Return when it no longer exists."""
         ...
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
-        """Whether a start from here could restore it; another node may have it if not."""
+        """Whether a start here could restore it; if not, another node may have it."""
         ...
 
     async def find_snapshot(self, snapshot_id: str) -> Snapshot | None: ...
@@ -126,5 +125,5 @@ class Runtime(Protocol):
     async def list_snapshots(self) -> Sequence[Snapshot]: ...
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Return when it is gone, by this call or before it."""
+        """Return when it no longer exists."""
         ...

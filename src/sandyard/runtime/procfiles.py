@@ -7,7 +7,7 @@ _MOST_BYTES = 65536
 
 
 async def read_procfile(session: Session, folder: str | None) -> str | None:
-    """The Procfile at the top, if it is a plain file."""
+    """The Procfile at the top, if it is a regular file."""
     path = f"{folder}/Procfile" if folder else "Procfile"
     try:
         if (await session.files.stat(path)).kind != "file":

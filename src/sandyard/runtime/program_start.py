@@ -30,13 +30,13 @@ from sandyard.runtime.session_ports import Session
 
 _POLL_SEC = 0.01
 _LONGER, _LONGEST_SEC = 1.25, 0.1
-"""A program that takes long to listen is not asked ever as often."""
+"""Poll a program that takes long to listen less and less often."""
 _STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramPolicy:
-    """For how long the steps of a start and an end are waited for."""
+    """Timeouts of the steps of a start and an end."""
 
     prepare_timeout_sec: float = 60
     listen_timeout_sec: float = 30
@@ -81,7 +81,8 @@ class ProgramStart:
             await clone(self._machines, run_id, session, source, timeout_sec=timeout_sec)
 
     async def _launch(self, session: Session, up: Up, program: Program) -> float:
-        """When its program began, which listens now; a machine without one began just now."""
+        """When its program, which listens now, started; for a machine without one, the current
+        time."""
         if program.source is None:
             return self._note_launched()
         folder = getattr(program.source, "folder", None)

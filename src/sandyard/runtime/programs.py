@@ -1,7 +1,7 @@
 """`ports.Runtime` over any machines: prepares one, runs its program, and reports its state.
 
-A start is carried by the server that began it. If that one dies, whoever looks next finds the
-start given up: its machine is ended, and nothing of it is left.
+A start is carried out by the server that began it. If that server dies, the next lookup aborts the
+start: its machine is ended, and nothing of it is left.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class ProgramRunner:
             return run
         with record.start_lock() as is_ours:
             if is_ours and isinstance(run := await self._look(run_id, record), Starting):
-                # Who began the start has gone: it comes to nothing.
+                # The server that began the start is gone: abort it.
                 await self._give_up(record, run_id, SupervisorLostError())
                 run = await self._look(run_id, record)
         return run
@@ -146,7 +146,7 @@ class ProgramRunner:
         return await self._machines.egress_report(run_id)
 
     async def session(self, run_id: RunId) -> Session:
-        # Whether its machine is up is looked at when it is entered: once is enough.
+        # Entering the machine checks whether it is up: once is enough.
         if not self._records.of(run_id).says_running():
             require_running(await self.find(run_id))
         return await self._machines.session(run_id)
@@ -235,8 +235,8 @@ class ProgramRunner:
     async def _begin(
         self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
     ) -> bool:
-        """Start it, unless that was begun before: of the calls at once, one gets the lock.
-        Whether it was begun."""
+        """Start it, unless it was already begun: of concurrent calls, one gets the lock. Returns
+        whether it was begun."""
         with record.start_lock() as is_ours:
             if is_ours and record.begun_at() is None:
                 record.begin(limits)
@@ -246,8 +246,8 @@ class ProgramRunner:
     async def _start(
         self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
     ) -> None:
-        """Start it, or record why it did not start. Raises UnavailableError if that is not known:
-        who finds the record without its lock gives the start up."""
+        """Start it, or record why it did not start. Raises UnavailableError if that is unknown: the
+        next lookup that finds the record unlocked aborts the start."""
         try:
             start = ProgramStart(self._machines, record, self._archives, self._policy)
             await start.run(run_id, program, limits)
@@ -259,7 +259,7 @@ class ProgramRunner:
     async def _give_up(
         self, record: RunRecord, run_id: RunId, error: StartFailedError | None
     ) -> None:
-        """End its machine, and record why; without an error, by how the machine ended."""
+        """End its machine, and record why; without an error, by the machine's end."""
         error = StoppedWhileStartingError() if record.stop_is_requested() else error
         await self._machines.stop(run_id)
         machine: MachineState | None = await wait_until(

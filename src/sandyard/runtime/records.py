@@ -1,6 +1,6 @@
-"""What is on disk about one run: its folder, with a record for each step of its life.
+"""The records of one run on disk: its folder, with a record for each step of its life.
 
-A record is there as a whole or not at all.
+A record is complete or absent.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ _NAMES_IN_CODE = {on_disk: in_code for in_code, on_disk in _NAMES_ON_DISK.items(
 
 
 class RunFolders:
-    """Where the runs of one runtime have their folders."""
+    """The folders of the runs of one runtime."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / _RUNS
@@ -37,12 +37,12 @@ class RunFolders:
         return RunFolder(self.path_of(run_id))
 
     def path_of(self, run_id: RunId) -> Path:
-        """Its folder; of a run that was handed over, the one that it began in."""
+        """Its folder; for a run that was handed over, its original one."""
         path = self._entry(run_id)
         return path.resolve() if path.is_symlink() else path
 
     def hand_over(self, run_id: RunId, to: Running, limits: Limits) -> None:
-        """Let what runs under one id be found under another from now on, with this record."""
+        """Make a run available under another id from now on, with this record."""
         folder, entry = self.of(run_id), self._entry(to.run_id)
         folder.write("begun", {"at": to.started_at, "limits": asdict(limits)}, durable=False)
         folder.write("launched", {"at": to.started_at}, durable=False)
@@ -51,7 +51,7 @@ class RunFolders:
         entry.symlink_to(os.path.relpath(folder.path, entry.parent))
 
     def is_handed_over(self, run_id: RunId) -> bool:
-        """Whether what runs under this id is found under another one."""
+        """Whether it is now found under another id."""
         running = self.of(run_id).running()
         return (
             running is not None
@@ -73,18 +73,18 @@ class RunFolders:
         if entry != folder:
             entry.unlink(missing_ok=True)
         for path in {entry, folder}:
-            with suppress(OSError):  # other attempts of the same sandbox are there
+            with suppress(OSError):  # other attempts of the same sandbox exist
                 path.parent.rmdir()
 
 
 class RunFolder:
-    """The records of one run and of its machine; `run_records.RunRecord` is what a run needs."""
+    """The records of one run and of its machine; implements `run_records.RunRecord`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, name: str, record: dict[str, Any], *, durable: bool = True) -> None:
-        """Put the record in place at once; when `durable`, it outlives a power cut from here on."""
+        """Write the record atomically; with `durable`, it then survives a power cut."""
         draft = self.path / f".{name}.{os.getpid()}"
         with draft.open("w") as file:
             json.dump(record, file)
@@ -103,7 +103,7 @@ class RunFolder:
         return record
 
     def has(self, *names: str) -> list[bool]:
-        """Which of these records are there. One that can't be looked for counts as missing."""
+        """Which of these records exist. One that can't be checked counts as missing."""
         return [os.access(f"{self.path}/{name}.json", os.F_OK) for name in names]
 
     def begin(self, limits: Limits) -> None:
@@ -111,7 +111,7 @@ class RunFolder:
         self.write("begun", {"at": time.time(), "limits": asdict(limits)})
 
     def begun_at(self) -> float | None:
-        """Of a run of 0.1.0, when what it should be was written."""
+        """For a run of 0.1.0, when its spec was written."""
         found = self.read("begun")
         return self._written_at("spec.json") or None if found is None else float(found["at"])
 
@@ -159,7 +159,7 @@ class RunFolder:
         return Ended(**from_record(found))
 
     def take(self) -> bool:
-        """Whether it is ours from now on: of all that ask, one is told so."""
+        """Whether the caller gets it: of concurrent callers, only one does."""
         try:
             (self.path / _TAKEN).touch(exist_ok=False)
         except FileExistsError:
@@ -167,7 +167,7 @@ class RunFolder:
         return True
 
     def taken_at(self) -> float | None:
-        """When somebody took it, if anybody did."""
+        """When it was taken, if it was."""
         return self._written_at(_TAKEN) or None
 
     def request_stop(self) -> None:
@@ -177,16 +177,16 @@ class RunFolder:
         return (self.path / _STOP).exists()
 
     def write_heartbeat(self) -> None:
-        """Note that the supervisor saw the program alive just now."""
+        """Record that the supervisor just saw the program alive."""
         heartbeat = self.path / "heartbeat"
         heartbeat.touch()
 
     def last_heartbeat_at(self) -> float:
-        """When anything was last written that shows it alive."""
+        """When a record was last written that shows it alive."""
         return self._written_at("heartbeat", "running.json", "launched.json", "spec.json")
 
     def _written_at(self, *names: str) -> float:
-        """When the latest of these was written; 0 if there is none."""
+        """The latest modification time of these; 0 if there are none."""
         files = [self.path / name for name in names]
         return max((file.stat().st_mtime for file in files if exists(file)), default=0.0)
 
@@ -198,8 +198,8 @@ class RunFolder:
 
     @contextmanager
     def lock(self, name: str = "lock") -> Iterator[int | None]:
-        """The descriptor of the lock, or None if somebody else has it; who inherits it holds it
-        until its process ends."""
+        """The lock's descriptor, or None if another process has it; a process that inherits it
+        holds the lock until it ends."""
         descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,9 +224,9 @@ def from_record(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove the folder and all in it, however deep and whatever its modes.
+    """Remove the folder and everything in it, however deep and whatever its modes.
 
-    `rm` is used because it climbs down trees that are deeper than Python's stack.
+    Uses `rm`, which handles trees that are deeper than Python's stack.
     """
     if not path.exists() or _remove_flat(path):
         return
@@ -241,7 +241,7 @@ def remove_folder(path: Path) -> None:
 
 
 def _remove_flat(path: Path) -> bool:
-    """Whether it is gone: it held few files, and folders that did."""
+    """Whether it was removed, which works only for few files and folders."""
     try:
         folder = os.open(path, _FOLDER)
         try:
@@ -255,7 +255,7 @@ def _remove_flat(path: Path) -> bool:
 
 
 def _empty(folder: int, *, deepest: int) -> None:
-    """Raises OSError if there is more than it removes; no link is followed."""
+    """Raises OSError if there is more than it removes; follows no links."""
     with os.scandir(folder) as listed:
         found = [entry for entry, _ in zip(listed, range(_FEW), strict=False)]
     for entry in found:
@@ -272,7 +272,7 @@ def _empty(folder: int, *, deepest: int) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Unlike `Path.exists`, only what is missing counts as missing."""
+    """Unlike `Path.exists`, only FileNotFoundError counts as missing."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -281,7 +281,7 @@ def exists(path: Path) -> bool:
 
 
 def entries(folder: Path) -> list[Path]:
-    """What is in the folder, sorted; nothing if it is missing."""
+    """The entries of the folder, sorted; none if it is missing."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:
@@ -289,7 +289,7 @@ def entries(folder: Path) -> list[Path]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make renames inside the folder outlive a power cut."""
+    """Make renames inside the folder survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

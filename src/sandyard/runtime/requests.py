@@ -1,4 +1,4 @@
-"""What a runtime refuses before it begins, the same wherever programs run."""
+"""Checks of requests before a run begins, the same for all runtimes."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def check_sizes(files: Mapping[str, bytes], limits: Limits) -> None:
 
 
 def check_program(program: Program, limits: Limits) -> None:
-    """Raises InvalidError if this can't be tried."""
+    """Raises InvalidError if it can't be started."""
     check_environment(program.environment)
     source = program.source
     if isinstance(source, Files):

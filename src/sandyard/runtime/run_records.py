@@ -1,4 +1,4 @@
-"""What is known of runs besides their machines, as promises."""
+"""The interface of the records of runs, without their machines."""
 
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -7,20 +7,20 @@ from sandyard.runtime.model import Limits, RunId, Running
 
 
 class RunRecord(Protocol):
-    """Of one run. Each entry is there as a whole or not at all, and outlives the server."""
+    """The record of one run. Each entry is complete or absent, and outlives the server."""
 
     def begin(self, limits: Limits) -> None:
-        """Note that it is being started."""
+        """Record that it is being started."""
         ...
 
     def begun_at(self) -> float | None: ...
 
     def limits(self) -> Limits:
-        """What it may take, as `begin` was told."""
+        """Its limits, as passed to `begin`."""
         ...
 
     def write_launched(self, at: float) -> None:
-        """Note when its program began."""
+        """Record when its program started."""
         ...
 
     def launched_at(self) -> float | None: ...
@@ -30,11 +30,11 @@ class RunRecord(Protocol):
     def running(self) -> Running | None: ...
 
     def says_running(self) -> bool:
-        """Whether `running` is noted and no failure; asked for each session."""
+        """Whether `running` is recorded and no failure is; read for each session."""
         ...
 
     def write_failure(self, code: str, message: str, at: float) -> None:
-        """Note why it did not start."""
+        """Record why it did not start."""
         ...
 
     def failure(self) -> tuple[str, str, float] | None: ...
@@ -44,7 +44,7 @@ class RunRecord(Protocol):
     def stop_is_requested(self) -> bool: ...
 
     def start_lock(self) -> AbstractContextManager[bool]:
-        """Whether the start is ours; somebody else's, as long as that one lives, if not."""
+        """Whether the start is ours; if not, another process has it for as long as it lives."""
         ...
 
 

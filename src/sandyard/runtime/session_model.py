@@ -1,4 +1,4 @@
-"""What one sees and does inside a machine: its files, its processes, its ports."""
+"""The files, processes and ports inside a machine."""
 
 import re
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ ChangeKind = Literal["created", "written", "removed", "renamed", "attributes"]
 Stream = Literal["stdout", "stderr", "terminal"]
 
 WORKSPACE = "/workspace"
-"""Where relative paths begin."""
+"""The base of relative paths."""
 PROCESS_ID = re.compile(r"[a-z0-9]{1,32}")
 _LONGEST_PATH = 4095
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """An entry of a folder. `target` is what a link says, wherever that leads; `attributes` are
-    the extended ones of its user's namespace that are text."""
+    """An entry of a folder. `target` is a link's text, wherever it leads; `attributes` are the
+    extended ones of its user's namespace that are text."""
 
     path: str
     kind: FileKind
@@ -30,7 +30,7 @@ class FileInfo:
     target: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     uid: int | None = None
-    """Whose it is inside; None where that is not known."""
+    """Its owner inside; None if unknown."""
     gid: int | None = None
 
     @property
@@ -40,7 +40,7 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """Something happened to the entry at this path."""
+    """A change of the entry at this path."""
 
     path: str
     kind: ChangeKind
@@ -54,26 +54,27 @@ class TerminalSize:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. With a `terminal` its output is one stream and its input is what is typed."""
+    """The command to run. With a `terminal` its output is one stream and its input is what is
+    typed."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str = WORKSPACE
     user: str | None = None
-    """Who runs it; None is the machine's ordinary user."""
+    """The user that runs it; None is the machine's ordinary one."""
     terminal: TerminalSize | None = None
     has_input: bool = False
-    """Whether its standard input is open; without, it reads nothing."""
+    """Whether its standard input is open; otherwise it reads nothing."""
     tag: str | None = None
-    """A name that its starter gave it, to find it again."""
+    """A name given by the caller, to find it again."""
     is_program: bool = False
-    """What the machine is for: it ends with it, and what it writes is the log."""
+    """The machine's main program: the machine ends with it, and its output is the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that a session started. `exit_code` is None while it runs; one that a signal
-    ended has 128 and the signal's number, and that in `signal` where it is known."""
+    """A process started by a session. `exit_code` is None while it runs; after a signal it is 128
+    plus the signal's number, which is in `signal` if it is known."""
 
     id: str
     pid: int
@@ -93,8 +94,8 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A stretch of what a process wrote. `offset` is where reading goes on behind it; of what was
-    written before `begins_at` and is not kept any more, `skipped` says how much."""
+    """Part of a process's output. `offset` is where the next read starts; `skipped` is how much
+    before `begins_at` is no longer stored."""
 
     stream: Stream
     data: bytes
@@ -103,7 +104,7 @@ class Output:
 
 
 def check_command(command: Command) -> None:
-    """Raises CommandRefusedError for what can't be a command anywhere."""
+    """Raises CommandRefusedError for an invalid command."""
     names, values = command.environment.keys(), command.environment.values()
     is_text = not any("\0" in word for word in (*command.arguments, *names, *values))
     if not command.arguments or not is_text or any(not name or "=" in name for name in names):

@@ -1,4 +1,4 @@
-"""A session into a running machine, as promises."""
+"""The interface of a session in a running machine."""
 
 from asyncio import Event, StreamReader, StreamWriter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -19,14 +19,14 @@ from sandyard.runtime.session_model import (
 class Files(Protocol):
     """The files of a machine, as its ordinary user sees them.
 
-    A path is absolute or begins at the workspace. Links are followed inside the machine and lead
-    nowhere else. Every method raises InvalidPathError for what can't be a path, FileMissingError,
-    FileRefusedError where the user may not or the kind of file does not allow it, StorageFullError,
-    NotRunningError once the machine has ended, and UnavailableError when it can't be reached.
+    A path is absolute or relative to the workspace. Links are followed inside the machine and lead
+    nowhere else. Every method raises InvalidPathError for an invalid path, FileMissingError,
+    FileRefusedError if the user's rights or the kind of file do not allow it, StorageFullError,
+    NotRunningError once the machine has ended, and UnavailableError if it can't be reached.
     """
 
     async def stat(self, path: str) -> FileInfo:
-        """What is at the path; of a link, the link itself."""
+        """The entry at the path; for a link, the link itself."""
         ...
 
     async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
@@ -43,21 +43,21 @@ class Files(Protocol):
     async def write(
         self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
     ) -> FileInfo:
-        """Replace or make the file, with the folders above it: whole or not at all."""
+        """Replace or create the file, with its parent folders, atomically."""
         ...
 
     async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
-        """Note these with a file or folder, as extended attributes of its user's namespace; they
-        go where it is moved to. FileRefusedError where its file system keeps none."""
+        """Set these on a file or folder, as extended attributes of its user's namespace; they move
+        with it. FileRefusedError if its file system does not support them."""
         ...
 
     async def apply(self, changes: FileChanges) -> None:
-        """Bring files of the workspace up to date, deletions first, each file at once; folders
-        that become empty go too. No path passes through a link. Raises UnsafePathError."""
+        """Update files of the workspace, deletions first, each file atomically; folders that become
+        empty are removed. No path passes through a link. Raises UnsafePathError."""
         ...
 
     async def make_folder(self, path: str) -> bool:
-        """Make the folder and those above it; whether it was not there before."""
+        """Make the folder and its parents; returns whether it is new."""
         ...
 
     async def move(self, source: str, target: str) -> FileInfo:
@@ -65,32 +65,32 @@ class Files(Protocol):
         ...
 
     async def remove(self, path: str) -> None:
-        """Remove the file, the link or the folder with all that is in it."""
+        """Remove the file, the link or the folder with everything in it."""
         ...
 
     def read_tar(self, path: str) -> AsyncIterator[bytes]:
-        """The folder and what is below it as a tar archive, with names from the folder on."""
+        """The folder and its content as a tar archive, with names relative to the folder."""
         ...
 
     async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
-        """Unpack a tar archive into the folder, which is made if it is missing. No entry leaves
-        the folder. Raises InvalidArchiveError; what was unpacked before stays."""
+        """Unpack a tar archive into the folder, which is created if missing. No entry leaves the
+        folder. Raises InvalidArchiveError; what was unpacked before stays."""
         ...
 
     def watch(
         self, path: str, *, recursive: bool = False, ready: Event | None = None
     ) -> AsyncIterator[FileChange]:
-        """What happens in the folder from the first step on, until the machine ends. `ready` is
-        set once nothing is missed any more."""
+        """The changes in the folder from the first step on, until the machine ends. `ready` is set
+        once no change is missed."""
         ...
 
 
 class Processes(Protocol):
-    """The processes that sessions started in a machine, known for as long as it runs.
+    """The processes that sessions started in a machine, listed for as long as it runs.
 
-    A process survives the session, the connection and the server that started it. Its output can
-    be read by its id from any offset, without gaps or repeats in what is still stored. Methods
-    that take an id raise ProcessNotFoundError; all raise NotRunningError and UnavailableError.
+    A process survives the session, the connection and the server that started it. Its output can be
+    read by its id from any offset, without gaps or repeats in what is still stored. Methods that
+    take an id raise ProcessNotFoundError; all raise NotRunningError and UnavailableError.
     """
 
     async def start(self, command: Command) -> Process:
@@ -103,13 +103,13 @@ class Processes(Protocol):
         ...
 
     async def list(self) -> Sequence[Process]:
-        """All of them, also some that have ended, oldest first."""
+        """All processes, including some ended ones, oldest first."""
         ...
 
     async def get(self, process_id: str) -> Process: ...
 
     async def wait(self, process_id: str, *, timeout_sec: float | None = None) -> Process:
-        """The process once it has ended; as it is, when the time is over."""
+        """The process once it has ended; on timeout, its current state."""
         ...
 
     def output(
@@ -120,8 +120,8 @@ class Processes(Protocol):
         ...
 
     async def write_input(self, process_id: str, data: bytes) -> None:
-        """Return when the process's input has taken it. Raises InputClosedError; InputNotTakenError
-        if the process does not read for long."""
+        """Return when the process's input has accepted it. Raises InputClosedError;
+        InputNotTakenError if the process does not read for long."""
         ...
 
     async def close_input(self, process_id: str) -> None: ...
@@ -138,7 +138,7 @@ class Processes(Protocol):
 @dataclass(frozen=True, slots=True)
 class PortConnection:
     """A connection to a port inside. `host` is the name that the far side expects in a request,
-    None if it takes any."""
+    None if it accepts any."""
 
     reader: StreamReader
     writer: StreamWriter
@@ -146,10 +146,10 @@ class PortConnection:
 
 
 class Ports(Protocol):
-    """What listens inside a machine."""
+    """The listening ports of a machine."""
 
     async def listening(self) -> Sequence[int]:
-        """The TCP ports that something listens on, in order."""
+        """The listening TCP ports, sorted."""
         ...
 
     async def connect(self, port: int) -> PortConnection:
@@ -158,7 +158,7 @@ class Ports(Protocol):
 
 
 class Session(Protocol):
-    """Into one running machine."""
+    """A session in one running machine."""
 
     @property
     def files(self) -> Files: ...
@@ -170,6 +170,6 @@ class Session(Protocol):
     def ports(self) -> Ports: ...
 
     def as_root(self, *, for_user: bool = False) -> "Session | None":
-        """A session in which files and processes are root's; None where the machine has none. With
-        `for_user` what it writes and the folders it makes are given to the user."""
+        """A session as root for files and processes; None if the machine has no root. With
+        `for_user`, files and folders that it makes belong to the user."""
         ...

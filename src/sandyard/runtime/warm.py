@@ -1,7 +1,7 @@
 """Warm runs, ready for the next sandbox with the same program and limits.
 
-What is known of them is on disk: a server that comes after one that was killed finds them, and of
-several that want the same one gets it.
+Their state is on disk: after a server was killed, the next one finds them, and of several that want
+the same run one gets it.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _REFUSED_SEC = 60
 
 @dataclass(frozen=True, slots=True)
 class WarmPool:
-    """`count` runs of this program, which has no variables of anybody."""
+    """`count` runs of this program, which has no user's variables."""
 
     name: str
     program: Program
@@ -38,7 +38,7 @@ class WarmPool:
 
     @property
     def version(self) -> str:
-        """Runs of another one are of no use any more."""
+        """Runs of other versions are of no use any more."""
         program, limits = self.program, replace(self.limits, max_running_sec=0)
         network = (program.network, program.rules)
         what = (program.source, program.archive_id, network, program.root, limits)
@@ -56,15 +56,15 @@ class WarmRuns:
         self._refused_until: dict[str, float] = {}
 
     async def take(self, pool: WarmPool, *, to: RunId, limits: Limits) -> Running | None:
-        """One of the pool, which runs under `to` from now on, with these limits and a deadline by
-        them; None if none is ready."""
+        """Take a run of the pool: it then runs under `to`, with these limits and the deadline they
+        set. None if none is ready."""
         for run_id in await self._run_ids():
             if pool.has(run_id) and (running := await self._take(run_id, to, limits)) is not None:
                 return running
         return None
 
     async def keep(self, pools: Sequence[WarmPool]) -> int:
-        """Start what is missing in the pools, and end what is in none; how many were started."""
+        """Start missing runs of the pools and end those in no pool; returns how many it started."""
         self._has_kept = True
         waiting: dict[str, list[RunId]] = {pool.name: [] for pool in pools}
         surplus = []
@@ -80,7 +80,7 @@ class WarmRuns:
         return sum([await self._fill(pool, pool.count - len(waiting[pool.name])) for pool in pools])
 
     async def close(self) -> None:
-        """End all that wait, if this process has kept them."""
+        """End all waiting runs, if this process maintains them."""
         if self._has_kept:
             with suppress(SandyardError, TimeoutError):
                 async with asyncio.timeout(_ENDED_WITHIN_SEC):
@@ -100,15 +100,15 @@ class WarmRuns:
         now = time.time()
         try:
             moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
-        except SandyardError:  # it ended in this moment
+        except SandyardError:  # it has just ended
             return None
         running = Running(to, found.port, now, moved.deadline_at)
         await asyncio.to_thread(self._folders.hand_over, run_id, running, limits)
         return running
 
     async def _fill(self, pool: WarmPool, missing: int) -> int:
-        """One after the other: sandboxes that start for somebody go first. A program that does not
-        start is tried again later."""
+        """One at a time: sandboxes that users start go first. A program that does not start is
+        retried later."""
         if time.monotonic() < self._refused_until.get(pool.version, 0):
             return 0
         for started in range(missing):
@@ -133,11 +133,11 @@ class WarmRuns:
         return True
 
     async def _is_waiting(self, run_id: RunId) -> bool:
-        """Whether it can be handed out or will be; what never can be is ended."""
+        """Whether it can be handed out, now or later; one that never can be is ended."""
         if (taken_at := self._folders.of(run_id).taken_at()) is not None:
             is_lost = time.time() - taken_at > _HANDED_OVER_SEC
             if is_lost and not self._folders.is_handed_over(run_id):
-                await self._forget(run_id)  # who took it was killed
+                await self._forget(run_id)  # the process that took it was killed
             return False
         match await self._runtime.find(run_id):
             case Starting():
@@ -149,7 +149,7 @@ class WarmRuns:
                 return False
 
     async def _end(self, run_ids: Iterable[RunId]) -> None:
-        """Those that nobody has taken."""
+        """End those that nobody has taken."""
         ours = [run_id for run_id in run_ids if self._folders.of(run_id).take()]
         await asyncio.gather(*map(self._forget, ours))
 

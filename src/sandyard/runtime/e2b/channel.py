@@ -1,6 +1,6 @@
 """Requests to our agent inside a machine, through E2B's files and commands.
 
-What comes back was written by whoever is in there: it is read as data, and trusted by nobody.
+The answers come from programs inside: they are parsed as data, and never trusted.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HOME = "/home/user"
 _CHUNKS_AHEAD = 8
 _EXIT_SEC = 2
-"""For what has given its answer and ends."""
+"""For an agent that has answered to exit."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSALS: Mapping[str, type[SandyardError]] = {
     kind.code: kind
@@ -56,7 +56,7 @@ class Channel:
         backoff: Backoff,
         is_running: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`is_running` asks E2B about the machine when it does not answer itself."""
+        """`is_running` asks E2B about a machine that does not answer."""
         self.sandbox = sandbox
         self.backoff = backoff
         self._environment = {MARK: str(run_id)}
@@ -65,13 +65,13 @@ class Channel:
         self._is_installed = False
 
     async def ask(self, operation: str, *, more_sec: float = 0, **arguments: Any) -> Any:
-        """What it answers. What the machine refuses is raised."""
+        """Its answer. Raises the machine's refusals."""
         await self._install()
         async with self.reaching(more_sec):
             return await self._answer(operation, arguments)
 
     async def begin(self, operation: str, *, has_input: bool, **arguments: Any) -> Any:
-        """What it tells first; it goes on inside."""
+        """Its first message; the operation continues inside."""
         await self._install()
         async with (
             self.reaching(),
@@ -82,7 +82,7 @@ class Channel:
         raise E2bUnavailableError(reason=f"{operation} returned nothing")
 
     async def stream(self, operation: str, **arguments: Any) -> AsyncGenerator[Any]:
-        """All that it tells, until it has ended; that may take as long as it likes."""
+        """All its messages until it has ended, without a timeout."""
         await self._install()
         async with aclosing(self._messages(operation, arguments)) as messages:
             is_first = True
@@ -97,7 +97,7 @@ class Channel:
                 yield item_of(message)
 
     async def upload(self, files: Mapping[str, bytes]) -> None:
-        """Write the files, by their paths from the home folder on."""
+        """Write the files, by their paths relative to the home folder."""
         from e2b import NotEnoughSpaceException
 
         async with self.reaching():
@@ -107,7 +107,7 @@ class Channel:
                 raise errors.StorageFullError from error
 
     async def send(self, content: AsyncIterator[bytes]) -> str:
-        """Where the content was put, as a whole. Raises what the content raises."""
+        """Upload the content completely; returns its path. Raises the errors of the content."""
         draft = f"{HOME}/{STATE}/incoming/{token_hex(8)}"
         source = _Source(content)
         try:
@@ -124,9 +124,9 @@ class Channel:
     async def reaching(
         self, more_sec: float | None = 0, *, sends: bool = True
     ) -> AsyncIterator[None]:
-        """What the SDK raises, as ours: NotRunningError only if E2B says that it does not run.
-        There is so much more time than for a request; with None, no end of it. What is sent backs
-        off after a 429 or 5xx; what only reads an answer that has begun does not."""
+        """Translate the SDK's errors to ours: NotRunningError only if E2B says that it does not
+        run. `more_sec` is added to the time of a request; with None, there is no limit. Requests
+        back off after a 429 or 5xx; reading an answer that has begun does not."""
         within_sec = None if more_sec is None else self._timeout_sec + more_sec
         backoff = self.backoff if sends else None
         try:
@@ -155,8 +155,7 @@ class Channel:
     async def _messages(
         self, operation: str, arguments: Message, *, stays: bool = False, stdin: bool = False
     ) -> AsyncGenerator[Message]:
-        """What it tells, line by line. It is killed when nobody reads any more, unless it
-        `stays`."""
+        """Its messages, line by line. It is killed when nobody reads any more, unless `stays`."""
         chunks: _Chunks = asyncio.Queue(_CHUNKS_AHEAD)
         handle = await self.sandbox.commands.run(
             f"exec python3 -m inside {operation} {shlex.quote(json.dumps(arguments))}",
@@ -203,7 +202,7 @@ class Channel:
 
 
 class _Source:
-    """Passes content on, and remembers its error: the SDK tells another one."""
+    """Passes content on, and remembers its error: the SDK raises another one."""
 
     def __init__(self, content: AsyncIterator[bytes]) -> None:
         self._content = content
@@ -219,7 +218,7 @@ class _Source:
 
 
 async def _until_ended(handle: "AsyncCommandHandle[None]", chunks: "_Chunks") -> None:
-    """Tell the end of the stream, or why it broke off."""
+    """Signal the end of the stream, or why it broke off."""
     failure: Exception | None = None
     try:
         await handle.wait()
@@ -240,7 +239,7 @@ async def _lines(chunks: "_Chunks") -> AsyncIterator[str]:
 
 @contextmanager
 def reading_answer() -> Iterator[None]:
-    """What is not as it should be is no answer."""
+    """A malformed answer is no answer."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -265,7 +264,7 @@ def item_of(message: Message) -> Any:
 
 
 def raise_refusal(message: Message) -> None:
-    """What the machine refused, as our error; nothing if it did not."""
+    """Raise the machine's refusal as our error, if it refused."""
     text = str(message.get("message", ""))[:300]
     code, number = str(message.get("refused")), message.get("errno")
     if code == errors.UnsafePathError.code:

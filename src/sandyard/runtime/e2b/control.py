@@ -20,14 +20,14 @@ _PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class E2bTimeouts:
-    """How long a request, a create or resume, a command inside, a snapshot may take."""
+    """Timeouts of a request, a create or resume, a command inside, a snapshot."""
 
     request_sec: float = 10
     create_sec: float = 60
     command_sec: float = 30
     snapshot_sec: float = 120
     snapshot_retry_sec: float = 600
-    """For a snapshot, before a program ends without one."""
+    """For a snapshot, before a program is ended without one."""
 
 
 class E2bControl:
@@ -40,7 +40,7 @@ class E2bControl:
         timeouts: E2bTimeouts | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """Without URLs E2B's own are asked. Raises E2bMissingError without the SDK."""
+        """The default is E2B's own URLs. Raises E2bMissingError without the SDK."""
         try:
             self._sandboxes = kit.open_sandboxes(api_key, api_url=api_url, sandbox_url=sandbox_url)
         except ImportError as error:
@@ -51,7 +51,7 @@ class E2bControl:
         self.backoffs = SandboxBackoffs(self._backoff)
 
     async def check(self) -> None:
-        """Return if E2B answers and takes the key."""
+        """Return if E2B answers and accepts the key."""
         async with self._translated():
             await self._sandboxes.list(limit=1).next_items()
 
@@ -60,7 +60,7 @@ class E2bControl:
     ) -> "AsyncSandbox":
         """A new sandbox. The request is sent once; if its answer is lost, list by metadata.
 
-        At its end it is paused, not killed: its files are still to be kept.
+        At its end it is paused, not killed, because its files are still to be stored.
         """
         async with self._translated(self.timeouts.create_sec):
             return await self._sandboxes.create(
@@ -73,7 +73,7 @@ class E2bControl:
     async def connect(
         self, sandbox_id: str, *, lifetime_sec: float = kit.SHORTEST_SEC
     ) -> "AsyncSandbox":
-        """The sandbox, which lives so long at least; a paused one is resumed."""
+        """The sandbox, which lives at least this long; a paused one is resumed."""
         async with self._translated(self.timeouts.create_sec):
             return await self._sandboxes.connect(sandbox_id, timeout=_seconds(lifetime_sec))
 
@@ -101,13 +101,13 @@ class E2bControl:
         return [each for each in found if metadata.items() <= each.metadata.items()]
 
     async def set_timeout(self, sandbox_id: str, *, lifetime_sec: float) -> float:
-        """Let it end so long from now; when it really will, as E2B may allow less."""
+        """Set its end to this long from now; returns the actual end, as E2B may allow less."""
         async with self._translated():
             await self._sandboxes.set_timeout(sandbox_id, _seconds(lifetime_sec))
         return kit.utc((await self.get(sandbox_id)).end_at).timestamp()
 
     async def kill(self, sandbox_id: str) -> None:
-        """Return when it is gone, by this call or before it."""
+        """Return when it no longer exists."""
         async with self._translated():
             await self._sandboxes.kill(sandbox_id)
 
@@ -116,7 +116,8 @@ class E2bControl:
             return await self._sandboxes.get_metrics(sandbox_id, start=since)
 
     async def take_snapshot(self, sandbox_id: str, *, name: str) -> str:
-        """Keep the disk of a running sandbox; the snapshot's id. One of this name is replaced."""
+        """Store the disk of a running sandbox; returns the snapshot's id. One of this name is
+        replaced."""
         async with self._translated(self.timeouts.snapshot_sec):
             return (await self._sandboxes.create_snapshot(sandbox_id, name)).snapshot_id
 
@@ -130,7 +131,7 @@ class E2bControl:
         return False
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Return when it is gone, by this call or before it."""
+        """Return when it no longer exists."""
         async with self._translated():
             await self._sandboxes.delete_snapshot(snapshot_id)
 

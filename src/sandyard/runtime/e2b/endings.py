@@ -1,6 +1,6 @@
-"""How a machine at E2B ends: its log and a snapshot are kept, then it is killed.
+"""How a machine at E2B ends: its log and a snapshot are stored, then it is killed.
 
-An end is recorded before anything is done, so that whoever comes later completes it.
+An end is recorded before anything is done, so that a later process can complete it.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ _NOT_A_NAME = re.compile(r"[^a-z0-9-]+")
 
 
 def metadata_of(run_id: RunId, *, node: str) -> dict[str, str]:
-    """What E2B is told about a machine."""
+    """The metadata of a machine at E2B."""
     return metadata_of_kind(run_id.kind, node=node) | {"id": run_id.id, "attempt": run_id.attempt}
 
 
 def metadata_of_kind(kind: Kind, *, node: str) -> dict[str, str]:
-    """Other servers with the same key have machines of their own."""
+    """Other servers with the same key have their own machines."""
     return {"kind": kind, "node": node}
 
 
 def run_id_of(kind: Kind, metadata: Mapping[str, str]) -> RunId:
-    """Whose machine it is. An earlier version wrote the id as `owner`."""
+    """The run id of a machine. An earlier version wrote the id as `owner`."""
     return RunId(kind, metadata.get("id") or metadata["owner"], metadata["attempt"])
 
 
@@ -55,11 +55,11 @@ class Endings:
     async def end(
         self, folder: E2bRunFolder, reason: EndReason, *, code: int | None = None
     ) -> Ended:
-        """End what runs now."""
+        """End a running machine."""
         return await self._close(folder, reason, ended_at=time.time(), code=code)
 
     async def end_paused_or_gone(self, folder: E2bRunFolder, up: Up) -> Ended:
-        """Record the end of what E2B has paused or lost: by its deadline, or killed."""
+        """Record the end of a machine that E2B has paused or lost: by its deadline, or killed."""
         now = time.time()
         if now >= up.deadline_at - _CLOCK_SKEW_SEC:
             return await self._close(folder, "timeout", ended_at=min(now, up.deadline_at))
@@ -67,7 +67,7 @@ class Endings:
         return await self._close(folder, "killed", ended_at=seen_at)
 
     async def finish(self, folder: E2bRunFolder) -> Ended:
-        """Complete the end that was recorded, from wherever it was interrupted."""
+        """Complete the recorded end, from wherever it was interrupted."""
         ended = folder.ended(final=False)
         if ended is None:
             raise UnavailableError(reason=f"no end of {folder.run_id} was written down")
@@ -112,13 +112,13 @@ class Endings:
             return replace(ended, snapshot_error=error.message)
 
     async def _take_snapshot(self, folder: E2bRunFolder) -> Snapshot:
-        """Only a machine that runs can be kept, so a paused one is resumed for it."""
+        """Only a running machine can be snapshotted, so a paused one is resumed first."""
         sandbox_id = folder.sandbox_id() or ""
         lifetime_sec = 2 * self._control.timeouts.snapshot_sec
         machine = await self._connections.resumed(
             sandbox_id, folder.run_id, lifetime_sec=lifetime_sec
         )
-        await machine.end_processes()  # a snapshot keeps processes too
+        await machine.end_processes()  # a snapshot includes processes
         await asyncio.to_thread(folder.save_log, await machine.read_log())
         size = (await machine.usage()).workspace_bytes
         name = _NOT_A_NAME.sub("-", str(folder.run_id).lower())
@@ -128,7 +128,7 @@ class Endings:
         return snapshot
 
     async def _save_log(self, folder: E2bRunFolder) -> None:
-        """What a program wrote that never listened, if it can still be had."""
+        """Save the output of a program that never listened, if it is still available."""
         sandbox_id = folder.sandbox_id()
         if sandbox_id is None or folder.launched_at() is None:
             return
@@ -137,7 +137,7 @@ class Endings:
             await asyncio.to_thread(folder.save_log, await machine.read_log())
 
     async def _kill(self, folder: E2bRunFolder) -> None:
-        """Kill the machine; after a create whose answer was lost, the one that was made."""
+        """Kill the machine; after a create whose answer was lost, the one it made."""
         sandbox_id = folder.sandbox_id()
         if sandbox_id is not None:
             self._connections.drop(sandbox_id)

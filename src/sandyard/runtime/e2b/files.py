@@ -48,7 +48,7 @@ class E2bFiles:
     async def read(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> AsyncIterator[bytes]:
-        """E2B tells a file from its beginning on; what is before the offset is dropped here."""
+        """E2B sends a file from its beginning; what is before the offset is dropped here."""
         file = str(await self._channel.ask("check_readable", path=absolute_path(path)))
         async with aclosing(self._download(file)) as pieces:
             async for piece in pieces:

@@ -34,14 +34,14 @@ class E2bMachine:
         self.session = session
 
     async def prepare(self) -> None:
-        """Make the workspace, under the name that it has everywhere."""
+        """Make the workspace, at its standard path."""
         await self._channel.ask("prepare")
         async with self._channel.reaching():
             link = f"ln -sfnT {HOME}{WORKSPACE} {WORKSPACE}"
             await self._channel.sandbox.commands.run(link, user="root", cwd="/")
 
     async def exit_code(self) -> int | None:
-        """The program's, once it has ended by itself."""
+        """The program's exit code, once it has ended by itself."""
         from e2b import FileNotFoundException
 
         backoff = self._channel.backoff
@@ -54,7 +54,7 @@ class E2bMachine:
             return int(answer)
 
     async def end_processes(self) -> None:
-        """All of them, also those that left their parents."""
+        """End all processes, including those that left their parents."""
         await self._channel.ask("end", more_sec=_END_SEC)
 
     async def read_log(self, begin: int | None = None) -> Log:
@@ -69,14 +69,14 @@ class E2bMachine:
 
 
 class Connections:
-    """Each machine is connected to once, and again when that was lost."""
+    """Connects to each machine once, and again when the connection was lost."""
 
     def __init__(self, control: E2bControl) -> None:
         self._control = control
         self._machines: dict[str, E2bMachine] = {}
 
     async def to_running(self, sandbox_id: str, run_id: RunId) -> E2bMachine:
-        """A paused one is not resumed. Raises NotRunningError."""
+        """Does not resume a paused machine. Raises NotRunningError."""
         if sandbox_id not in self._machines:
             if await self._control.state(sandbox_id) != "running":
                 raise NotRunningError
@@ -84,7 +84,7 @@ class Connections:
         return self._machines[sandbox_id]
 
     async def resumed(self, sandbox_id: str, run_id: RunId, *, lifetime_sec: float) -> E2bMachine:
-        """It lives so long at least."""
+        """A connection to the machine, which lives at least this long."""
         sandbox = await self._control.connect(sandbox_id, lifetime_sec=lifetime_sec)
         return self.add(sandbox, run_id)
 

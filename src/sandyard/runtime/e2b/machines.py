@@ -1,4 +1,4 @@
-"""`machine_ports.Machines` at E2B. What it knows is on disk here and in the metadata there."""
+"""`machine_ports.Machines` at E2B. Its state is on disk here and in the metadata there."""
 
 import asyncio
 import time
@@ -52,10 +52,10 @@ class E2bPolicy:
     """How machines at E2B are made."""
 
     node: str
-    """Whose machines these are, among all that the key has."""
+    """Identifies our machines among all those of the key."""
     template: str = "base"
     port: int = 8080
-    """What a program is told to listen on."""
+    """The port that a program is told to listen on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class E2bMachines:
 
     @asynccontextmanager
     async def changes(self, run_id: RunId) -> AsyncIterator[Changed]:  # noqa: ARG002
-        """E2B tells nothing by itself: it is asked again."""
+        """E2B sends no notifications: poll."""
         yield lambda: asyncio.sleep(_LOOK_SEC)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
@@ -153,7 +153,7 @@ class E2bMachines:
         return (await (await self._connect(run_id)).usage()).workspace_bytes
 
     async def pack(self, run_id: RunId, to: Path) -> bool:  # noqa: ARG002
-        """E2B keeps what it packs at E2B."""
+        """E2B stores snapshots only at E2B."""
         return False
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
@@ -174,7 +174,7 @@ class E2bMachines:
         network: Network,  # noqa: ARG002
         rules: EgressRules = NO_RULES,  # noqa: ARG002
     ) -> None:
-        """E2B's machines reach the internet, whatever is asked for."""
+        """E2B's machines always reach the internet."""
         self._require_up(run_id)
 
     async def egress_report(self, run_id: RunId) -> EgressReport:  # noqa: ARG002 - all are alike
@@ -221,9 +221,9 @@ class E2bMachines:
             raise StartFailedError(f"E2B refused to create a sandbox ({error.reason}).") from error
 
     async def _refresh(self, folder: E2bRunFolder) -> MachineState | None:
-        """Its state at E2B, with the lock: what was interrupted is completed."""
+        """Its state at E2B, under the lock; completes interrupted steps."""
         match state := folder.state(port=self._policy.port):
-            case Starting():  # who made it has gone
+            case Starting():  # its creator is gone
                 return await self._endings.end(folder, "killed")
             case Stopping():
                 return await self._endings.finish(folder)
@@ -234,7 +234,7 @@ class E2bMachines:
         return state
 
     async def _check_program(self, folder: E2bRunFolder, up: Up) -> MachineState:
-        """An error inside is no end: whether it still runs, E2B says."""
+        """An error inside is no end: E2B says whether it still runs."""
         sandbox_id = folder.sandbox_id() or ""
         try:
             code = await (await self._connections.to_running(sandbox_id, up.run_id)).exit_code()
@@ -266,7 +266,7 @@ class E2bMachines:
             raise NotRunningError from error
 
     async def _kill_unrecorded(self, kind: Kind) -> None:
-        """End what E2B runs for us and no record names: a create whose answer came too late."""
+        """Kill machines at E2B without a record here: a create whose answer came too late."""
         of_kind = metadata_of_kind(kind, node=self._policy.node)
         for found in await self._control.list_by_metadata(of_kind):
             folder = self._folder_of(run_id_of(kind, found.metadata))
@@ -282,7 +282,7 @@ async def _open_egress() -> AsyncIterator[OpenEgress]:
 
 
 def cpu_seconds(measured: "Sequence[SandboxMetrics]", *, since_at: float) -> float:
-    """What the processors were busy for, from the shares that E2B measured now and then."""
+    """CPU time, from the utilization that E2B sampled now and then."""
     total = 0.0
     for each in measured:
         at = each.timestamp.timestamp()

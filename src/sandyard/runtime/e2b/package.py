@@ -13,7 +13,7 @@ _NAME = "inside"
 
 @cache
 def inside_files() -> dict[str, bytes]:
-    """By their paths in the machine, from the home folder on."""
+    """By their paths in the machine, relative to the home folder."""
     sources = {
         each.name: each.read_bytes()
         for each in files(inside).iterdir()
@@ -23,7 +23,7 @@ def inside_files() -> dict[str, bytes]:
 
 
 def inside_folder() -> str:
-    """Where `python3 -m inside` finds it; servers of other versions have others."""
+    """Where `python3 -m inside` finds it; servers of other versions use other folders."""
     return next(iter(inside_files())).rpartition(f"/{_NAME}/")[0]
 
 

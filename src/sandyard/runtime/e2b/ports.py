@@ -14,10 +14,10 @@ _CONNECT_SEC = 10
 
 
 class E2bPorts:
-    """E2B's proxy takes HTTP and WebSocket, for the host that names the port and the machine."""
+    """E2B's proxy accepts HTTP and WebSocket, for a host name made of the port and the machine."""
 
     def __init__(self, channel: Channel, *, sandbox_url: str | None) -> None:
-        """`sandbox_url` is connected to instead of that host, if it is set."""
+        """If set, `sandbox_url` is connected to instead of that host."""
         self._channel = channel
         self._sandbox_url = sandbox_url
 

@@ -28,13 +28,13 @@ from sandyard.runtime.session_model import (
 )
 
 PROGRAM = "program"
-"""The id of the process that the machine is for."""
+"""The id of the machine's main program."""
 _USER = "user"
 _WAIT_SEC = 20
 """How long one request waits for an end."""
 _INPUT_BYTES = 64 * 1024
 _CLOSED = ("failed", "other")
-"""What E2B's answer means when a process takes no input: it has no word of its own for that."""
+"""E2B's answers for a process that accepts no input: it has no specific one."""
 
 
 class E2bProcesses:
@@ -115,7 +115,7 @@ class E2bProcesses:
         return await self._channel.ask("get", process_id=_checked(process_id))
 
     async def _shim(self, process_id: str) -> int:
-        """Who takes its input. Raises InputClosedError."""
+        """The pid of the shim, which takes its input. Raises InputClosedError."""
         answer = await self._get(process_id)
         with reading_answer():
             takes_input = answer["has_input"] or answer["is_terminal"]

@@ -1,4 +1,4 @@
-"""What is on disk about one machine at E2B, and about the snapshots that were taken."""
+"""The records of one machine at E2B, and of the snapshots that were taken."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _END = "end"
 
 @dataclass(frozen=True, slots=True)
 class MachineRecord:
-    """A machine that is being made, or was: then its `sandbox_id` is E2B's for it."""
+    """A machine that is being made, or exists: then `sandbox_id` is E2B's id of it."""
 
     created_at: float
     deadline_at: float
@@ -24,7 +24,7 @@ class MachineRecord:
 
 
 class E2bRunFolder(RunFolder):
-    """The records of one run's machine, beside those of the run, and what was kept of its log."""
+    """The records of one run and its machine, and its saved log."""
 
     def __init__(self, path: Path, run_id: RunId) -> None:
         super().__init__(path)
@@ -41,7 +41,7 @@ class E2bRunFolder(RunFolder):
         (self.path / f"{_MACHINE}.json").unlink()
 
     def state(self, *, port: int) -> MachineState | None:
-        """How it stood when something was last written."""
+        """Its state when a record was last written."""
         machine = self.machine()
         if machine is None:
             return None
@@ -68,7 +68,7 @@ class E2bRunFolder(RunFolder):
         return (self.path / _END).exists()
 
     def save_log(self, log: Log) -> None:
-        """Keep what the program wrote, for when its machine is gone."""
+        """Save the program's output, for when its machine is gone."""
         begin = log.begins_at.to_bytes(8, "big")
         (self.path / _LOG).write_bytes(begin + log.content)
 
@@ -83,7 +83,7 @@ class E2bRunFolder(RunFolder):
 
 
 class SnapshotRecords:
-    """The snapshots that were taken from here, with what E2B does not tell of them."""
+    """The snapshots taken from here, with the facts that E2B does not report."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

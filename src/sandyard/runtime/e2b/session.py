@@ -13,4 +13,4 @@ class E2bSession:
         self.ports = E2bPorts(channel, sandbox_url=sandbox_url)
 
     def as_root(self, *, for_user: bool = False) -> None:
-        """There `sudo` is the way to root."""
+        """None: commands use `sudo` there."""

@@ -20,7 +20,7 @@ OPERATIONS = {
     "outputs": ("follow", "read_log"),
     "machine": ("prepare", "end", "usage", "listening"),
 }
-"""By module: only the one that is asked for is imported, as that takes its time."""
+"""By module: only the requested one is imported, because imports take time."""
 
 
 def find(operation: str) -> Callable[..., Any]:

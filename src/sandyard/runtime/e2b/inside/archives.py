@@ -15,7 +15,7 @@ _PIECE_BYTES = 192 * 1024
 
 
 def pack(path: str) -> Iterator[str]:
-    """The archive in pieces, with names from the folder on."""
+    """The archive in pieces, with names relative to the folder."""
     folder = inside(path)
     names = sorted(os.listdir(folder))
     reader, writer = os.pipe()
@@ -74,7 +74,7 @@ def _unpack(packed: tarfile.TarFile, entry: tarfile.TarInfo, folder: str) -> Non
 
 
 def _target_path(folder: str, name: str) -> str:
-    """Where the entry goes: below the folder, and not through a link."""
+    """The entry's path: below the folder, and not through a link."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     parent = os.path.join(folder, *parts[:-1])
     leaves = name.startswith("/") or ".." in parts

@@ -1,4 +1,4 @@
-"""Brings files of the workspace up to date."""
+"""Updates files of the workspace."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from .paths import WORKSPACE
 
 
 def apply(incoming: str) -> None:
-    """Delete and write what is named in the folder that was sent: the paths by `paths.json`, the
-    content of each written file under its number."""
+    """Delete and write as the uploaded folder says: `paths.json` has the paths, and each written
+    file's content is under its number."""
     try:
         with open(os.path.join(incoming, "paths.json"), encoding="utf-8") as file:
             paths = json.load(file)
@@ -26,7 +26,7 @@ def apply(incoming: str) -> None:
 
 
 def _require_safe(path: str) -> None:
-    """No folder on the way to it is a link."""
+    """Raises if a folder on the path is a link."""
     folder = os.path.dirname(path)
     expected = os.path.normpath(os.path.join(os.path.realpath(WORKSPACE), folder))
     if os.path.realpath(os.path.join(WORKSPACE, folder)) != expected:

@@ -21,13 +21,13 @@ def stat_file(path: str) -> dict[str, Any]:
 
 
 def list_folder(path: str, depth: int) -> Iterator[dict[str, Any]]:
-    """The entries, sorted by path; nothing is told if there are too many."""
+    """The entries, sorted by path; none are returned if there are too many."""
     found = list(_walk(inside(path), depth))
     yield from sorted(found, key=lambda info: str(info["path"]))
 
 
 def check_readable(path: str) -> str:
-    """Where the file is, if it is a plain one: opening anything else could wait for ever."""
+    """The file's path, if it is a regular file: opening anything else could block forever."""
     file = os.path.realpath(inside(path))
     descriptor = os.open(inside(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -38,8 +38,7 @@ def check_readable(path: str) -> str:
 
 
 def put_file(draft: str, path: str, mode: int | None) -> dict[str, Any]:
-    """Put what was sent in the file's place, at once; the file keeps its mode unless one is
-    named."""
+    """Move an upload into place atomically; the file keeps its mode unless one is given."""
     target = os.path.realpath(inside(path))
     try:
         _require_replaceable(target)
@@ -92,7 +91,7 @@ def _walk(folder: str, depth: int) -> Iterator[dict[str, Any]]:
         except (PermissionError, FileNotFoundError, NotADirectoryError):
             if here == folder:
                 raise
-            continue  # it is closed, or was there a moment ago
+            continue  # not accessible, or removed meanwhile
         with entries:
             for entry in entries:
                 count += 1
@@ -103,7 +102,7 @@ def _walk(folder: str, depth: int) -> Iterator[dict[str, Any]]:
                 try:
                     yield _info(entry.path)
                 except FileNotFoundError:
-                    continue  # it was there a moment ago
+                    continue  # removed meanwhile
 
 
 def _info(path: str) -> dict[str, Any]:
@@ -121,7 +120,7 @@ def _info(path: str) -> dict[str, Any]:
 
 
 def _attributes(path: str) -> dict[str, str]:
-    """Those that are text. What has none, and what may not be asked, has none."""
+    """Text attributes only. Empty if there are none or they can't be read."""
     try:
         known = os.listxattr(path, follow_symlinks=False)
         names = [each for each in known if each.startswith(_USER)]
@@ -160,12 +159,12 @@ def _replace(draft: str, target: str) -> None:
 
 
 def _replace_across(draft: str, target: str) -> None:
-    """From one file system to another: by a copy beside the file."""
+    """Across file systems: by a copy beside the file."""
     near = f"{target}.{os.path.basename(draft)}"
     try:
         shutil.copy2(draft, near)
         os.replace(near, target)
-    except FileNotFoundError as error:  # the folder is there, but takes no files
+    except FileNotFoundError as error:  # the folder exists, but accepts no files
         raise OSError(errno.EACCES, "nothing can be written there") from error
     finally:
         if os.path.exists(near):
@@ -173,7 +172,7 @@ def _replace_across(draft: str, target: str) -> None:
 
 
 def _make_removable(folder: str) -> None:
-    """Let its owner into each folder below; who is not the owner is refused."""
+    """Give its owner access to each folder below; others are refused."""
     for here, _, _ in os.walk(folder, onerror=_open_up):
         if not os.access(here, os.R_OK | os.W_OK | os.X_OK):
             os.chmod(here, 0o700)

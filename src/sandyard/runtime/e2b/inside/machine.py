@@ -10,18 +10,18 @@ from contextlib import suppress
 from .paths import EXIT, PROCESSES, STATE, WORKSPACE
 
 MARK = "SANDYARD_RUN"
-"""The variable that all processes of a machine have."""
+"""The variable that marks all processes of a machine."""
 
 _GRACE_SEC = 2
 _KILL_SEC = 5
 _POLL_SEC = 0.05
 _LISTENING = "0A"
 _OLD_NAMES = ("log", "pid")
-"""What programs of earlier versions left in their snapshots."""
+"""Files that programs of earlier versions left in their snapshots."""
 
 
 def prepare() -> None:
-    """Make the folders, and drop what a snapshot says of processes that are gone."""
+    """Make the folders, and drop a snapshot's records of processes that are gone."""
     os.makedirs(WORKSPACE, exist_ok=True)
     shutil.rmtree(PROCESSES, ignore_errors=True)
     for file in (EXIT, *(os.path.join(STATE, name) for name in _OLD_NAMES)):
@@ -30,7 +30,7 @@ def prepare() -> None:
 
 
 def end() -> None:
-    """End all processes, also those that left their parents: they are asked, and then killed."""
+    """End all processes, including those that left their parents: SIGTERM first, then SIGKILL."""
     for number, patience_sec in ((signal.SIGTERM, _GRACE_SEC), (signal.SIGKILL, _KILL_SEC)):
         until = time.monotonic() + patience_sec
         asked: set[int] = set()
@@ -41,7 +41,7 @@ def end() -> None:
 
 
 def usage() -> dict[str, int]:
-    """The bytes that the workspace takes, and the number of processes."""
+    """The size of the workspace in bytes, and the number of processes."""
     return {
         "workspace_bytes": sum(_sizes(WORKSPACE)),
         "processes": sum(name.isdigit() for name in os.listdir("/proc")),
@@ -60,7 +60,7 @@ def listening() -> list[int]:
 
 
 def _marked() -> Iterator[int]:
-    """The processes of this machine, but for this one and those that wait for it."""
+    """The processes of this machine, except this one and its ancestors."""
     mark = f"{MARK}={os.environ.get(MARK, '')}".encode()
     spared = set(_ancestors(os.getpid()))
     for name in os.listdir("/proc"):

@@ -1,7 +1,7 @@
 """A process's output, stored in files of limited size and read from any offset.
 
-A file has a frame for each stretch of output, and is named by the offset where it begins. Where one
-begins behind the end of the one before it, what is in between was not kept.
+A file has a frame for each piece of output, and is named by the offset where it begins. A gap
+between the end of one file and the begin of the next was not stored.
 """
 
 import base64
@@ -17,7 +17,7 @@ from . import processes
 _HEADER = struct.Struct("!BI")
 _STREAMS = ("stdout", "stderr", "terminal")
 _FILE_BYTES = 2 << 20
-"""When so much is in a file the next one begins; the one before it is kept."""
+"""At this size the next file begins; the one before it is retained."""
 _PREFIX = "output."
 _POLL_SEC = 0.02
 
@@ -40,7 +40,7 @@ class Writer:
         self._size = 0
 
     def write(self, stream: str, data: bytes) -> None:
-        """Keep it; what the disk does not take is missing, and nothing else."""
+        """Store it; only what the disk does not accept is missing."""
         frame = _HEADER.pack(_STREAMS.index(stream), len(data)) + data
         try:
             if self._file is None or self._size >= _FILE_BYTES:
@@ -71,7 +71,7 @@ class Writer:
 
 
 class Reader:
-    """Goes on from where it was; a frame that is still being written comes the next time."""
+    """Continues where it stopped; a frame that is still being written is read the next time."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -89,7 +89,7 @@ class Reader:
             following = [name for name in _names(self._folder) if name > self._name]
             if not following:
                 return
-            yield from self._in_file()  # what was added before the next one began
+            yield from self._in_file()  # added before the next one began
             with suppress(FileNotFoundError):
                 self._open(following[0])
 
@@ -114,7 +114,7 @@ class Reader:
 
 
 def follow(process_id: str, offset: int, wait: bool) -> Iterator[dict[str, Any]]:
-    """What was written from the offset on; with `wait`, until the process has ended."""
+    """The output from the offset on; with `wait`, until the process has ended."""
     folder = processes.folder_of(process_id)
     with closing(Reader(folder)) as reader:
         is_over = False
@@ -129,7 +129,7 @@ def follow(process_id: str, offset: int, wait: bool) -> Iterator[dict[str, Any]]
 
 
 def read_log(process_id: str, begin: int | None) -> dict[str, Any]:
-    """What is kept from this byte on, as one stretch: before a gap nothing is told."""
+    """What is stored from this byte on, without gaps: nothing before a gap is returned."""
     log, begins_at = b"", begin or 0
     with (
         suppress(processes.NotFoundError),

@@ -4,7 +4,7 @@ import os
 
 HOME = os.path.expanduser("~")
 STATE = os.path.join(HOME, ".sandyard")
-"""What is kept about the machine's processes, and what was sent and is not in its place yet."""
+"""Records of the machine's processes, and uploads that are not in place yet."""
 PROCESSES = os.path.join(STATE, "processes")
 EXIT = os.path.join(STATE, "exit")
 """The program's exit code, once it has ended."""
@@ -19,7 +19,7 @@ def inside(path: str) -> str:
 
 
 def outside(path: str) -> str:
-    """As the caller knows it. A name that is no text is given with replacements."""
+    """The path as the caller knows it. Bytes that are not text are replaced."""
     whole = os.path.normpath(path)
     if whole == WORKSPACE or whole.startswith(WORKSPACE + "/"):
         whole = _NAME + whole[len(WORKSPACE) :]

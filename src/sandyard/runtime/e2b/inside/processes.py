@@ -1,4 +1,4 @@
-"""The processes that sessions started, each known by a folder that its shim writes."""
+"""The processes started by sessions, each with a folder that its shim writes."""
 
 import fcntl
 import json
@@ -15,9 +15,9 @@ from .errors import RefusedError
 from .paths import PROCESSES
 
 RETAINED = 32
-"""So many that have ended are still known."""
+"""The number of ended processes that are still listed."""
 LOST = 128 + signals.SIGKILL
-"""What ended when its shim was killed is told as killed."""
+"""A process that ended because its shim was killed is reported as killed."""
 _POLL_SEC = 0.02
 
 
@@ -44,7 +44,7 @@ def get(process_id: str) -> dict[str, Any]:
 
 
 def wait(process_id: str, timeout_sec: float) -> dict[str, Any]:
-    """The process when it has ended, or as it is when the time is over."""
+    """The process when it has ended; on timeout, its current state."""
     folder = folder_of(process_id)
     until = time.monotonic() + timeout_sec
     while not has_ended(folder) and time.monotonic() < until:
@@ -89,7 +89,7 @@ def has_ended(folder: str) -> bool:
 
 
 def write(folder: str, name: str, record: dict[str, Any]) -> None:
-    """It is there as a whole or not at all."""
+    """Write it atomically."""
     draft = os.path.join(folder, f".{name}")
     with open(draft, "w", encoding="ascii") as file:
         json.dump(record, file)

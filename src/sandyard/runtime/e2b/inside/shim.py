@@ -22,8 +22,8 @@ _PIECE_BYTES = 65536
 
 
 def start(process_id: str) -> Iterator[dict[str, Any]]:
-    """The process as it was started by what was sent as its `command.json`; then nothing more is
-    told until it has ended."""
+    """Start the process of the uploaded `command.json` and yield it; nothing more is yielded until
+    it has ended."""
     folder = os.path.join(PROCESSES, process_id)
     with open(os.path.join(folder, "command.json"), encoding="utf-8") as file:
         command = json.load(file)
@@ -44,7 +44,7 @@ def start(process_id: str) -> Iterator[dict[str, Any]]:
 
 class _Shim:
     def __init__(self, folder: str, command: dict[str, Any]) -> None:
-        signal.signal(signal.SIGTERM, lambda *_: None)  # who ends the machine ends the child
+        signal.signal(signal.SIGTERM, lambda *_: None)  # the child is ended with the machine
         signal.signal(signal.SIGHUP, lambda *_: None)
         self._lock = open(os.path.join(folder, "lock"), "wb")  # noqa: SIM115 - held to the end
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -56,7 +56,7 @@ class _Shim:
         self._child = self._open_terminal(command, *size) if size else self._open_pipes(command)
         self._inputs: set[int] = {0} if self._terminal is not None else set()
         if not self._inputs:
-            _close_input()  # the child has it, and nobody else
+            _close_input()  # only the child has it
 
     def describe(self, process_id: str, command: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -73,7 +73,7 @@ class _Shim:
         }
 
     def stay(self) -> int:
-        """Return with the exit code when the process has ended, whoever else has its output."""
+        """Return the exit code when the process has ended, even if others hold its output open."""
         ended = os.pidfd_open(self._child.pid)
         is_over = False
         while not is_over:
@@ -144,7 +144,7 @@ class _Shim:
             data = os.read(descriptor, _PIECE_BYTES)
         except BlockingIOError:
             return False
-        except OSError:  # a terminal that nobody has open any more
+        except OSError:  # a terminal that no process has open
             data = b""
         if data:
             self._writer.write(self._outputs[descriptor], data)
