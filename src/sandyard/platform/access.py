@@ -1,7 +1,7 @@
-"""The guard of every endpoint of the Platform: a login or an API key, checked anew on each request.
+"""The guard of every endpoint of the Platform: a login or an API key, checked on each request.
 
-What is taken away (a login, a key, a role, the whole account) is gone with the next request,
-because credentials are looked up in the store each time, by one statement, and never cached.
+A revocation (of a login, a key, a role, the whole account) takes effect with the next request,
+because credentials are read from the store each time, by one statement, and never cached.
 """
 
 import re
@@ -69,18 +69,18 @@ class AccessGuard:
         self._clock = clock
 
     async def account(self, request: Request) -> Principal:
-        """The account that the request comes from; a key that reads needs the scope `read`, one
-        that changes anything `admin`."""
+        """The account of the request; an API key needs the scope `read` to read, `admin` to change
+        anything."""
         return await self.require(request, _needed(request, to_change=Scope.ADMIN))
 
     async def runner(self, request: Request) -> Principal:
-        """The same for what sandboxes and previews do, which the scope `run` may change."""
+        """The same for sandboxes and previews, where the scope `run` is enough for changes."""
         return await self.require(request, _needed(request, to_change=Scope.RUN))
 
     async def require(self, request: Request, scope: Scope) -> Principal:
-        """The account that the request comes from; LoginRequiredError if it does not say,
-        RepeatedCredentialError if it says so twice, ScopeMissingError if its key may not,
-        RateLimitedError if it does too often."""
+        """The account of the request; LoginRequiredError without a credential,
+        RepeatedCredentialError with two, ScopeMissingError if the key lacks the scope,
+        RateLimitedError after too many requests."""
         credential = _credential(request)
         if _API_KEY.match(credential):
             principal = await self._by_key(credential)
@@ -99,7 +99,7 @@ class AccessGuard:
         return principal
 
     async def issue(self, principal: Principal, logins: Logins) -> Login:
-        """A token for the same account, which `by_token` takes with the same `logins`."""
+        """A token for the same account, which `by_token` accepts with the same `logins`."""
         account = await self._credentials.find_account(principal.account_id)
         if account is None:
             raise LoginRequiredError
@@ -112,7 +112,7 @@ class AccessGuard:
         )
 
     async def by_token(self, token: str, logins: Logins) -> Principal:
-        """LoginRequiredError if it does not hold, or not any more."""
+        """LoginRequiredError if the token is not valid, or no longer."""
         claim = logins.read(token, now=self._now())
         account = await self._credentials.find_account(claim.account_id) if claim else None
         if claim is None or account is None or not account.has_login(claim.token_version):
@@ -125,8 +125,8 @@ class AccessGuard:
         )
 
     async def check(self, principal: Principal) -> None:
-        """LoginRequiredError if what it came with does not hold any more; for what goes on for
-        longer than a request."""
+        """LoginRequiredError if its credential is no longer valid; for work that outlasts a
+        request."""
         if principal.key_id is not None:
             await self._require_key(principal.key_id)
             return
@@ -164,7 +164,7 @@ def _needed(request: Request, *, to_change: Scope) -> Scope:
 
 
 def _credential(request: Request) -> str:
-    """The one credential of the request."""
+    """The request's only credential."""
     sent = find_credential(request.scope["headers"])
     if sent is None or not sent.text or (sent.is_key and not _API_KEY.match(sent.text)):
         raise LoginRequiredError

@@ -30,8 +30,8 @@ _key_by_id = _any_key.where(api_keys.c.key_id == sa.bindparam("key_id"))
 
 
 class SqlCredentialLookup:
-    """Many callers often have the same key. Those who come at once share a lookup, and the write
-    that tells of its use."""
+    """Many callers often have the same key. Concurrent ones share a lookup, and the write that
+    records its use."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

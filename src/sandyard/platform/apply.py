@@ -1,4 +1,4 @@
-"""How use cases change something: read, decide, apply, and again if somebody else was faster."""
+"""How use cases change an entity: read, decide, apply, and retry on a conflict."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,8 +19,8 @@ class TransitionStore(Protocol):
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
     ) -> bool:
-        """All of them with their events, or nothing and False if something is not any more what
-        it was decided from."""
+        """Apply all of them with their events; or nothing and return False, if something has
+        changed since it was read."""
         ...
 
 
@@ -31,7 +31,7 @@ async def change(
     *,
     lock: asyncio.Lock,
 ) -> E:
-    """The entity as it is then. Those who share the lock go one after another."""
+    """The entity after the change. Callers that share the lock run one at a time."""
     return await settle(
         find,
         lambda entity: None if entity is None else decide(entity),

@@ -1,4 +1,4 @@
-"""How many things of a kind an account may have, decided without any I/O."""
+"""How many entities of a kind an account may have, decided without any I/O."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,8 +15,8 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CountQuota:
-    """A fact: whether the account has all the things of this kind that it may have. It stays true
-    while others are made and leave some, so that makers seldom have to decide again."""
+    """A fact: whether the account has reached its limit of this kind. It stays true while others
+    are made below the limit, so that creations seldom have to be decided again."""
 
     kind: ResourceKind
     account_id: str
@@ -24,10 +24,10 @@ class CountQuota:
     is_used_up: bool = False
 
     def with_count(self, count: int) -> "CountQuota":
-        """The same, given how many there are."""
+        """The same with this count."""
         return replace(self, is_used_up=count >= self.limit)
 
     def require(self, error: type[ConflictError]) -> None:
-        """Raise the error if there may be no more."""
+        """Raise the error if the limit is reached."""
         if self.is_used_up:
             raise error(details={"limit": self.limit})

@@ -1,4 +1,4 @@
-"""How many things of a kind accounts have, on SQLite or PostgreSQL."""
+"""How many entities of a kind accounts have, on SQLite or PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ _COUNTED = {
 
 
 class CountQuotas:
-    """What accounts have of that which they may have so many of, running or not."""
+    """Counts of accounts' limited entities, running or not."""
 
     def __init__(self, database: Database, limits: Mapping[ResourceKind, int]) -> None:
         self._database = database
@@ -49,4 +49,4 @@ def _count(connection: sa.Connection, kind: ResourceKind, account_id: str) -> in
 
 
 COUNT_QUOTAS = FactReader(lambda fact: f"quota {fact.kind} {fact.account_id}", _read_count_quota)
-"""Whoever makes one of them does it under this lock."""
+"""Entities of the kind are made under this lock."""

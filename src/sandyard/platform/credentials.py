@@ -10,7 +10,7 @@ from sandyard.platform.principal import Role, Scope
 
 @dataclass(frozen=True, slots=True)
 class AccountCredential:
-    """What an account may do at this moment."""
+    """The current permissions of an account."""
 
     account_id: str
     role: Role
@@ -18,7 +18,7 @@ class AccountCredential:
     token_version: int
 
     def has_login(self, token_version: int | None) -> bool:
-        """Whether its logins of this version hold."""
+        """Whether its logins of this version are valid."""
         return self.is_active and self.token_version == token_version
 
 
@@ -37,7 +37,7 @@ class KeyCredential:
 
 
 class CredentialLookup(Protocol):
-    """Credentials as last written, never as they were a moment ago."""
+    """Credentials as last written, never cached."""
 
     async def find_account(self, account_id: str) -> AccountCredential | None: ...
 
@@ -46,14 +46,14 @@ class CredentialLookup(Protocol):
         ...
 
     async def find_key_by_id(self, key_id: str) -> KeyCredential | None:
-        """The same of a key that was shown before."""
+        """The same by the id of a key that was used before."""
         ...
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
-        """Note that the key was used at `now`, unless a use after the other time is noted."""
+        """Record that the key was used at `now`, unless a use after `unless_after` is recorded."""
         ...
 
 
 def hash_api_key(api_key: str) -> str:
-    """Enough for a key of 200 random bits, which no list of likely keys contains."""
+    """Enough for a key of 200 random bits, which can't be guessed."""
     return hashlib.sha256(api_key.encode()).hexdigest()

@@ -48,7 +48,7 @@ FACTS: Mapping[type, FactReader] = {
 
 
 def platform_transitions(database: Database, clock: Clock | None = None) -> SqlTransitions:
-    """What changes any of the Platform's entities, together if they belong together."""
+    """Applies changes of any of the Platform's entities, several in one transaction."""
     return SqlTransitions(database, ENTITY_TABLES, EventWriter(events, clock), facts=FACTS)
 
 

@@ -1,4 +1,4 @@
-"""Logins: signed tokens that hold until they end or their account's `token_version` is raised."""
+"""Logins: signed tokens, valid until they expire or their account's `token_version` is raised."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class LoginClaim:
-    """What a token that we signed says. Whether it still holds is for the store to say."""
+    """The claims of a token that we signed. The store decides whether it is still valid."""
 
     account_id: str
     token_version: int
     expires_at: datetime
-    """When the login ends that it is, or that it was made with."""
+    """When the login expires that it is, or that it was made with."""
     key_id: str | None = None
     """The API key that it was made with."""
 
 
 class Logins:
-    """Signs with the first secret and takes tokens of each, so that they can be rotated."""
+    """Signs with the first secret and accepts tokens of each, so that secrets can be rotated."""
 
     def __init__(
         self, secrets: Sequence[str], *, lifetime: timedelta, issuer: str = _ISSUER
     ) -> None:
-        """Tokens of one issuer are nothing to another."""
+        """Tokens of one issuer are invalid for others."""
         self._secrets = secrets
         self._lifetime = lifetime
         self._issuer = issuer
@@ -48,8 +48,8 @@ class Logins:
         key_id: str | None = None,
         until: datetime | None = None,
     ) -> Login:
-        """`key_id` and `until` are of the credential that asks for it, if there is one: what the
-        token opens does not outlive that."""
+        """`key_id` and `until` belong to the credential that requests it, if there is one: the
+        token does not outlive it."""
         import jwt
 
         expires_at = (now + self._lifetime).replace(microsecond=0)
@@ -67,7 +67,7 @@ class Logins:
         return Login(jwt.encode(claims, self._secrets[0], algorithm=_ALGORITHM), expires_at)
 
     def read(self, token: str, *, now: datetime) -> LoginClaim | None:
-        """What the token claims; None if we did not sign it or its time is over."""
+        """The token's claims; None if we did not sign it or it has expired."""
         import jwt
 
         for secret in self._secrets:
@@ -79,7 +79,7 @@ class Logins:
                     issuer=self._issuer,
                     options={
                         "require": ["sub", "ver", "exp"],
-                        "verify_exp": False,  # by our own clock, below
+                        "verify_exp": False,  # checked below, by our clock
                         "verify_iat": False,
                     },
                 )
@@ -94,5 +94,5 @@ class Logins:
 def _is_later(expires_at: object, now: datetime) -> bool:
     try:
         return isinstance(expires_at, int) and now < utc_time(expires_at)
-    except (OverflowError, ValueError, OSError):  # no time that a calendar has
+    except (OverflowError, ValueError, OSError):  # not a valid time
         return False

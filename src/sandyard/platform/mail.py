@@ -20,7 +20,7 @@ from sandyard.kit.ids import IdMaker
 _ATTEMPTS = 3
 _TIMEOUT_SEC = 5
 _POLICY = SMTP.clone(max_line_length=998)
-"""A token stays in one piece, so that it can be copied."""
+"""A token stays on one line, so that it can be copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Mail:
 
 class Mailer(Protocol):
     async def send(self, mail: Mail) -> None:
-        """Hand the mail on; when this returns it is out of our hands, and durably so."""
+        """Deliver the mail; on return it has been handed over durably."""
         ...
 
 
 class FileOutbox:
-    """One `.eml` per mail, which is there as a whole or not at all; only its owner may read it."""
+    """One `.eml` per mail, complete or absent; only its owner may read it."""
 
     def __init__(self, folder: Path, *, sender: str, clock: Clock, make_id: IdMaker) -> None:
         self._folder = folder
@@ -103,7 +103,7 @@ class SmtpMailer:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether trying again may help: no answer, or one that says `later`."""
+    """Whether a retry may help: no answer, or a temporary failure."""
     if isinstance(error, smtplib.SMTPResponseException):
         return 400 <= error.smtp_code < 500
     is_refusal = isinstance(error, smtplib.SMTPException)

@@ -15,12 +15,12 @@ _CHECK_EVERY_SEC = 5.0
 
 
 async def until_revoked(guard: AccessGuard, principal: Principal) -> NoReturn:
-    """Raises LoginRequiredError once the credential does not hold any more."""
+    """Raises LoginRequiredError once the credential is no longer valid."""
     while True:
         await asyncio.sleep(_CHECK_EVERY_SEC)
         try:
             await guard.check(principal)
-        except UnavailableError:  # nobody can say: it is asked again
+        except UnavailableError:  # unknown: try again
             continue
 
 
@@ -28,8 +28,8 @@ async def until_revoked(guard: AccessGuard, principal: Principal) -> NoReturn:
 async def stream_end(
     request: Request, guard: AccessGuard, principal: Principal
 ) -> AsyncIterator[Callable[[], bool]]:
-    """Whether an answer that goes on has to end: by its credential, or as the server stops. Raises
-    LoginRequiredError afterwards if it was the credential."""
+    """Yields whether a long answer has to end: by its credential, or because the server stops.
+    Raises LoginRequiredError afterwards if it was the credential."""
     revoked = asyncio.create_task(until_revoked(guard, principal))
     try:
         yield lambda: bool(request.state.in_flight.draining) or revoked.done()

@@ -1,4 +1,4 @@
-"""Whom a request comes from."""
+"""The account that a request comes from."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An account that has shown who it is, by a login or by one of its API keys."""
+    """An account that was authenticated by a login or by one of its API keys."""
 
     account_id: str
     role: Role
@@ -34,7 +34,7 @@ class Principal:
     """The API key that was sent; None with a login."""
     scope: Scope = Scope.ADMIN
     token_version: int | None = None
-    """Of the login; None with a key."""
+    """The login's; None with a key."""
     expires_at: datetime | None = None
     """When the login ends."""
 
@@ -44,7 +44,7 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """Who acts, as events tell it."""
+        """The actor in events."""
         if self.key_id is not None:
             return actor("key", self.key_id)
         return actor("account", self.account_id)

@@ -1,4 +1,4 @@
-"""How often one account may call, counted by the `limits` library."""
+"""Limits the request rate of each account, with the `limits` library."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ class RequestRate:
         self._limit: RateLimit | None = None
 
     async def count(self, account_id: str) -> None:
-        """Count a request; RateLimitedError if it is one too many."""
+        """Count a request; RateLimitedError if it is over the limit."""
         if self._limit is None:
             made = await asyncio.to_thread(self._make)
             self._limit = self._limit or made

@@ -23,7 +23,7 @@ def account_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoute
 
 
 def run_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
-    """For every account, also by an API key with the scope `run`."""
+    """For every account, including API keys with the scope `run`."""
     return GuardedRoutes(
         prefix=prefix,
         tag=tag,
@@ -34,7 +34,7 @@ def run_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
 
 
 def admin_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
-    """For admins alone."""
+    """For admins only."""
     return GuardedRoutes(
         prefix=prefix,
         tag=tag,

@@ -35,7 +35,8 @@ users = sa.Table(
     sa.Column("deleted_at", UtcTime),
     sa.Column("cleared_at", UtcTime),
 )
-"""`reset_token` is SHA-256 in hexadecimal. A login holds while its `token_version` is the row's."""
+"""`reset_token` is SHA-256 in hexadecimal. A login is valid while its `token_version` is the row's.
+"""
 
 projects = sa.Table(
     "projects",
@@ -202,8 +203,8 @@ sandbox_usage = sa.Table(
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("deadline_at", UtcTime),
 )
-"""A sandbox has an open row exactly while it is running. What keeping its snapshot costs is added
-up to `storage_counted_until`, as closed rows. `is_billed` once all of a closed row is on bills."""
+"""A sandbox has an open row exactly while it is running. Its snapshot's storage is added up to
+`storage_counted_until`, as closed rows. `is_billed` once all of a closed row is on bills."""
 
 sandbox_metrics = sa.Table(
     "sandbox_metrics",
@@ -240,7 +241,7 @@ billing_records = sa.Table(
     sa.Column("memory_hours", Money, nullable=False),
     sa.Column("storage_hours", Money, nullable=False),
 )
-"""One row for each usage, day and service type, and those that correct it. A row stays as it is."""
+"""One row for each usage, day and service type, and those that correct it. Rows never change."""
 
 variables = sa.Table(
     "variables",
@@ -280,7 +281,7 @@ login_failures = sa.Table(
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("window_ends_at", UtcTime, nullable=False),
 )
-"""How many logins failed in a window of time; `key` is a hash of what they are counted by."""
+"""Failed logins in a window of time; `key` is a hash of the counter's key."""
 
 login_networks = sa.Table(
     "login_networks",
@@ -289,9 +290,9 @@ login_networks = sa.Table(
     sa.Column("network", sa.String(64), primary_key=True),
     sa.Column("last_login_at", UtcTime, nullable=False),
 )
-"""Where each account has logged in from."""
+"""The networks that each account has logged in from."""
 
 jobs = job_table(metadata)
 
 events = event_table(metadata)
-"""What happened to all of these, written in the transaction in which it happened."""
+"""The history of all of these, written in the transaction of each change."""

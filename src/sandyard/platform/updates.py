@@ -9,7 +9,7 @@ from sandyard.kit.transitions import Cause, E, Transition, changed
 def updated(
     before: E, after: E, kind: str, cause: Cause, *, given: tuple[Any, ...] = ()
 ) -> Transition[E] | None:
-    """The change with its time in `updated_at`; None if nothing is different."""
+    """The change with its time in `updated_at`; None if nothing changes."""
     if after == before:
         return None
     dated = replace(after, updated_at=cause.at)  # type: ignore[type-var]

@@ -34,7 +34,8 @@ async def verify_platform(
 
 
 async def adopt_platform_changes(database: Database, cause: Cause) -> int:
-    """Write a baseline for what a server of 0.1.0 has changed or removed beside this release."""
+    """Write a baseline for what a server of 0.1.0 has changed or removed in parallel to this
+    release."""
     log, transitions = platform_events(database), platform_transitions(database)
     adopted = 0
     for mapping in ENTITY_TABLES:

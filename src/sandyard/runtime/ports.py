@@ -97,8 +97,7 @@ class Runtime(Protocol):
     async def set_network(
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
-        """Set what it may reach from now on; other connections are closed. Raises NotRunningError.
-        """
+        """Set what it may reach from now on, closing other connections. Raises NotRunningError."""
         ...
 
     async def egress_report(self, run_id: RunId) -> EgressReport:

@@ -1,1 +1,1 @@
-"""All that is an account's, whatever noun keeps it: taken along by its owner, and removed."""
+"""All data of an account, wherever it is stored: its export and its removal."""

@@ -1,4 +1,4 @@
-"""All that is an account's, as one JSON document that is written while it is read."""
+"""All data of an account, as one JSON document that is streamed while it is read."""
 
 from collections.abc import AsyncIterator
 
@@ -12,11 +12,11 @@ class AccountExport:
         self.sections = list(store.sections())
 
     def add(self, section: Section) -> None:
-        """Of a part that is built later."""
+        """For a part that is built later."""
         self.sections.append(section)
 
     async def write(self, account_id: str) -> AsyncIterator[bytes]:
-        """An object with a list for each kind of thing. Nothing is held but one batch."""
+        """An object with a list for each kind of entity. At most one batch is in memory."""
         opening = b"{"
         for name, read in self.sections:
             yield opening + orjson.dumps(name) + b":["

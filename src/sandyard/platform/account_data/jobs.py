@@ -24,12 +24,12 @@ class ErasureReport:
     sandboxes: int = 0
     things: int = 0
     failed: int = 0
-    """Accounts of which something could not be removed; the next run tries again."""
+    """Accounts that could not be removed completely; the next run tries again."""
 
 
 class EraseDeletedAccounts:
     """Recycles sandboxes with their files and snapshots, and removes keys, templates, variables,
-    notifications and projects; the files of projects go with those. Usage and bills stay."""
+    notifications and projects with their files. Usage and bills stay."""
 
     def __init__(self, store: AccountDataStore, sandboxes: Recycling, *, clock: Clock) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What becomes of the things of a deleted account, decided without any I/O."""
+"""How the entities of a deleted account are removed, decided without any I/O."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from sandyard.platform.templates.model import Template, delete_template
 
 
 def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Transition[Any]:
-    """How each thing of a deleted account goes, with the event that tells of it."""
+    """The removal of one entity of a deleted account, with its event."""
     match entity:
         case AccountKey():
             return revoke_key(entity, cause)

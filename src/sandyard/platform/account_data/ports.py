@@ -9,16 +9,16 @@ from sandyard.platform.principal import Principal
 
 Records = AsyncIterator[Sequence[Mapping[str, Any]]]
 Section = tuple[str, Callable[[str], Records]]
-"""What one kind of an account's things is called, and all of them in JSON values, in batches."""
+"""The name of one kind of entity, and all of an account's as JSON values, in batches."""
 
 
 class AccountDataStore(Protocol):
     def sections(self) -> Sequence[Section]:
-        """Every kind of thing that the Platform keeps for an account. No secret is among them."""
+        """Every kind of entity that the Platform stores for an account, without secrets."""
         ...
 
     async def uncleared(self, *, limit: int) -> Sequence[str]:
-        """Deleted accounts of which something may be left."""
+        """Deleted accounts that may still have data."""
         ...
 
     async def sandboxes_left(self, account_id: str) -> Sequence[str]:
@@ -26,11 +26,11 @@ class AccountDataStore(Protocol):
         ...
 
     async def entities_left(self, account_id: str, *, limit: int) -> Sequence[Entity]:
-        """Some of its keys, templates, variables, notifications and projects that are there."""
+        """Some of its remaining keys, templates, variables, notifications and projects."""
         ...
 
     async def clear(self, account_ids: Collection[str]) -> None:
-        """Nothing is left of these."""
+        """Mark these as completely removed."""
         ...
 
     async def apply(self, *transitions: Transition[Any]) -> bool: ...
@@ -38,5 +38,5 @@ class AccountDataStore(Protocol):
 
 class Recycling(Protocol):
     async def recycle(self, sandbox_id: str, *, by: Principal) -> Any:
-        """End it for good, with its files."""
+        """End it permanently, with its files."""
         ...

@@ -24,8 +24,7 @@ _BATCH = 500
 _HIDDEN = frozenset(
     {"id", "sequence", "password_hash", "reset_token", "token_version", "key_hash", "encrypted"}
 )
-"""Columns that are ours or secret. A variable's value is shown by its own call, unless it is
-secret."""
+"""Columns that are internal or secret. A variable's value has its own call, unless it is secret."""
 _own_sandboxes = sa.select(tables.sandboxes.c.sandbox_id)
 
 
@@ -65,7 +64,7 @@ _OWNERS: Sequence[tuple[EntityTable[Any], sa.ColumnElement[Any], sa.ColumnElemen
     (NOTIFICATIONS, tables.notifications.c.user_account_id, tables.notifications.c.deleted_at),
     (PROJECTS, tables.projects.c.owner_account_id, tables.projects.c.deleted_at),
 )
-"""Of each kind that is removed: whose it is, and since when it is not there any more."""
+"""For each kind that is removed: the owner's column, and the time of removal."""
 
 
 class SqlAccountDataStore:

@@ -1,4 +1,4 @@
-"""What admins do with accounts. Each use case reads the clock once."""
+"""Use cases of admins for accounts. Each reads the clock once."""
 
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
@@ -27,7 +27,7 @@ from sandyard.platform.principal import Principal, Role
 from sandyard.platform.projects.model import create_default_project
 
 _ADMINS = "admins"
-"""The lock of decisions that rest on how many admins there are."""
+"""The lock of decisions that depend on the number of admins."""
 
 
 class Administration:
@@ -58,7 +58,7 @@ class Administration:
         return account
 
     async def deactivated(self, account_ids: Collection[str]) -> AbstractSet[str]:
-        """Those that are deactivated; one that never was is not among them."""
+        """Those that are deactivated; unknown ids are not among them."""
         return await self._store.deactivated_accounts(account_ids) if account_ids else frozenset()
 
     async def activate(self, account_id: str, *, by: Principal) -> Account:
@@ -71,7 +71,7 @@ class Administration:
         )
 
     async def deactivate(self, account_id: str, *, by: Principal) -> Account:
-        """In force with the next request. OwnAccountError, LastAdminError."""
+        """Takes effect with the next request. OwnAccountError, LastAdminError."""
         cause = Cause.by(by.actor, self._clock)
         return await self._decide(
             account_id,
@@ -79,15 +79,15 @@ class Administration:
         )
 
     async def give_role(self, account_id: str, role: Role, *, by: Principal) -> Account:
-        """In force with the next request; logins end. LastAdminError."""
+        """Takes effect with the next request; logins end. LastAdminError."""
         cause = Cause.by(by.actor, self._clock)
         return await self._decide(
             account_id, lambda account, others: change_role(account, role, others, cause)
         )
 
     async def create_admin(self, *, email: str, username: str, password: str) -> Account:
-        """An admin whose address is verified by the first reset; AccountExistsError if something
-        is taken."""
+        """An admin whose address is verified by the first reset; AccountExistsError if the address
+        or name is taken."""
         password_hash = await self._passwords.hash(password)
         cause = Cause.by(actor("operator"), self._clock)
         account = create_account(

@@ -9,7 +9,7 @@ from sandyard.platform.mail import Mail
 
 VERIFY_PAGE, RESET_PAGE, FORGOT_PAGE = "/account/verify", "/account/reset", "/account/forgot"
 SIGNUP_PAGE = "/console/signup"
-"""Where the links lead, on this server."""
+"""The page of this server that the links open."""
 
 _GREETING = "Hello {username},\n\n"
 _UNASKED = "\nIf you did not ask for this, you need not do anything.\n"
@@ -18,9 +18,9 @@ _UNASKED = "\nIf you did not ask for this, you need not do anything.\n"
 @dataclass(frozen=True, slots=True)
 class EmailTemplates:
     public_url: str
-    """Where people reach this server, without a slash at its end."""
+    """The public URL of this server, without a trailing slash."""
     prefix: str
-    """Of the Platform's calls, for lines that can be pasted."""
+    """The prefix of the Platform's calls, for lines that can be pasted."""
 
     def verification(self, *, email: str, username: str, token: str) -> Mail:
         return Mail(
@@ -92,7 +92,7 @@ class EmailTemplates:
         return f"  {self.public_url}{page}{query}\n"
 
     def _line(self, path: str, **body: str) -> str:
-        sent = shlex.quote(json.dumps(body))  # an address may hold what a shell takes for its own
+        sent = shlex.quote(json.dumps(body))  # an address may contain shell metacharacters
         return (
             f"  curl -X POST {self.public_url}{self.prefix}/{path} \\\n"
             f"    -H 'Content-Type: application/json' -d {sent}\n"

@@ -1,7 +1,7 @@
 """Logging in through an identity provider, by OpenID Connect. Each use case reads the clock once.
 
 An account is found by the e-mail address that the provider has verified, or opened for it as a
-sign-up would. Whoever has proven an address may be told what becomes of its account.
+sign-up would. Since the address is proven, errors may reveal the state of its account.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class IdentityLogins:
         return self._configured
 
     async def begin(self, *, address: str) -> tuple[LoginRequest, str]:
-        """What the browser has to keep, and the address to send it to. RateLimitedError,
+        """The request that the browser has to store, and the URL to send it to. RateLimitedError,
         OidcIssuerUnavailableError."""
         provider = self._provider
         await self._rate_limiter.hit("oidc_begin", address=address)
@@ -80,7 +80,7 @@ class IdentityLogins:
     async def finish(
         self, *, code: str, nonce: str, code_verifier: str, address: str
     ) -> tuple[Account, Login]:
-        """A login by the code that the browser came back with. InvalidOidcLoginError,
+        """Log in with the code that the browser returned with. InvalidOidcLoginError,
         EmailNotVerifiedError, AccountInactiveError, SignupClosedError, InvitationRequiredError,
         RateLimitedError, OidcIssuerUnavailableError."""
         provider = self._provider
@@ -110,18 +110,18 @@ class IdentityLogins:
             try:
                 if await self._signups.apply(opened, *others):
                     return opened.result
-            except AccountExistsError:  # just now, by another login or a sign-up
+            except AccountExistsError:  # just created by another login or a sign-up
                 continue
         raise BusyError
 
     async def _opened(
         self, identity: Identity
     ) -> tuple[Transition[Account], Sequence[Transition[Any]]]:
-        """The account, and what else its opening changes."""
+        """The account, and the other changes of its opening."""
         account_id = self._make.account_id()
         cause = Cause.by(actor("account", account_id), self._clock).because(_BY)
         self._invitations.require(identity.email, None, now=cause.at)
-        # Nobody knows this password; a mail to the address sets another.
+        # Nobody knows this password; a reset mail to the address sets another.
         password_hash = await self._passwords.hash(self._make.token())
         account, ended = open_account(
             identity,

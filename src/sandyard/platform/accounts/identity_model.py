@@ -20,7 +20,7 @@ _SHORTEST_USERNAME, _LONGEST_USERNAME = 3, 80
 
 @dataclass(frozen=True, slots=True)
 class LoginRequest:
-    """What only the browser that asked knows of a login; the answer must fit it."""
+    """The secrets of a login that only the requesting browser knows; the answer must match them."""
 
     state: str = field(repr=False)
     nonce: str = field(repr=False)
@@ -41,7 +41,7 @@ class Identity:
 
 
 def identity_of(claims: Mapping[str, Any], *, client_id: str, nonce: str) -> Identity:
-    """Whom an ID token that the issuer signed is about. InvalidOidcLoginError if it is for another
+    """The identity in an ID token signed by the issuer. InvalidOidcLoginError if it is for another
     client or another login, EmailNotVerifiedError."""
     audience = claims.get("aud")
     named = audience if isinstance(audience, list) else [audience]
@@ -71,7 +71,7 @@ def open_account(
     password_hash: str,
     cause: Cause,
 ) -> tuple[Transition[Account], Sequence[Transition[PendingSignup]]]:
-    """The account, and the end of all sign-ups of its address, which is verified now."""
+    """The account, and the end of all sign-ups of its address, which is now verified."""
     suffix = f"-{account_id}" if taken.username else ""
     account = create_account(
         account_id=account_id,
@@ -93,7 +93,7 @@ def _is_email(value: object) -> bool:
 
 
 def _username(wished: str) -> str:
-    """What a user name may be of what somebody is called elsewhere."""
+    """A valid user name, made from the provider's name of the user."""
     allowed = re.sub(r"[^A-Za-z0-9._-]+", "-", wished)[:_LONGEST_USERNAME].strip("-")
     return allowed if len(allowed) >= _SHORTEST_USERNAME else f"user-{allowed}".strip("-")
 

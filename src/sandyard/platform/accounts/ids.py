@@ -1,4 +1,4 @@
-"""Where the ids and tokens of accounts come from."""
+"""Makers of the ids and tokens of accounts."""
 
 from dataclasses import dataclass
 

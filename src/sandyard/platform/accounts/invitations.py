@@ -1,4 +1,4 @@
-"""Who may sign up, and invitations: they are signed, so that none has to be kept."""
+"""Who may sign up, and invitations: they are signed, so that none has to be stored."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ class Invitations:
         self._mode = mode
 
     def issue(self, email: str, *, now: datetime) -> str:
-        """For this address alone. It makes one account, as an address has at most one.
+        """Valid for this address only. It makes one account, as an address has at most one.
         SignupClosedError."""
         if self._mode == "closed":
             raise SignupClosedError

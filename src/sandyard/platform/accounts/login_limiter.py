@@ -1,4 +1,4 @@
-"""Refuses logins after too many have failed, before any of their passwords costs anything."""
+"""Refuses logins after too many failures, before hashing any password."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from sandyard.platform.accounts.login_model import (
 from sandyard.platform.accounts.ports import LoginAttempts
 
 _NOBODY = ""
-"""Looked up in place of an account that is not there, so that the time is the same."""
+"""Looked up in place of a missing account, so that the time is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An attempt that may go on, and what it counts by until it succeeds."""
+    """An admitted attempt, and the counters that count it until it succeeds."""
 
     attempt: LoginAttempt
     counters: AbstractSet[Counter]
@@ -33,7 +33,7 @@ class LoginLimiter:
         self._clock = clock
 
     async def admit(self, login: str, *, account_id: str | None, address: str) -> Admission:
-        """Count the attempt as failed, so that many at once can't pass; RateLimitedError."""
+        """Count the attempt as failed, so that concurrent ones can't pass; RateLimitedError."""
         now = utc_time(self._clock.now())
         attempt = LoginAttempt(login, network_of(address))
         is_known = await self._attempts.is_known(account_id or _NOBODY, attempt.network, now=now)
@@ -43,12 +43,12 @@ class LoginLimiter:
         return Admission(attempt, counted.keys())
 
     async def forgive(self, admission: Admission) -> None:
-        """The attempt succeeded: it does not count."""
+        """Uncount an attempt that succeeded."""
         await self._attempts.change(
             admission.attempt, lambda counts: forgive_attempt(counts, admission.counters)
         )
 
     async def remember(self, account_id: str, *, address: str) -> None:
-        """The account's owner is at this address: he knew its password, or read its mail."""
+        """Record that the owner uses this address: he knew the password, or read the mail."""
         now = utc_time(self._clock.now())
         await self._attempts.remember(account_id, network_of(address), now=now)

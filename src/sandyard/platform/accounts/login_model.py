@@ -1,9 +1,9 @@
 """How many logins may fail before they are refused, decided without any I/O.
 
-Failures are counted for each pair of login and network, so that a stranger's never stop the owner
-elsewhere. All failures of one network, and of one login from anywhere, have limits too; these do
-not hold where the account has logged in before. A login counts as it was typed: counted by account,
-the refusal of a name would tell which address it has.
+Failures are counted for each pair of login and network, so that a stranger's never lock the owner
+out elsewhere. All failures of one network, and of one login from anywhere, are limited too, except
+where the account has logged in before. A login counts as it was typed: counted by account, the
+refusal of a name would reveal which address it has.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from sandyard.kit.errors import RateLimitedError
 from sandyard.kit.rates import Rate
 
 KNOWN_FOR = timedelta(days=90)
-"""How long after its last login an account's network is known."""
+"""How long a network stays known after the account's last login from it."""
 KNOWN_NETWORKS = 50
-"""So many networks of one account are known, the newest."""
+"""The maximum of known networks per account; the newest are retained."""
 
 
 class Counter(StrEnum):
@@ -33,7 +33,7 @@ class Counter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """So many in a window of time that is not over."""
+    """The failures in a window of time that is not over."""
 
     count: int
     window_ends_at: datetime
@@ -58,14 +58,14 @@ class LoginLimits:
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """Somebody tries a login, as it was typed, from a network."""
+    """A login attempt: the login as it was typed, and the network."""
 
     login: str
     network: str
 
     @property
     def keys(self) -> Mapping[Counter, str]:
-        """What each counter is kept under. Hashed: people type passwords where a name belongs."""
+        """The key of each counter. Hashed: people type passwords where a name belongs."""
         login = self.login.lower()
         return {
             Counter.PAIR: _key(Counter.PAIR, login, self.network),
@@ -77,8 +77,8 @@ class LoginAttempt:
 def admit_attempt(
     counts: Counts, limits: LoginLimits, *, is_known: bool, now: datetime
 ) -> dict[Counter, Failures]:
-    """The counts as if this attempt had failed; RateLimitedError if it is one too many, and then
-    it does not count. `is_known`: the account has logged in from this network."""
+    """The counts as if this attempt had failed; RateLimitedError if it is over a limit, and then it
+    does not count. `is_known`: the account has logged in from this network."""
     counters = (Counter.PAIR,) if is_known else tuple(Counter)
     there = {each: counts[each] for each in counters if _holds(counts.get(each), now)}
     waits = [
@@ -96,8 +96,8 @@ def admit_attempt(
 
 
 def forgive_attempt(counts: Counts, counters: AbstractSet[Counter]) -> dict[Counter, Failures]:
-    """The counts after an attempt succeeded that was counted by these: the pair begins anew, the
-    others lose this one."""
+    """The counts after a successful attempt that was counted by these: the pair restarts at zero,
+    the others lose this attempt."""
     return {
         each: _with(failures, -failures.count if each is Counter.PAIR else -1)
         for each, failures in counts.items()

@@ -29,7 +29,7 @@ from sandyard.platform.updates import updated
 
 RESET_LIFETIME = timedelta(hours=1)
 RESET_INTERVAL = timedelta(minutes=1)
-"""Between two mails with a reset token to one account, however many servers are asked."""
+"""Minimum time between two reset mails to one account, across all servers."""
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -37,7 +37,7 @@ EMAIL = pattern(
     rf"^{_ATOM}(\.{_ATOM})*@({_LABEL}\.)+{_LABEL}$",
     "must be an e-mail address, such as ada@example.com",
 )
-"""An address alone: no display name, no quotes, no comments."""
+"""Only an address: no display name, no quotes, no comments."""
 USERNAME = pattern(r"^[A-Za-z0-9._-]+$", "must be letters, digits, ., _ and -")
 
 PASSWORD_CHANGED = Notice(
@@ -69,9 +69,9 @@ class Account:
     role: Role
     is_active: bool
     is_verified: bool
-    """Whether a token that was mailed to the address came back."""
+    """Whether a token mailed to the address was returned."""
     token_version: int
-    """A login holds while it names this number."""
+    """A login is valid while it has this number."""
     spend_threshold: Decimal | None
     last_login: datetime | None = field(metadata=DATA)
     created_at: datetime
@@ -90,7 +90,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class OtherAdmins:
-    """A fact: whether there are active admins besides this account."""
+    """A fact: whether there are other active admins."""
 
     account_id: str
     exist: bool = False
@@ -115,7 +115,7 @@ def normalize_email(email: str) -> str:
 
 
 def hash_token(token: str) -> str:
-    """Tokens of mails are random enough that a plain hash hides them."""
+    """Tokens of mails are random enough for a plain hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -152,7 +152,7 @@ def update_profile(
     account: Account, changes: ProfileChanges, cause: Cause
 ) -> Transition[Account] | None:
     after = replace(account, **changes)
-    if after.spend_threshold is not None:  # always in the form in which it is read back
+    if after.spend_threshold is not None:  # always as it is read back
         after = replace(after, spend_threshold=after.spend_threshold.quantize(_MILLIONTH))
     return updated(account, after, "account.updated", cause)
 
@@ -164,7 +164,7 @@ def activate(account: Account, cause: Cause) -> Transition[Account] | None:
 def deactivate(
     account: Account, others: OtherAdmins, *, by: str, cause: Cause
 ) -> Transition[Account] | None:
-    """Ends the account's logins and keys at once. OwnAccountError if an admin deactivates himself,
+    """Ends the account's logins and keys at once. OwnAccountError if admins deactivate themselves,
     LastAdminError."""
     if account.account_id == by:
         raise OwnAccountError
@@ -176,8 +176,8 @@ def deactivate(
 
 
 def delete_account(account: Account, others: OtherAdmins, cause: Cause) -> Transition[Account]:
-    """For good: logins and keys end at once, address and name are free again, and nothing here
-    tells whose it was. LastAdminError."""
+    """Permanently: logins and keys end at once, address and name are free again, and nothing here
+    identifies the owner. LastAdminError."""
     after = replace(
         _without_logins(account),
         email=f"{account.account_id}@deleted.invalid",
@@ -199,7 +199,7 @@ def delete_account(account: Account, others: OtherAdmins, cause: Cause) -> Trans
 def change_role(
     account: Account, role: Role, others: OtherAdmins, cause: Cause
 ) -> Transition[Account] | None:
-    """Ends the account's logins, so that the next one begins with the new role. LastAdminError."""
+    """Ends the account's logins, so that the next one has the new role. LastAdminError."""
     if account.role is role:
         return None
     after = replace(_without_logins(account), role=role)
@@ -208,7 +208,7 @@ def change_role(
 
 
 def end_logins(account: Account, cause: Cause) -> Transition[Account] | None:
-    """No login that was given out before holds any more; API keys do."""
+    """Invalidates all logins issued before; API keys stay valid."""
     return updated(account, _without_logins(account), "logins.ended", cause)
 
 
@@ -219,7 +219,7 @@ def change_password(account: Account, password_hash: str, cause: Cause) -> Trans
 
 
 def request_reset(account: Account, token: str, cause: Cause) -> Transition[Account] | None:
-    """A token in place of any other; None if the account is not active, or was sent one within
+    """Replaces any other token; None if the account is not active, or was sent one within
     `RESET_INTERVAL`."""
     last = account.last_password_reset_request
     if not account.is_active or (last is not None and cause.at < last + RESET_INTERVAL):
@@ -236,7 +236,7 @@ def request_reset(account: Account, token: str, cause: Cause) -> Transition[Acco
 def reset_password(
     account: Account, token: str, password_hash: str, cause: Cause
 ) -> Transition[Account]:
-    """As `change_password` does, with the token of a mail, which verifies the address too;
+    """Like `change_password`, with the token of a mail, which also verifies the address;
     InvalidResetTokenError."""
     if (
         not account.is_active
@@ -250,7 +250,7 @@ def reset_password(
 
 
 def rehash_password(account: Account, password_hash: str, cause: Cause) -> Transition[Account]:
-    """The same password, hashed at another cost."""
+    """The same password, hashed with other costs."""
     after = replace(account, password_hash=password_hash)
     return changed(account, after, "password.rehashed", cause)
 
@@ -288,7 +288,7 @@ def _without_logins(account: Account) -> Account:
 
 
 def _require_other_admin(account: Account, others: OtherAdmins) -> tuple[OtherAdmins, ...]:
-    """LastAdminError if an active admin is the only one; else the fact that he is not."""
+    """LastAdminError if this is the only active admin; else the fact that there are others."""
     if not account.is_active_admin:
         return ()
     if not others.exist:

@@ -1,4 +1,4 @@
-"""An identity provider, spoken to by OpenID Connect: its description, codes and ID tokens."""
+"""An OpenID Connect identity provider: its metadata, codes and ID tokens."""
 
 import asyncio
 import base64
@@ -30,12 +30,12 @@ _REFUSED_CODE = "invalid_grant"
 
 @dataclass(frozen=True, slots=True)
 class OidcClient:
-    """What we are to the issuer."""
+    """Our registration with the issuer."""
 
     issuer: str
     client_id: str
     client_secret: Sequence[str] = field(repr=False)
-    """Of which the first is sent."""
+    """The first one is sent."""
     redirect_uri: str
 
 
@@ -45,11 +45,11 @@ class _Endpoints:
     token: str
     keys: str
     takes_basic: bool
-    """Whether the secret goes into the header, as RFC 6749 prefers, or into the body."""
+    """Whether the secret is sent in the header, as RFC 6749 prefers, or in the body."""
 
 
 class OidcProvider:
-    """Its description and keys stay in use while it is away."""
+    """Its metadata and keys stay in use while it is unavailable."""
 
     def __init__(self, client: OidcClient, *, clock: Clock) -> None:
         self._client = client
@@ -106,7 +106,7 @@ class OidcProvider:
             logger.warning("the identity provider's metadata can't be fetched: %s", error)
 
     async def _exchange(self, endpoints: _Endpoints, code: str, code_verifier: str) -> str:
-        """The ID token for a code. InvalidOidcLoginError if the issuer does not take the code."""
+        """The ID token for a code. InvalidOidcLoginError if the issuer rejects the code."""
         sent = {
             "grant_type": "authorization_code",
             "code": code,
@@ -125,14 +125,14 @@ class OidcProvider:
             return str(said["id_token"])
         if said.get("error") == _REFUSED_CODE:
             raise InvalidOidcLoginError
-        # A secret or an address that it does not know; nothing that the person could do about.
+        # It does not know our secret or redirect URI; the user can do nothing about it.
         logger.warning(
             "the identity provider refused this server: %s", str(said.get("error"))[:100]
         )
         raise OidcIssuerUnavailableError
 
     def _authentication(self, endpoints: _Endpoints) -> tuple[dict[str, str], dict[str, str]]:
-        """Headers and fields that tell who we are."""
+        """The headers and fields that authenticate us."""
         name, secret = self._client.client_id, next(iter(self._client.client_secret), "")
         if not endpoints.takes_basic:
             return {}, {"client_id": name, "client_secret": secret}
@@ -152,7 +152,7 @@ class OidcProvider:
 
 
 def _endpoints_of(document: Any, issuer: str) -> _Endpoints:
-    """ValueError if the description is another issuer's, or names addresses that are not safe."""
+    """ValueError if the metadata is another issuer's, or has unsafe URLs."""
     if not isinstance(document, dict) or document.get("issuer") != issuer:
         raise ValueError("the metadata is not that of OIDC_ISSUER")
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
@@ -165,7 +165,7 @@ def _endpoints_of(document: Any, issuer: str) -> _Endpoints:
 
 
 def _object(answer: httpx.Response) -> Mapping[str, Any]:
-    """ValueError if the answer is no JSON object, or a fault of the server's."""
+    """ValueError if the answer is no JSON object, or a server error."""
     if answer.status_code >= _SERVER_ERROR:
         raise ValueError(f"it returned {answer.status_code}")
     said = answer.json()

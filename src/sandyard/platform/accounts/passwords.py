@@ -14,7 +14,7 @@ _THREADS = 2
 
 
 class Argon2Passwords:
-    """The costs are those that OWASP recommends for one lane."""
+    """The costs that OWASP recommends for one lane."""
 
     def __init__(self, *, time_cost: int = TIME_COST, memory_kib: int = MEMORY_KIB) -> None:
         self._time_cost = time_cost

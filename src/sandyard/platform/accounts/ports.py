@@ -39,7 +39,7 @@ class AccountStore(Protocol):
     async def find_account(self, account_id: str) -> Account | None: ...
 
     async def find_by_login(self, login: str) -> Account | None:
-        """By e-mail address or user name, in capitals or not."""
+        """By e-mail address or user name, case-insensitive."""
         ...
 
     async def find_by_reset_token(self, reset_token: str) -> Account | None:
@@ -55,31 +55,31 @@ class AccountStore(Protocol):
     ) -> Page[Account]: ...
 
     async def touch_login(self, account_id: str, *, now: datetime) -> None:
-        """Keep when the last login was."""
+        """Record the time of the last login."""
         ...
 
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
     ) -> bool:
-        """Compare and set; in force with the next request. AccountExistsError."""
+        """Compare and set; takes effect with the next request. AccountExistsError."""
         ...
 
 
 class LoginAttempts(Protocol):
-    """Failed logins, counted for all replicas together, and where accounts have logged in from.
-    No state, so that it has no events."""
+    """Failed logins, counted for all replicas together, and the known networks of accounts. Not an
+    entity, so it has no events."""
 
     async def is_known(self, account_id: str, network: str, *, now: datetime) -> bool:
         """Whether the account has logged in from this network."""
         ...
 
     async def change(self, attempt: LoginAttempt, decide: Callable[[Counts], Counts]) -> Counts:
-        """Write and return what is decided of the attempt's counts; no other attempt with one of
-        its keys is decided meanwhile. Nothing is written if `decide` raises."""
+        """Write and return the decided counts of the attempt; attempts that share a key are decided
+        one at a time. Nothing is written if `decide` raises."""
         ...
 
     async def remember(self, account_id: str, network: str, *, now: datetime) -> None:
-        """The account has logged in from this network."""
+        """Record that the account has logged in from this network."""
         ...
 
     async def prune(self, *, now: datetime) -> int:
@@ -91,25 +91,25 @@ class IdentityProvider(Protocol):
     """Every method raises OidcIssuerUnavailableError if the provider is unavailable."""
 
     async def authorization_url(self, request: LoginRequest) -> str:
-        """Where a browser is sent to log in there, and from where it comes back with a code."""
+        """The URL at which a browser logs in there; it returns with a code."""
         ...
 
     async def identify(self, code: str, *, nonce: str, code_verifier: str) -> Identity:
-        """Who came back with the code. InvalidOidcLoginError if it is none, was used, or is for
+        """The identity behind the code. InvalidOidcLoginError if it is invalid, was used, or is for
         another login; EmailNotVerifiedError."""
         ...
 
 
 class RateLimiter(Protocol):
-    """How often an action may be tried, for each account that is meant and each address."""
+    """Limits how often an action may be tried, per target account and per address."""
 
     async def hit(self, action: str, *, account: str | None = None, address: str) -> None:
-        """Count one try; RateLimitedError with `retry_after` if it is one too many, which then
+        """Count one try; RateLimitedError with `retry_after` if it is over the limit, and then it
         does not count."""
         ...
 
     async def reset(self, action: str, *, account: str) -> None:
-        """Forget the tries on this account, after one that succeeded."""
+        """Reset the count of this account, after a success."""
         ...
 
 
@@ -119,5 +119,5 @@ class Passwords(Protocol):
     async def verify(self, password: str, password_hash: str) -> bool: ...
 
     def is_outdated(self, password_hash: str) -> bool:
-        """Whether the hash was made at another cost than a new one would be."""
+        """Whether the hash was made with other costs than a new one would be."""
         ...

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # imported where it is used: it takes a fifth of a second
 
 
 class LimitsRateLimiter:
-    """Two rates for each action: one for the account that is meant, one for the address."""
+    """Two rates for each action: one for the target account, one for the address."""
 
     def __init__(self, *, per_account: str, per_address: str, storage_url: str) -> None:
         self._rates = {"account": per_account, "address": per_address}
@@ -24,7 +24,7 @@ class LimitsRateLimiter:
             *([("account", account)] if account is not None else []),
         ]
         limits = [(await self._limit(action, kind), key) for kind, key in meant]
-        # Looked at first, so that what one of them refuses does not count for the other.
+        # Check both first, so that a refusal by one does not count for the other.
         waits = [await limit.peek(key) for limit, key in limits]
         if not any(waits):
             waits = [await limit.wait_for(key) for limit, key in limits]

@@ -1,8 +1,8 @@
-"""The use cases of somebody's own account. Each reads the clock once.
+"""The use cases of a user's own account. Each reads the clock once.
 
-No answer here, and no time that one takes, tells whether an e-mail address or a user name is known:
-a stranger's password costs as much as a known one's, and whatever depends on a stranger's being
-known happens after the answer.
+Neither an answer nor its timing reveals whether an e-mail address or a user name exists: an unknown
+user's password costs as much as a known one's, and work that depends on the user's existence
+happens after the answer.
 """
 
 from dataclasses import replace
@@ -75,14 +75,14 @@ class Accounts:
         self._make = make or IdMakers()
 
     async def log_in(self, *, login: str, password: str, address: str) -> tuple[Account, Login]:
-        """A login by e-mail address or user name; InvalidCredentialsError whatever is wrong,
-        RateLimitedError after too many that were."""
+        """Log in by e-mail address or user name; InvalidCredentialsError whatever is wrong,
+        RateLimitedError after too many failures."""
         account = await self._store.find_by_login(login)
         admission = await self._login_limiter.admit(
             login, account_id=account.account_id if account else None, address=address
         )
         if account is None:
-            await self._passwords.hash(password)  # costs what a verification does
+            await self._passwords.hash(password)  # costs as much as a verification
             raise InvalidCredentialsError
         is_right = await self._passwords.verify(password, account.password_hash)
         if not is_right or not account.is_active:
@@ -97,7 +97,7 @@ class Accounts:
         )
 
     async def log_out(self, principal: Principal) -> None:
-        """End every login of the account, wherever it was given out."""
+        """End every login of the account, on all devices."""
         cause = self._cause(principal.actor)
         await change(
             self._store,
@@ -107,15 +107,14 @@ class Accounts:
         )
 
     async def forgot_password(self, *, email: str, address: str) -> None:
-        """Mail a token to set a new password with, if the address has an account and was not sent
-        one just now."""
+        """Mail a reset token, if the address has an account and was not sent one just now."""
         email = normalize_email(email)
         await self._rate_limiter.hit("mail", account=email, address=address)
         cause = self._cause(actor("anonymous"))
         self._background.start(self._send_reset(email, cause), action="forgot_password")
 
     async def reset_password(self, *, token: str, password: str, address: str) -> None:
-        """Set a new password and end all logins; InvalidResetTokenError if the token is none."""
+        """Set a new password and end all logins; InvalidResetTokenError if the token is invalid."""
         await self._rate_limiter.hit("reset", address=address)
         password_hash = await self._passwords.hash(password)
         at = self._cause(actor("anonymous"))
@@ -150,8 +149,8 @@ class Accounts:
         raise BusyError
 
     async def delete_account(self, principal: Principal, *, password: str, address: str) -> None:
-        """End the account for good; a job removes what it has. WrongPasswordError, LastAdminError,
-        LoginNeededError by an API key."""
+        """Delete the account permanently; a job removes its data. WrongPasswordError,
+        LastAdminError, LoginNeededError with an API key."""
         account_id = principal.account_id
         if principal.key_id is not None:
             raise LoginNeededError

@@ -1,4 +1,4 @@
-"""Sign-ups, and what may be decided about them without any I/O."""
+"""Sign-ups, and the decisions about them, without any I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ VERIFICATION_LIFETIME = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class PendingSignup:
-    """An account that waits for its mail to be read."""
+    """An account that waits for its address to be verified."""
 
     SUBJECT: ClassVar[str] = "signup_id"
     OWNER: ClassVar[str | None] = None
@@ -33,7 +33,7 @@ class PendingSignup:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What of a sign-up another account has already."""
+    """Which parts of a sign-up another account already has."""
 
     email: bool
     username: bool
@@ -69,7 +69,7 @@ def create_signup(
 def renew_signup(
     signup: PendingSignup, taken: Taken, *, token: str, cause: Cause
 ) -> Transition[PendingSignup] | None:
-    """Another token in place of the one that it has; None if it can't be verified any more."""
+    """Replace its token; None if it can't be verified any more."""
     if signup.expires_at <= cause.at or taken.is_any:
         return None
     renewed = replace(
@@ -88,7 +88,7 @@ def verify_signup(
     account_id: str,
     cause: Cause,
 ) -> tuple[Transition[Account], Sequence[Transition[PendingSignup]]]:
-    """The account, and the end of the sign-up and of the others of its address;
+    """The account, and the end of this and all other sign-ups of its address;
     InvalidVerificationTokenError."""
     if signup.expires_at <= cause.at or taken.is_any:
         raise InvalidVerificationTokenError

@@ -1,6 +1,6 @@
 """The use cases of signing up. Each reads the clock once.
 
-As in `service.py`, no answer and no time that one takes tells whether an address is known.
+As in `service.py`, neither an answer nor its timing reveals whether an address exists.
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ from sandyard.platform.principal import Principal
 from sandyard.platform.projects.model import create_default_project
 
 _RESENT = 5
-"""So many sign-ups of one address are mailed again, the newest first."""
+"""The maximum of sign-ups of one address that are mailed again, the newest first."""
 
 _OF_ADDRESS = 100
-"""So many sign-ups of one address are looked at; more than these just expire."""
+"""The maximum of sign-ups of one address that are read; any others just expire."""
 
 
 class Signups:
@@ -65,7 +65,7 @@ class Signups:
         self._make = make or IdMakers()
 
     async def invite(self, email: str, *, by: Principal) -> None:
-        """Mail the address what it needs to sign up. SignupClosedError."""
+        """Mail an invitation to the address. SignupClosedError."""
         cause = self._cause(by.actor)
         token = self._invitations.issue(email, now=cause.at)
         sent = stateless_event(
@@ -89,7 +89,7 @@ class Signups:
         address: str,
         invitation: str | None = None,
     ) -> None:
-        """Keep the sign-up and mail the address what to do next, whatever that is.
+        """Store the sign-up and mail the next step to the address, whatever it is.
         SignupClosedError, InvitationRequiredError."""
         email = normalize_email(email)
         await self._rate_limiter.hit("mail", account=email, address=address)
@@ -105,14 +105,14 @@ class Signups:
             password_hash=password_hash,
             cause=self._cause(actor("anonymous")),
         )
-        # Kept also if something of it is taken, so that the time this takes tells nothing.
+        # Stored even if something is taken, so that the timing reveals nothing.
         await self._store.apply(made)
         taken = await self._store.find_taken(email=email, username=username)
         mail = self._answer_to(made.result, token, taken)
         self._background.start(self._mailer.send(mail), action="mail")
 
     async def resend(self, *, email: str, address: str) -> None:
-        """Mail each sign-up that waits for one a new token; its old one ends.
+        """Mail a new token for each pending sign-up; the old ones end.
 
         All of them, because the newest may be a stranger's with another's address.
         """
@@ -122,7 +122,7 @@ class Signups:
         self._background.start(self._resend(email, cause), action="resend")
 
     async def verify(self, *, token: str, address: str) -> Account:
-        """Make the account and its default project; InvalidVerificationTokenError if not."""
+        """Make the account and its default project; InvalidVerificationTokenError."""
         await self._rate_limiter.hit("verify", address=address)
         at = self._cause(actor("anonymous"))
         async for _ in Tries():
@@ -132,14 +132,14 @@ class Signups:
                     made = account.result
                     await self._login_limiter.remember(made.account_id, address=address)
                     return made
-            except AccountExistsError:  # its id is taken, or its name was just now
+            except AccountExistsError:  # its id is taken, or its name was taken just now
                 continue
         raise BusyError
 
     async def _verified(
         self, token: str, at: Cause
     ) -> tuple[Transition[Account], Sequence[Transition[Any]]]:
-        """The account, and what else a verification changes; InvalidVerificationTokenError."""
+        """The account, and the other changes of a verification; InvalidVerificationTokenError."""
         signup = await self._store.find_by_token(hash_token(token))
         if signup is None:
             raise InvalidVerificationTokenError
@@ -184,7 +184,7 @@ class Signups:
     async def _renewed(
         self, email: str, cause: Cause
     ) -> list[tuple[Transition[PendingSignup], str]]:
-        """The sign-ups that are mailed again, each with its new token."""
+        """The sign-ups to mail again, each with its new token."""
         renewed: list[tuple[Transition[PendingSignup], str]] = []
         for signup in await self._store.find_of_address(email, limit=_OF_ADDRESS):
             token = self._make.token()

@@ -39,7 +39,7 @@ class SqlAccountStore(SqlEntityStore):
 
     async def find_by_login(self, login: str) -> Account | None:
         lower = login.lower()
-        # A user name holds no @, so that the two never mean different accounts.
+        # A user name contains no @, so the two never mean different accounts.
         this = _user.email == lower if "@" in lower else sa.func.lower(_user.username) == lower
         return await find_entity(self._database, ACCOUNTS, this, _user.deleted_at.is_(None))
 

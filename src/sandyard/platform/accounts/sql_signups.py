@@ -1,4 +1,4 @@
-"""Sign-ups that wait for their mail to be read, on SQLite or PostgreSQL."""
+"""Sign-ups that wait for verification, on SQLite or PostgreSQL."""
 
 from collections.abc import Sequence
 from datetime import datetime

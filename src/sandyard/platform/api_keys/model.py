@@ -46,7 +46,7 @@ class AccountKey:
     name: str
     description: str | None
     api_key: str
-    """How the key begins, so that its owner can tell it from others."""
+    """The beginning of the key, by which its owner recognizes it."""
     key_hash: str = field(repr=False, metadata=SECRET)
     is_active: bool
     last_used_at: datetime | None = field(metadata=DATA)
@@ -55,7 +55,7 @@ class AccountKey:
     deleted_at: datetime | None = None
     scope: Scope = Scope.ADMIN
     expires_at: datetime | None = None
-    """From when on it opens nothing."""
+    """From when on it is invalid."""
     sequence: int = 0
 
 
@@ -82,7 +82,7 @@ def create_key(
     by: Principal,
     cause: Cause,
 ) -> Transition[AccountKey]:
-    """Of the key itself only its beginning and its hash are kept. KeyMakesNoKeysError,
+    """Only the beginning and the hash of the key are stored. KeyMakesNoKeysError,
     ExpiryPassedError."""
     if by.key_id is not None:
         raise KeyMakesNoKeysError
@@ -114,12 +114,12 @@ def activate_key(key: AccountKey, cause: Cause) -> Transition[AccountKey] | None
 
 
 def deactivate_key(key: AccountKey, cause: Cause) -> Transition[AccountKey] | None:
-    """It opens nothing until it is activated again."""
+    """The key is invalid until it is activated again."""
     return updated(key, replace(key, is_active=False), "key.deactivated", cause)
 
 
 def revoke_key(key: AccountKey, cause: Cause) -> Transition[AccountKey]:
-    """For good."""
+    """Permanently."""
     revoked = replace(key, is_active=False, deleted_at=cause.at, updated_at=cause.at)
     return changed(key, revoked, "key.revoked", cause)
 

@@ -10,7 +10,7 @@ from sandyard.platform.api_keys.model import AccountKey, KeyFilter, KeySort
 
 
 class KeyStore(Protocol):
-    """Finders see the keys of the named account alone, and none that was revoked."""
+    """Finders return only keys of the given account, and no revoked ones."""
 
     async def find_key(self, account_id: str, key_id: str) -> AccountKey | None: ...
 
@@ -27,5 +27,5 @@ class KeyStore(Protocol):
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
     ) -> bool:
-        """Compare and set; in force with the next request. KeyNameTakenError."""
+        """Compare and set; takes effect with the next request. KeyNameTakenError."""
         ...

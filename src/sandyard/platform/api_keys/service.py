@@ -31,7 +31,7 @@ _MAKE = {KeyFormat.SANDYARD: account_api_key, KeyFormat.E2B: e2b_api_key}
 
 
 class AccountKeys:
-    """Every use case is about the named account's keys; another's are not found."""
+    """Every use case is limited to the given account's keys; others are not found."""
 
     def __init__(self, store: KeyStore, *, clock: Clock) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class AccountKeys:
         self._locks = KeyedLocks()
 
     async def create(self, principal: Principal, new: NewKey) -> tuple[AccountKey, str]:
-        """The key's row and the key itself, which nobody can show again; KeyNameTakenError,
+        """The key's row and the key itself, which can't be shown again; KeyNameTakenError,
         KeyMakesNoKeysError, ExpiryPassedError."""
         cause = Cause.by(principal.actor, self._clock)
         api_key = _MAKE[new.format]()
@@ -76,7 +76,7 @@ class AccountKeys:
         return key
 
     async def update(self, principal: Principal, key_id: str, changes: KeyChanges) -> AccountKey:
-        """Change what is given; KeyNameTakenError."""
+        """Change the given fields; KeyNameTakenError."""
         return await self._change(
             principal, key_id, lambda key, cause: update_key(key, changes, cause)
         )
@@ -85,11 +85,11 @@ class AccountKeys:
         return await self._change(principal, key_id, activate_key)
 
     async def deactivate(self, principal: Principal, key_id: str) -> AccountKey:
-        """It opens nothing until it is activated again."""
+        """The key is invalid until it is activated again."""
         return await self._change(principal, key_id, deactivate_key)
 
     async def delete(self, principal: Principal, key_id: str) -> None:
-        """It opens nothing from the next request on."""
+        """The key is invalid from the next request on."""
         await self._change(principal, key_id, revoke_key)
 
     async def _change(

@@ -1,1 +1,1 @@
-"""Bills: usage by the day, each day's once."""
+"""Bills: usage by day, each day billed once."""

@@ -35,7 +35,7 @@ class BillingReport:
 
 
 class MakeBills:
-    """What others keep changing at the same time is left to the next run."""
+    """Usages under concurrent changes are left to the next run."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class MakeBills:
         self._archives = archives
 
     async def run(self) -> BillingReport:
-        """Bill every usage up to its end, or, while it goes on, up to the last midnight."""
+        """Bill every usage up to its end, or, while it is open, up to the last midnight."""
         report = BillingReport(storage_counted=await self._count_storage())
         after = 0
         while page := await self._store.unbilled(after=after, limit=_BATCH):
@@ -102,7 +102,7 @@ class MakeBills:
         return sum(made)
 
     async def _bill(self, usage: Usage, bills: Sequence[Bill], cause: Cause) -> int:
-        """How many bills are new."""
+        """Returns the number of new bills."""
         async for _ in Tries():
             transitions = bill_usage(usage, bills, new_id=self._make_billing_id, cause=cause)
             if not transitions or await self._store.apply(*transitions):
@@ -124,5 +124,5 @@ class MakeBills:
         return warned
 
     def _cause(self) -> Cause:
-        """Of one batch: a run may take long."""
+        """One for each batch: a run may take long."""
         return Cause.by(ACTOR, self._clock)

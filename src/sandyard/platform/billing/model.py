@@ -27,12 +27,12 @@ from sandyard.platform.usage.model import (
 SumBy = Literal["day", "project", "sandbox", "service_type"]
 
 BILLING = "billing"
-"""What notifications about spending are related to."""
+"""The related object of notifications about spending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What one UTC day of one usage came to."""
+    """The cost of one UTC day of one usage."""
 
     SUBJECT: ClassVar[str] = "billing_id"
     OWNER: ClassVar[str | None] = "user_account_id"
@@ -65,7 +65,7 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class UsageVersion:
-    """A fact: the usage is as it was read."""
+    """A fact: the usage has not changed since it was read."""
 
     usage_id: str
     sequence: int
@@ -73,7 +73,7 @@ class UsageVersion:
 
 @dataclass(frozen=True, slots=True)
 class SpendWarnings:
-    """A fact: how often the account was warned of its spending since the month began."""
+    """A fact: how often the account was warned of its spending this month."""
 
     account_id: str
     month: date
@@ -82,7 +82,7 @@ class SpendWarnings:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """An account with a threshold, and its usages that went on in the month."""
+    """An account with a threshold, and its usages of the month."""
 
     threshold: Decimal
     usages: Sequence[Usage]
@@ -91,7 +91,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What a day, a project, a sandbox or a service came to."""
+    """The total of a day, a project, a sandbox or a service."""
 
     key: str
     consumed: Consumption
@@ -99,13 +99,13 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class MonthToDate:
-    """What an account's month came to up to now, whether it is on bills yet or not."""
+    """The total of an account's current month, billed or not."""
 
     since: date
     until: datetime
     sums: Sequence[Sum]
     billed: Decimal
-    """What the bills of the month come to."""
+    """The total of the month's bills."""
 
     @property
     def total(self) -> Consumption:
@@ -115,11 +115,11 @@ class MonthToDate:
 def bill_usage(
     usage: Usage, bills: Iterable[Bill], *, new_id: IdMaker, cause: Cause
 ) -> tuple[Transition[Any], ...]:
-    """Bill each day up to the usage's end, or, while it goes on, up to the last midnight.
+    """Bill each day up to the usage's end, or, while it is open, up to the last midnight.
 
-    `bills` are those that it has, and stay as they are. Once it is closed, each day whose bills
-    are not what it came to gets one more with the difference: the true end may have become known
-    only after a midnight that the usage did not reach.
+    `bills` are its existing ones, and do not change. Once it is closed, each day whose bills differ
+    from its actual total gets one more with the difference: the true end may have become known only
+    after a midnight that the usage did not reach.
     """
     if usage.is_billed:
         return ()
@@ -132,7 +132,7 @@ def bill_usage(
             _bill(usage, day, share, new_id(), cause), "bill.created", cause, given=(unchanged,)
         )
         for day, share in shares.items()
-        if day not in billed and share.amount  # less than a millionth is not billed
+        if day not in billed and share.amount  # amounts below a millionth are not billed
     ]
     if usage.end_time is None:
         return tuple(new)
@@ -147,7 +147,7 @@ def bill_usage(
 def sum_usages(
     usages: Iterable[Usage], *, since: date, until: datetime, by: SumBy
 ) -> Mapping[str, Consumption]:
-    """What they came to from the beginning of that day on, as bills of it would tell."""
+    """Their totals from the beginning of that day on, as bills would show them."""
     sums: dict[str, Consumption] = {}
     for usage in usages:
         keys = {
@@ -165,7 +165,7 @@ def sum_usages(
 def warn_of_spending(
     spending: Spending, *, currency: str, notification_id: str, cause: Cause
 ) -> Transition[Notification] | None:
-    """Once a month, when what the month came to reaches the threshold."""
+    """Once a month, when the month's total reaches the threshold."""
     warnings = spending.warnings
     month = midnight(warnings.month)
     spent = sum(
@@ -183,7 +183,7 @@ def warn_of_spending(
 
 
 def _by_day(bills: Iterable[Bill]) -> Mapping[date, Sequence[Bill]]:
-    """The bills of each day, the one that the others correct first."""
+    """The bills of each day, the original before its corrections."""
     found: dict[date, list[Bill]] = {}
     for bill in sorted(bills, key=lambda each: each.corrects is not None):
         found.setdefault(bill.billing_date, []).append(bill)
@@ -213,7 +213,7 @@ def _bill(usage: Usage, day: date, share: Consumption, billing_id: str, cause: C
 def _correction(
     bills: Sequence[Bill], share: Consumption, new_id: IdMaker, cause: Cause
 ) -> Bill | None:
-    """What brings a day's bills to its share; None if they come to that already."""
+    """The correction that brings a day's bills to its share; None if they match."""
     first = bills[0]
     difference = share - sum((each.consumed for each in bills), Consumption())
     if not (difference.seconds or difference.amount):

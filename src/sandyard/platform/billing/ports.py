@@ -14,7 +14,7 @@ from sandyard.platform.usage.model import Usage
 
 @dataclass(frozen=True, slots=True)
 class BillQuery:
-    """Days are both included."""
+    """Both days are inclusive."""
 
     project_id: str | None = None
     sandbox_id: str | None = None
@@ -25,7 +25,7 @@ class BillQuery:
 
 @dataclass(frozen=True, slots=True)
 class UsagesBetween:
-    """Usages of a time: those that lie in it and within one UTC day are summed up."""
+    """Usages of a period: those that lie in it and within one UTC day are summed."""
 
     sums: Sequence[Sum]
     others: Sequence[Usage]
@@ -33,12 +33,12 @@ class UsagesBetween:
 
 class BillingStore(Protocol):
     async def apply(self, *transitions: Transition[Any]) -> bool:
-        """All of them with their events, or nothing and False if something is not any more what
-        they were decided from, or a day that is to be billed has a bill."""
+        """Apply all of them with their events; or nothing and return False, if something has
+        changed since it was read, or a day to be billed already has a bill."""
         ...
 
     async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
-        """Usages that are not billed to their end, in order of their numbers, after this one."""
+        """Usages not billed to their end, ordered by number, after this one."""
         ...
 
     async def find_usage(self, usage_id: str) -> Usage | None: ...
@@ -48,7 +48,7 @@ class BillingStore(Protocol):
         ...
 
     async def spendings(self, month: date) -> Sequence[Spending]:
-        """Of the accounts with a threshold that were not warned since this day, the first of the
+        """For the accounts with a threshold that were not warned since this day, the first of the
         month."""
         ...
 
@@ -61,12 +61,11 @@ class BillingStore(Protocol):
         by: SumBy,
         sandbox_id: str | None,
     ) -> UsagesBetween:
-        """The account's usages that went on in this time, each once; of one sandbox alone if it is
-        given."""
+        """The account's usages in this period, each once; of one sandbox only if it is given."""
         ...
 
     async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:
-        """The account's sandboxes whose files are kept."""
+        """The account's sandboxes that have a snapshot."""
         ...
 
     async def page(
@@ -78,5 +77,5 @@ class BillingStore(Protocol):
     async def sums(self, account_id: str, query: BillQuery, *, by: SumBy) -> Sequence[Sum]: ...
 
     def bills(self, account_id: str, query: BillQuery) -> AsyncIterator[Sequence[Bill]]:
-        """All of them, the earliest day first, in batches of bounded size."""
+        """All bills, the earliest day first, in batches of bounded size."""
         ...

@@ -1,4 +1,4 @@
-"""What an account's month came to, before it is billed."""
+"""The total of an account's month, before it is billed."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -19,8 +19,8 @@ class Statements:
     async def month_to_date(
         self, account_id: str, *, by: SumBy, sandbox_id: str | None = None
     ) -> MonthToDate:
-        """The UTC month up to now: what was billed, what has ended, what runs and what is kept; of
-        one sandbox alone if it is given."""
+        """The UTC month up to now: billed, ended and running usage and storage; of one sandbox if
+        given."""
         now = utc_time(self._clock.now())
         since = now.date().replace(day=1)
         found = await self._store.usages_between(
@@ -40,7 +40,7 @@ class Statements:
         )
 
     async def _stored(self, account_id: str, now: datetime, sandbox_id: str | None) -> list[Usage]:
-        """What keeping files came to that is no usage yet."""
+        """The storage of snapshots that is on no usage yet."""
         found = [
             uncounted_storage(each, until=now, usage_id="", prices=self._prices)
             for each in await self._store.with_snapshot(account_id)

@@ -52,7 +52,7 @@ class SqlBillingStore:
     async def apply(self, *transitions: Transition[Any]) -> bool:
         try:
             return await self._transitions.apply(*transitions)
-        except IntegrityError:  # another has billed that day meanwhile
+        except IntegrityError:  # that day was billed meanwhile
             return False
 
     async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
@@ -175,7 +175,7 @@ def _beyond(last: tuple[Any, int], *columns: sa.Column[Any]) -> sa.ColumnElement
 
 
 def _warnings(account_id: Any, month: date) -> tuple[sa.ColumnElement[bool], ...]:
-    """Deleted ones count too."""
+    """Deleted notifications count too."""
     column = notifications.c
     return (
         column.user_account_id == account_id,
@@ -190,7 +190,7 @@ def _read_warnings(connection: sa.Connection, fact: SpendWarnings) -> SpendWarni
 
 
 def _read_version(connection: sa.Connection, fact: UsageVersion) -> UsageVersion:
-    """The row is held, because whoever closes the usage takes no lock by its name."""
+    """Locks the row, because closing the usage takes no lock by its name."""
     statement = sa.select(_usage.sequence).where(_usage.usage_id == fact.usage_id)
     sequence = connection.execute(statement.with_for_update(read=True)).scalar_one()
     return UsageVersion(fact.usage_id, sequence)

@@ -1,7 +1,7 @@
-"""What usages came to, summed up by the engine where a usage lies within one UTC day.
+"""Totals of usages, summed by the engine where a usage lies within one UTC day.
 
-An account may have had tens of thousands of runs in a month. Those that went over midnight are few
-and have to be split, so they are read as they are.
+An account may have had tens of thousands of runs in a month. Those that cross midnight are few and
+have to be split, so they are read one by one.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Variables and secrets of projects and sandboxes, which commands and programs find set."""
+"""Variables and secrets of projects and sandboxes, which are set for commands and programs."""

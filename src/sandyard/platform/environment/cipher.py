@@ -1,4 +1,4 @@
-"""Values at rest: encrypted by the first key of SECRETS_KEY, read by each."""
+"""Encryption of values at rest: by the first key of SECRETS_KEY; each key decrypts."""
 
 import base64
 import hashlib
@@ -35,12 +35,12 @@ class Cipher:
 
 @lru_cache(maxsize=8)
 def _fernet_of(keys: tuple[str, ...]) -> "MultiFernet":
-    """Made when it is needed: not all that is built of the Platform comes to that."""
+    """Made when needed: not every process needs it."""
     from cryptography.fernet import Fernet, MultiFernet
 
     return MultiFernet([Fernet(_fernet_key(key)) for key in keys])
 
 
 def _fernet_key(key: str) -> bytes:
-    """The 32 bytes that Fernet takes, of a key of any form; keys are long and random."""
+    """The 32 bytes that Fernet needs, from a key of any form; keys are long and random."""
     return base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest())

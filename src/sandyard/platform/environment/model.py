@@ -23,7 +23,6 @@ class Variable:
     is_secret: bool
     """Whether its value is never shown again."""
     encrypted: str = field(repr=False, metadata=SECRET)
-    """Its value."""
     created_at: datetime
     updated_at: datetime
     sequence: int = 0
@@ -46,7 +45,7 @@ def set_variable(
     quota: CountQuota,
     cause: Cause,
 ) -> Transition[Variable]:
-    """Made, or given another value. VariablesLimitError."""
+    """Create it, or replace its value. VariablesLimitError."""
     if variable is not None:
         after = replace(
             variable,
@@ -76,7 +75,7 @@ def remove_variable(variable: Variable | None, cause: Cause) -> Transition[Varia
 
 
 def in_force(variables: Iterable[Variable], holders: Sequence[str]) -> Sequence[Variable]:
-    """One of each name; those of later holders go before those of earlier ones."""
+    """One of each name; those of later holders override those of earlier ones."""
     by_name: dict[str, Variable] = {}
     for variable in sorted(variables, key=lambda each: holders.index(each.holder_id)):
         by_name[variable.name] = variable

@@ -11,7 +11,7 @@ from sandyard.platform.environment.model import Variable
 
 class VariableStore(Protocol):
     async def of_holders(self, holder_ids: Sequence[str]) -> Sequence[Variable]:
-        """All of these projects and sandboxes, by name."""
+        """All variables of these projects and sandboxes, by name."""
         ...
 
     async def find_variable(self, holder_id: str, name: str) -> Variable | None: ...
@@ -21,5 +21,5 @@ class VariableStore(Protocol):
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
     ) -> bool:
-        """Compare and set; False also if another of this name was made meanwhile."""
+        """Compare and set; False also if one of this name was made meanwhile."""
         ...

@@ -21,10 +21,10 @@ from sandyard.platform.principal import Principal
 
 
 class Holder(Protocol):
-    """Whatever variables are set for."""
+    """A project or a sandbox that variables are set for."""
 
     async def require(self, holder_id: str, *, account_id: str, is_changed: bool) -> None:
-        """Raise unless this is the account's, and may be changed if it is."""
+        """Raise unless this is the account's and, with `is_changed`, may be changed."""
         ...
 
 
@@ -48,8 +48,8 @@ class Environments:
         self._per_account = per_account
 
     async def of_sandbox(self, sandbox: SandboxInProject) -> Mapping[str, str]:
-        """What is set for the sandbox and its project, by name; the sandbox's goes before.
-        SecretUnreadableError."""
+        """The variables of the sandbox and its project, by name; the sandbox's override the
+        project's. SecretUnreadableError."""
         holders = [each for each in (sandbox.project_id, sandbox.sandbox_id) if each is not None]
         found = in_force(await self._store.of_holders(holders), holders)
         return {each.name: self._cipher.decrypt(each.encrypted) for each in found}
@@ -65,7 +65,7 @@ class Environments:
     async def set(
         self, holder_id: str, name: str, value: str, *, is_secret: bool, by: Principal
     ) -> Variable:
-        """Commands and programs that start from now on find it. VariablesLimitError."""
+        """Commands and programs started from now on get it. VariablesLimitError."""
         cause, variable_id = Cause.by(by.actor, self._clock), resource_id("env")
         new = NewValue(name, is_secret, self._cipher.encrypt(value))
         quota = CountQuota(ResourceKind.VARIABLES, by.account_id, self._per_account)

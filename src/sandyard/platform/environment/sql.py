@@ -22,7 +22,7 @@ _OF_HOLDERS = (
     .where(_variable.holder_id.in_(sa.bindparam("holder_ids", expanding=True)))
     .order_by(_variable.name)
 )
-"""Made once: every command runs it, and to make it takes longer."""
+"""Built once: every command runs it, and building it takes longer."""
 
 
 class SqlVariableStore:

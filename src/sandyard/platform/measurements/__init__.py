@@ -1,1 +1,1 @@
-"""What sandboxes take of the machine, measured from their real processes."""
+"""Resource use of sandboxes, measured from their real processes."""

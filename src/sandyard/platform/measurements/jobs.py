@@ -63,7 +63,7 @@ class Measure:
         try:
             return await self._runtime.sample(run_id_of(sandbox))
         except SandyardError:
-            return None  # it ended a moment ago
+            return None  # it has just ended
 
     def _measured(self, sandbox: Sandbox, sample: Sample) -> Measurement:
         started = sandbox.started_at or sandbox.updated_at

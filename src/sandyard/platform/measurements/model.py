@@ -17,7 +17,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementBucket:
-    """Means over a stretch of time, and the number of samples in it."""
+    """Means over a period, and the number of samples in it."""
 
     start: datetime
     cpu_utilization: float
@@ -27,9 +27,10 @@ class MeasurementBucket:
 
 
 def cpu_share(before: Sample | None, now: Sample, *, started_at: float, cpu: float) -> float:
-    """Percent of its processors that it used since the sample before, or since its start.
+    """Percent of its processors used since the previous sample, or since its start.
 
-    The first has in it what the program took before it listened, so it is never more than all.
+    The first sample includes the program's use before it listened, so the result is capped at all
+    of them.
     """
     since_at, since_cpu = (before.at, before.cpu_seconds) if before else (started_at, 0.0)
     elapsed = now.at - since_at

@@ -13,7 +13,7 @@ class MeasurementStore(Protocol):
     async def buckets(
         self, sandbox_id: str, *, start: datetime, end: datetime, bucket_sec: int
     ) -> Sequence[MeasurementBucket]:
-        """Those from `start` on and before `end`, by bucket, in order of time."""
+        """Samples from `start` up to before `end`, by bucket, in order of time."""
         ...
 
     async def remove_before(self, moment: datetime, *, limit: int) -> int:

@@ -17,7 +17,7 @@ class NotificationType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that an account should know."""
+    """A message for an account."""
 
     title: str
     message: str
@@ -47,7 +47,7 @@ class Notification:
 def create_notification(
     notice: Notice, *, notification_id: str, account_id: str, cause: Cause
 ) -> Transition[Notification]:
-    """Apply it together with the change that the notice is about."""
+    """To be applied together with the change that the notice is about."""
     notification = Notification(
         notification_id=notification_id,
         user_account_id=account_id,

@@ -9,7 +9,7 @@ from sandyard.platform.notifications.model import Notification, NotificationType
 
 
 class NotificationStore(TransitionStore, Protocol):
-    """Finders see the notifications of the named account alone, and none that was deleted."""
+    """Finders return only notifications of the given account, and no deleted ones."""
 
     async def find_notification(
         self, account_id: str, notification_id: str

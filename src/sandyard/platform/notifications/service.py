@@ -22,7 +22,7 @@ _BATCH = 500
 
 
 class Notifications:
-    """Every use case but the broadcast is about the named account's notifications."""
+    """Every use case but the broadcast is limited to the given account's notifications."""
 
     def __init__(self, store: NotificationStore, *, clock: Clock) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class Notifications:
         )
 
     async def read_all(self, principal: Principal) -> int:
-        """How many were unread. They are read in batches, each of them all or none."""
+        """Mark all as read; returns how many were unread. Done in batches, each all or nothing."""
         async with self._locks.of(principal.account_id):
             count = 0
             while (read := await self._read_batch(principal)) == _BATCH:
@@ -86,8 +86,8 @@ class Notifications:
         )
 
     async def broadcast(self, principal: Principal, notice: Notice) -> int:
-        """Notify every active account; how many they are. They are notified in batches, each of
-        them all or none: where a batch fails, those before it have their notifications."""
+        """Notify every active account; returns their number. Done in batches, each all or nothing:
+        if one fails, the accounts before it have their notifications."""
         accounts = await self._store.active_accounts()
         for first in range(0, len(accounts), _BATCH):
             cause = Cause.by(principal.actor, self._clock)

@@ -1,1 +1,1 @@
-"""Projects, which keep an account's sandboxes in order."""
+"""Projects, which group an account's sandboxes."""

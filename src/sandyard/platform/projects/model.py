@@ -60,12 +60,12 @@ class Project:
         return self.status is ProjectStatus.ARCHIVED
 
     def require_writable(self) -> None:
-        """An archived project is read-only until it is taken back."""
+        """An archived project is read-only until it is unarchived."""
         if self.is_archived:
             raise ProjectArchivedError
 
     def require_dispensable(self) -> None:
-        """The default project stays: something must hold what names no project."""
+        """The default project can't go: sandboxes without a named project need it."""
         if self.is_default:
             raise DefaultProjectError
 
@@ -79,7 +79,7 @@ class ProjectFilter:
 
 @dataclass(frozen=True, slots=True)
 class ProjectContents:
-    """A fact: whether the project holds sandboxes that are not recycled."""
+    """A fact: whether the project has sandboxes that are not recycled."""
 
     project_id: str
     has_sandboxes: bool = False
@@ -87,7 +87,7 @@ class ProjectContents:
 
 @dataclass(frozen=True, slots=True)
 class ProjectUse:
-    """A fact that is always so: who decides from it waits for those who put something into the
+    """A fact that is always true: deciding from it waits for those who add something to the
     project."""
 
     project_id: str
@@ -111,7 +111,7 @@ def create_project(
 def create_default_project(
     *, project_id: str, account_id: str, cause: Cause
 ) -> Transition[Project]:
-    """The project that every account begins with."""
+    """The project that every account starts with."""
     project = _new_project(project_id, account_id, DEFAULT_NAME, None, cause)
     return created(replace(project, is_default=True), "project.created", cause)
 
@@ -140,8 +140,8 @@ def unarchive_project(project: Project, cause: Cause) -> Transition[Project] | N
 def make_default(
     project: Project, former: Project | None, cause: Cause
 ) -> Sequence[Transition[Project]]:
-    """Of the project that was the default so far, then of this one; applied together and in this
-    order, so that there is never more than one. ProjectArchivedError."""
+    """Of the previous default project, then of this one; applied together and in this order, so
+    that there is never more than one. ProjectArchivedError."""
     project.require_writable()
     if project.is_default:
         return []
@@ -153,7 +153,7 @@ def make_default(
 def delete_project(
     project: Project, contents: ProjectContents, cause: Cause
 ) -> Transition[Project]:
-    """DefaultProjectError; ProjectInUseError while it holds sandboxes."""
+    """DefaultProjectError; ProjectInUseError while it has sandboxes."""
     project.require_dispensable()
     if contents.has_sandboxes:
         raise ProjectInUseError
@@ -162,7 +162,7 @@ def delete_project(
 
 
 def close_project(project: Project, cause: Cause) -> Transition[Project]:
-    """Of a deleted account, whose sandboxes are recycled: also the default one goes."""
+    """For a deleted account, whose sandboxes are recycled: even the default project is deleted."""
     closed = replace(project, is_default=False, deleted_at=cause.at, updated_at=cause.at)
     return changed(project, closed, "project.deleted", cause)
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ProjectStore(Protocol):
-    """Finders that name an account see its projects alone, and none that was deleted."""
+    """Finders with an account return only its projects, and no deleted ones."""
 
     async def find_project(self, account_id: str, project_id: str) -> Project | None: ...
 
@@ -34,16 +34,16 @@ class ProjectStore(Protocol):
         ...
 
     async def deleted_projects(self, project_ids: Collection[str]) -> AbstractSet[str]:
-        """Those that were deleted, of whatever account; one that never was is not among them."""
+        """Those that were deleted, of any account; unknown ids are not among them."""
         ...
 
     async def uncleared_projects(self, *, after: str, limit: int) -> Sequence[str]:
-        """The next deleted projects of which other parts may keep something, in the order of their
-        ids; no other row is read."""
+        """The next deleted projects of which other parts may have data, ordered by id; no other row
+        is read."""
         ...
 
     async def clear_projects(self, project_ids: Collection[str], *, at: datetime) -> None:
-        """Other parts keep nothing of these any more, and neither do version 0.1.0's tables."""
+        """Mark that no data of these is left in other parts or in version 0.1.0's tables."""
         ...
 
     async def read_count_quota(self, about: CountQuota) -> CountQuota: ...

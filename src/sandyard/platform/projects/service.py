@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Projects:
-    """Every use case is about the named account's projects; another's are not found."""
+    """Every use case is limited to the given account's projects; others are not found."""
 
     def __init__(self, store: ProjectStore, *, clock: Clock, per_account: int) -> None:
         self._store = store
@@ -91,23 +91,23 @@ class Projects:
         return project
 
     async def deleted(self, project_ids: Collection[str]) -> AbstractSet[str]:
-        """Those that were deleted, of whatever account; one that never was is not among them."""
+        """Those that were deleted, of any account; unknown ids are not among them."""
         return await self._store.deleted_projects(project_ids) if project_ids else frozenset()
 
     async def uncleared(self, *, after: str, limit: int) -> Sequence[str]:
-        """The next deleted projects of which other parts may keep something, in the order of their
-        ids; no other is read."""
+        """The next deleted projects of which other parts may have data, ordered by id; no other is
+        read."""
         return await self._store.uncleared_projects(after=after, limit=limit)
 
     async def clear(self, project_ids: Collection[str]) -> None:
-        """Other parts keep nothing of these deleted projects any more."""
+        """Mark that other parts have no data of these deleted projects any more."""
         if project_ids:
             await self._store.clear_projects(project_ids, at=utc_time(self._clock.now()))
 
     async def update(
         self, principal: Principal, project_id: str, changes: ProjectChanges
     ) -> Project:
-        """Change what is given; ProjectArchivedError, ProjectNameTakenError."""
+        """Change the given fields; ProjectArchivedError, ProjectNameTakenError."""
         return await self._change(
             principal, project_id, lambda project, cause: update_project(project, changes, cause)
         )
@@ -120,7 +120,7 @@ class Projects:
         return await self._change(principal, project_id, unarchive_project)
 
     async def make_default(self, principal: Principal, project_id: str) -> Project:
-        """The one that holds what names no project; ProjectArchivedError."""
+        """Make it the project of sandboxes that name none; ProjectArchivedError."""
         cause = self._cause(principal)
         async with self._locks.of(principal.account_id):
             async for _ in Tries():

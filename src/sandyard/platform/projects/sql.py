@@ -27,7 +27,7 @@ PROJECTS = EntityTable(Project, projects)
 _project = projects.c
 _UNCLEARED = sa.and_(_project.deleted_at.is_not(None), _project.cleared_at.is_(None))
 _OLD_FILES = sa.table("project_files", sa.column("project_id", sa.String), schema=projects.schema)
-"""Where version 0.1.0 kept the files of projects."""
+"""Where version 0.1.0 stored the files of projects."""
 _ORDER = {
     ProjectSort.NEWEST: (_project.created_at, True),
     ProjectSort.OLDEST: (_project.created_at, False),
@@ -38,7 +38,7 @@ _ORDER = {
 
 
 def project_lock(project_id: str) -> str:
-    """The name under which a project's end and what is put into it exclude each other."""
+    """The lock that excludes deleting a project and adding to it at the same time."""
     return f"project {project_id}"
 
 

@@ -1,1 +1,1 @@
-"""Quotas: an account's limits, and what it uses."""
+"""Quotas: an account's limits, and its use."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class ResourceQuota:
     resource: str
-    """Its name says the unit, unless it is counted."""
+    """The name has the unit, unless it is a count."""
     in_use: int | float
     limit: int | float | None
-    """None if there is none."""
+    """None if there is no limit."""

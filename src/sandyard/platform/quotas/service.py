@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from sandyard.platform.quotas.model import ResourceQuota
 
 QuotaSource = Callable[[str], Awaitable[Sequence[ResourceQuota]]]
-"""The quotas that one part or noun keeps of the account with this id, as they are now."""
+"""The current quotas of one part or noun for the account with this id."""
 
 
 class Quotas:
-    """Each source adds what it keeps; what is listed takes no part in what is decided."""
+    """Each source adds its quotas; the list is informational, and no decision uses it."""
 
     def __init__(self, *sources: QuotaSource) -> None:
         self._sources = list(sources)

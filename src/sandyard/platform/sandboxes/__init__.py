@@ -1,1 +1,1 @@
-"""Sandboxes: made from templates, started, watched, stopped and kept."""
+"""Sandboxes: made from templates, started, watched, stopped and stored."""

@@ -13,12 +13,12 @@ from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.runtime.session_ports import PortConnection, Ports
 
 NOTED_SEC = 15.0
-"""How far what is noted may lie behind."""
+"""How far the recorded time may lag behind."""
 
 
 class Activity:
-    """Notes uses in the store, of each sandbox at most every `NOTED_SEC`, and goes on for as long
-    as a connection is open."""
+    """Records uses in the store, of each sandbox at most every `NOTED_SEC`, for as long as a
+    connection is open."""
 
     def __init__(self, store: SandboxStore, *, clock: Clock) -> None:
         self._store = store
@@ -28,12 +28,12 @@ class Activity:
         self._noting: asyncio.Task[None] | None = None
 
     async def note(self, sandbox: Sandbox) -> None:
-        """That it is used now. An outage of the store does not keep anybody from using it."""
+        """Record that it is used now. An outage of the store does not prevent its use."""
         if sandbox.idle_stop_minutes is not None:
             await self._note(sandbox.sandbox_id)
 
     def watch(self, sandbox: Sandbox, ports: Ports) -> Ports:
-        """The ports, through which every connection is a use until it is closed."""
+        """The ports; every connection through them is a use until it is closed."""
         return ports if sandbox.idle_stop_minutes is None else _UsedPorts(self, sandbox, ports)
 
     def opened(self, sandbox_id: str, connection: PortConnection) -> None:
@@ -47,7 +47,7 @@ class Activity:
             await asyncio.gather(self._noting, return_exceptions=True)
 
     async def note_open(self) -> None:
-        """That those with an open connection are used now."""
+        """Record that sandboxes with an open connection are used now."""
         for sandbox_id, writers in list(self._open.items()):
             if any(not writer.is_closing() for writer in writers):
                 await self._note(sandbox_id)

@@ -1,4 +1,4 @@
-"""What keeping the archives of a template costs its owner, without any I/O."""
+"""The storage cost of a template's archives for its owner, without any I/O."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -14,8 +14,8 @@ Transitions = tuple[Transition[Any], ...]
 def count_archives(
     template: Template, *, until: datetime, usage_id: str, prices: PriceList, cause: Cause
 ) -> Transitions | None:
-    """What keeping them came to until then, or until the template was deleted, becomes a usage of
-    the sandbox that made the last of them; None if it has already."""
+    """Their storage up to then, or until the template was deleted, becomes a usage of the sandbox
+    that made the last of them; None if it is already counted."""
     since, account_id = template.storage_counted_until, template.owner_account_id
     if since is None or account_id is None or template.archived_by is None:
         return None

@@ -15,11 +15,11 @@ _BATCH = 200
 
 class ArchiveStore(Protocol):
     async def find(self, template_id: str) -> Template | None:
-        """Whoever's it is, also one that was deleted."""
+        """A template of any account, even a deleted one."""
         ...
 
     async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[Template]:
-        """Those whose archives are counted to before then, by their ids."""
+        """Templates whose archives are counted only up to before then, by id."""
         ...
 
     async def apply(self, *transitions: Transition[Any]) -> bool: ...
@@ -32,7 +32,7 @@ class ArchiveUsage:
         self._make_usage_id = make_usage_id
 
     async def count_all(self, until: datetime, *, cause: Cause) -> int:
-        """How many templates had something to count."""
+        """Returns how many templates had something to count."""
         counted, after = 0, ""
         while page := await self._store.uncounted(until, limit=_BATCH, after=after):
             after = page[-1].template_id
@@ -41,7 +41,7 @@ class ArchiveUsage:
         return counted
 
     async def count(self, template_id: str, *, until: datetime, cause: Cause) -> bool:
-        """What others keep changing at the same time is left to the next run."""
+        """Templates under concurrent changes are left to the next run."""
         async for _ in Tries():
             found = await self._store.find(template_id)
             transitions = found and count_archives(

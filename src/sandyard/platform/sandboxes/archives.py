@@ -1,4 +1,4 @@
-"""Files of sandboxes, kept for others to begin with: templates of builds and snapshots."""
+"""Files of sandboxes, stored for others to start with: templates of builds and snapshots."""
 
 import uuid
 from collections.abc import Iterable
@@ -27,8 +27,9 @@ class SandboxArchives:
         self._clock = clock
 
     async def save(self, sandbox: Sandbox, archive_id: str | None = None) -> str:
-        """The id of an archive of its files as they are now; it goes on. Whoever names it in no
-        template within the hour loses it. NotRunningError, SandboxElsewhereError."""
+        """Archive its current files, while it keeps running; returns the archive's id. An archive
+        that is in no template within the hour is removed. NotRunningError, SandboxElsewhereError.
+        """
         require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
         archive_id = archive_id or str(uuid.uuid4())
         await self._runtime.save_archive(run_id_of(sandbox), archive_id)
@@ -37,20 +38,20 @@ class SandboxArchives:
     async def counted(
         self, archive_ids: Iterable[str], *, by: Principal, template_id: str | None = None
     ) -> TemplateChanges:
-        """What is noted with a template that has these archives from now on. What it had up to now
-        is on its owner's usage then."""
+        """The fields of a template that has these archives from now on. Its previous ones are first
+        added to its owner's usage."""
         cause = Cause.by(by.actor, self._clock)
         if template_id is not None:
             await self._usage.count(template_id, until=cause.at, cause=cause)
         sizes = {each.id: each.size_bytes for each in await self._runtime.list_archives()}
         given = set(archive_ids)
-        if given - sizes.keys():  # they are another node's, which has counted them
+        if given - sizes.keys():  # they are on another node, which has counted them
             return {}
         size = sum(sizes[each] for each in given)
         return {"archive_bytes": size, "storage_counted_until": cause.at if given else None}
 
     async def drop(self, archive_ids: Iterable[str]) -> None:
-        """Remove those that nothing needs any more."""
+        """Remove those that nothing references."""
         given = set(archive_ids)
         for archive_id in given - await self._store.referenced_archives(sorted(given)):
             await self._runtime.delete_archive(archive_id)

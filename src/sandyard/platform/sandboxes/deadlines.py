@@ -1,4 +1,4 @@
-"""When running sandboxes end at the latest, as their owners want it."""
+"""Deadlines of running sandboxes, as set by their owners."""
 
 from sandyard.kit.node import require_here
 from sandyard.platform.principal import Principal
@@ -20,8 +20,8 @@ class Deadlines:
         self._node = node
 
     async def set(self, sandbox_id: str, deadline_at: float, *, by: Principal) -> None:
-        """Let a running sandbox end at this time, later or earlier than it would. Raises
-        SandboxUnknownError, NotRunningError, SandboxElsewhereError."""
+        """Move the deadline of a running sandbox, later or earlier. Raises SandboxUnknownError,
+        NotRunningError, SandboxElsewhereError."""
         sandbox = await self._store.find(sandbox_id, account_id=by.account_id)
         if sandbox is None:
             raise SandboxUnknownError

@@ -30,7 +30,7 @@ class StoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How an attempt ended, as it is to be recorded."""
+    """The end of an attempt, to be recorded."""
 
     attempt: int
     status: Status
@@ -38,16 +38,16 @@ class End:
     ended_at: datetime
     snapshot: StoredSnapshot | None = None
     started_at: datetime | None = None
-    """When its program began, if that is known and it did."""
+    """When its program started, if it did and that is known."""
     has_run: bool = True
     """Whether it ever listened."""
     by_owner: bool = False
     leaves_files: bool = True
-    """Whether its node may have files of it; not of an attempt that is known not to have run."""
+    """Whether its node may have files of it; not for an attempt that is known not to have run."""
     gives_up_node: bool = False
-    """Whether what its node may still have of it, with the snapshot, is not waited for."""
+    """Whether to stop waiting for what its node may still have of it, snapshot included."""
     snapshot_node: str | None = None
-    """Then: the node that has the snapshot too, if one does."""
+    """In that case, another node that has the snapshot, if one does."""
 
 
 def end_of(ended: Ended, *, attempt: int, reason: str | None, retention: timedelta) -> End:
@@ -67,7 +67,7 @@ def end_of(ended: Ended, *, attempt: int, reason: str | None, retention: timedel
 
 
 def idle_reason(sandbox: Sandbox, *, now: datetime) -> str | None:
-    """Why it is to be stopped, if nobody has used it for as long as its owner allows."""
+    """Why it is to be stopped, if it was not used for as long as its owner allows."""
     minutes, begun_at = sandbox.idle_stop_minutes, sandbox.started_at
     if sandbox.status is not Status.RUNNING or minutes is None or begun_at is None:
         return None
@@ -79,13 +79,13 @@ def idle_reason(sandbox: Sandbox, *, now: datetime) -> str | None:
 
 
 def ended_by(ended: Ended, *, recorder: str) -> str:
-    """The actor of an end: whoever stopped it and records that, or `system` if it ended by
+    """The actor of an end: the one that stopped it and records that, or `system` if it ended by
     itself."""
     return recorder if ended.reason == "stopped" else SYSTEM
 
 
 def failed_start(attempt: int, *, code: str, message: str, at: datetime) -> End:
-    """Of an attempt of which the runtime has nothing."""
+    """For an attempt that the runtime has no record of."""
     reason = f"{code}: {message}"[:_LONGEST_REASON]
     return End(attempt, Status.STOPPED, reason, at, has_run=False, leaves_files=False)
 
@@ -98,7 +98,7 @@ def stored_snapshot(ended: Ended, *, retention: timedelta) -> StoredSnapshot | N
 
 
 def reason_of(ended: Ended) -> str:
-    """In words that an owner can act on."""
+    """In words that help the owner."""
     match ended.reason:
         case "exited":
             reason = f"its program ended with code {ended.exit_code}"

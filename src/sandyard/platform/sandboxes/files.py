@@ -1,4 +1,4 @@
-"""What this node has of a sandbox's files when it is to be started here."""
+"""The files that this node has of a sandbox that is to be started here."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ class NodeFiles:
         self._node = node
 
     async def recover(self, sandbox: Sandbox, *, actor: str) -> bool:
-        """Record the files of the last run of a sandbox that is not active, if this node has them
-        and they are recorded nowhere; what still runs of it is ended first."""
+        """Record the files of the last run of an inactive sandbox, if this node has them and they
+        are not recorded; anything of it that still runs is ended first."""
         for run in await self._runs_of(sandbox):
             ended = run if isinstance(run, Ended) else await self._runtime.stop(run.run_id)
             if await self._recorder.recover(sandbox, ended, node=self._node, actor=actor):
@@ -25,8 +25,8 @@ class NodeFiles:
         return False
 
     async def require(self, sandbox: Sandbox) -> None:
-        """Raises SandboxElsewhereError if a start here would begin without files that another
-        node may have, SnapshotNotFoundError if its snapshot is missing."""
+        """Raises SandboxElsewhereError if a start here would lack files that another node may have,
+        SnapshotNotFoundError if its snapshot is missing."""
         has_snapshot = await self._has_snapshot(sandbox)
         require_files_here(sandbox, node=self._node, has_snapshot=has_snapshot)
         if sandbox.latest_snapshot_id is not None and not has_snapshot:
@@ -37,7 +37,7 @@ class NodeFiles:
         return self._node if await self._has_snapshot(sandbox) else None
 
     async def _runs_of(self, sandbox: Sandbox) -> Sequence[RunState]:
-        """Those that may have unrecorded files: attempts after the last run may have failed."""
+        """Runs that may have unrecorded files: attempts after the last run may have failed."""
         if not sandbox.has_all_files_stored:
             held = await self._runtime.list_runs("sandbox")
             return [run for run in held if run.run_id.id == sandbox.sandbox_id]

@@ -56,7 +56,7 @@ class ReachableSandbox:
 
 @dataclass(frozen=True, slots=True)
 class _Request(Principal):
-    """Whom a sandbox is started for that a request wakes."""
+    """The principal that starts a sandbox woken by a request."""
 
     @property
     def actor(self) -> str:
@@ -65,7 +65,7 @@ class _Request(Principal):
 
 class Sessions(Protocol):
     async def session(self, run_id: RunId) -> Session:
-        """As a runtime's."""
+        """Like `Runtime.session`."""
         ...
 
 
@@ -88,7 +88,7 @@ class SandboxTargets:
         self._activity = activity
 
     async def find(self, target_id: str) -> ReachableSandbox | None:
-        """One that was recycled is none any more."""
+        """None for a recycled one."""
         found = await self._find(target_id)
         if found is None or found.status is Status.RECYCLED:
             return None

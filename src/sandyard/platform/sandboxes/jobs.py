@@ -1,4 +1,4 @@
-"""Jobs that keep rows and reality together."""
+"""Jobs that reconcile the database with what actually runs."""
 
 import logging
 from contextlib import suppress
@@ -31,14 +31,15 @@ SNAPSHOTS = actor("job", "snapshots")
 
 _PAGE = 200
 _BEGINNING = timedelta(seconds=15)
-"""How long the runtime may not know yet of a sandbox that is starting."""
+"""How long the runtime may not yet list a sandbox that is starting."""
 _UNREFERENCED_FOR = timedelta(hours=1)
-"""How old a snapshot of no sandbox is before it is removed: one may be about to be recorded."""
+"""How old an unreferenced snapshot must be to be removed: a newer one may be about to be recorded.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Job(Principal):
-    """For whom the jobs recycle a sandbox."""
+    """The principal that recycles sandboxes for jobs."""
 
     @property
     def actor(self) -> str:
@@ -48,23 +49,23 @@ class _Job(Principal):
 @dataclass(slots=True)
 class ReconcileReport:
     adopted: int = 0
-    """Running, and now recorded so."""
+    """Running, and now recorded as such."""
     closed: int = 0
     lost: int = 0
     overdue: int = 0
-    """Of silent nodes, and beyond their deadline."""
+    """On silent nodes, and past their deadline."""
     orphans_ended: int = 0
     idle_stopped: int = 0
     recovered: int = 0
-    """Files that were found of runs which had ended without word from this node."""
+    """Files found of runs that had ended without a report from this node."""
 
 
 class Reconcile:
     """Compares what should run on this node with what does.
 
-    Only what the runtime holds for sandboxes is touched. A program whose sandbox has ended, or
-    that no sandbox knows, is ended. Of other nodes only that is ended which should have ended
-    by now, and of which they have said nothing for `silent_for`.
+    Only the runtime's runs of sandboxes are touched. A program whose sandbox has ended or does not
+    exist is ended. On other nodes, only sandboxes are ended that should have ended by now, and of
+    which the node has reported nothing for `silent_for`.
     """
 
     def __init__(
@@ -93,14 +94,13 @@ class Reconcile:
         return report
 
     async def collect_ends(self) -> ReconcileReport:
-        """Record what has ended, and what runs although its start was never recorded; end what
-        runs for a deactivated account."""
+        """Record ends, and runs whose start was not recorded; end those of deactivated accounts."""
         return await self._compare(ENDS)
 
     async def _compare(self, actor: str) -> ReconcileReport:
         report = ReconcileReport()
         for sandbox in await self._store.active_of_deactivated(self._node):
-            with suppress(SandyardError):  # it is met again in the next run
+            with suppress(SandyardError):  # the next run tries again
                 reason = "its account was deactivated"
                 await self._sandboxes.end(sandbox, actor=actor, reason=reason)
                 report.closed += 1
@@ -125,7 +125,7 @@ class Reconcile:
             )
 
     async def _record(self, sandbox: Sandbox, actor: str, report: ReconcileReport) -> bool:
-        """Record what the runtime says of it; whether it has something that lives."""
+        """Record what the runtime reports of it; returns whether it has a living run."""
         run = await self._runtime.find(run_id_of(sandbox))
         match run:
             case Ended():
@@ -147,7 +147,7 @@ class Reconcile:
         reason = idle_reason(sandbox, now=now)
         if reason is None:
             return
-        with suppress(SandyardError):  # it is met again in the next run
+        with suppress(SandyardError):  # the next run tries again
             session = await self._runtime.session(run.run_id)
             commands = await session.processes.list()
             if any(_is_use(each, run) for each in commands):
@@ -182,8 +182,8 @@ class Reconcile:
 
 
 def _is_use(command: Process, run: Running) -> bool:
-    """Its program was there before it was running, commands came later. A terminal is a use as
-    long as somebody is connected to it, which is noted elsewhere; its shell may go on for ever."""
+    """Its program started before the run was recorded, commands later. A terminal is a use only
+    while a client is connected, which is recorded elsewhere; its shell may run forever."""
     is_later = command.started_at > run.started_at
     return command.is_running and is_later and not command.is_terminal
 
@@ -196,7 +196,7 @@ class SnapshotReport:
 
 
 class ExpireSnapshots:
-    """Removes snapshots whose time is over, and warns their owners before."""
+    """Removes expired snapshots, and warns their owners before."""
 
     def __init__(
         self,
@@ -248,11 +248,11 @@ class ExpireSnapshots:
         return True
 
     async def _apply(self, transitions: Transitions | None) -> bool:
-        """What has changed since it was read is met again in the next run."""
+        """An entity that has changed since it was read is left to the next run."""
         return transitions is not None and await self._store.apply(*transitions)
 
     async def _remove_archives(self, cause: Cause) -> int:
-        """Those of templates that were deleted, and of builds that came to nothing."""
+        """Archives of deleted templates and failed builds."""
         old = [
             archive.id
             for archive in await self._runtime.list_archives()
@@ -274,7 +274,7 @@ class ExpireSnapshots:
         for snapshot_id in set(old) - referenced - await self._unrecorded(cause):
             try:
                 await self._runtime.delete_snapshot(snapshot_id)
-            except UnavailableError as error:  # the others are not to wait for it
+            except UnavailableError as error:  # the others must not wait for it
                 logger.warning(
                     "an orphaned snapshot could not be removed",
                     extra={"action": "snapshots", "reason": error.reason},
@@ -297,7 +297,7 @@ class ExpireSnapshots:
 
 
 def _is_needed(run: Ended, sandbox: Sandbox) -> bool:
-    """Of the last attempt the logs are kept until the next start, of the last run what is needed
-    to recover its files."""
+    """The logs of the last attempt are retained until the next start, and what is needed to recover
+    the files of the last run."""
     has_its_files = run.snapshot is not None and run.snapshot.id == sandbox.latest_snapshot_id
     return has_its_files or is_last_run(past_run_of(run), sandbox)

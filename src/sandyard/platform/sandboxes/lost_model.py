@@ -1,8 +1,8 @@
 """Decisions about runs whose node is silent, without any I/O.
 
-Silence alone ends nothing before the deadline: the program may run on without a server. What ends
-here ended when it was last seen, or at its deadline if that was before. Its node may come back
-with the files.
+Silence alone ends nothing before the deadline: the program may run on without a server. A run ended
+here counts as ended when it was last seen, or at its deadline if that was before. Its node may come
+back with the files.
 """
 
 from dataclasses import dataclass, replace
@@ -24,20 +24,20 @@ from sandyard.platform.sandboxes.run_model import (
 from sandyard.platform.usage.model import PriceList, Usage, cap_usage
 
 LONGEST_START = timedelta(minutes=10)
-"""A start that takes longer has failed, wherever it is tried."""
+"""A start that takes longer has failed, on any node."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """An attempt that a node has the end of."""
+    """An attempt whose end a node has recorded."""
 
     attempt: int
     started_at: datetime | None
-    """When its program began, if it did."""
+    """When its program started, if it did."""
 
 
 def is_last_run(run: PastRun, sandbox: Sandbox) -> bool:
-    """Whether no later attempt ran, though some may have failed to; what is recycled has none."""
+    """Whether no later attempt ran, though some may have failed to; a recycled sandbox has none."""
     if sandbox.status is Status.RECYCLED:
         return False
     if run.attempt == sandbox.attempt or run.started_at is None:
@@ -46,13 +46,13 @@ def is_last_run(run: PastRun, sandbox: Sandbox) -> bool:
 
 
 def last_seen_of(sandbox: Sandbox) -> datetime:
-    """The last sign of life of its attempt; its start, if there was no other."""
+    """The last heartbeat of its attempt; its start, if there was none."""
     begun_at = sandbox.updated_at if sandbox.status is Status.STARTING else sandbox.started_at
     return sandbox.last_seen_at or begun_at or sandbox.updated_at
 
 
 def deadline_of(sandbox: Sandbox) -> datetime:
-    """When its attempt has ended at the latest, also if it is not known whether it began."""
+    """When its attempt has ended at the latest, even if it is unknown whether it started."""
     if sandbox.status is Status.RUNNING and sandbox.timeout_at is not None:
         return sandbox.timeout_at
     longest = timedelta(seconds=sandbox.max_running_seconds) + LONGEST_START
@@ -68,8 +68,8 @@ def end_overdue(
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
-    """End what should have ended, if its node has been silent for this long; None otherwise. One
-    of 0.1.0 is always silent, and has this long to record the end itself."""
+    """End a run past its deadline, if its node has been silent for this long; None otherwise. A
+    node of 0.1.0 is always silent, and has this long to record the end itself."""
     seen_at, due_at = last_seen_of(sandbox), deadline_of(sandbox)
     if sandbox.last_seen_at is None:
         due_at += silent_for
@@ -85,8 +85,8 @@ def end_overdue(
 def cap_unreported(
     sandbox: Sandbox, usage: Usage | None, *, node: str, cause: Cause
 ) -> Transitions | None:
-    """What another node runs, which does not report to this engine, counts up to when it was last
-    seen. None if this node runs it, or nothing is counted beyond that."""
+    """A run on another node that does not report to this engine counts up to when it was last seen.
+    None if this node runs it, or nothing is counted beyond that."""
     if usage is None or sandbox.node == node:
         return None
     cause = cause.because(f"its node {sandbox.node} does not report here")
@@ -97,7 +97,7 @@ def cap_unreported(
 def end_lost(
     sandbox: Sandbox, usage: Usage | None, *, ids: NewIds, prices: PriceList, cause: Cause
 ) -> Transitions | None:
-    """End one of which its own node knows nothing."""
+    """End a sandbox that is unknown to its own node."""
     end = _unseen_end(sandbox, "lost with its machine's state")
     return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
 
@@ -113,9 +113,9 @@ def give_up_run(
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
-    """End it without its node and wait no longer for what that has of it. The next start begins
-    with the snapshot if `snapshot_node` has it too, and with the template otherwise. None if no
-    other node has anything of it. Raises SandboxElsewhereError if its node is not silent."""
+    """End it without its node, and no longer wait for what that has of it. The next start uses the
+    snapshot if `snapshot_node` has it too, and the template otherwise. None if no other node has
+    anything of it. Raises SandboxElsewhereError if its node is not silent."""
     is_held = sandbox.node is not None or (sandbox.latest_snapshot_id and snapshot_node is None)
     if not is_held or sandbox.status is Status.RECYCLED:
         return None
@@ -142,8 +142,8 @@ def recover_snapshot(
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
-    """The files of its last run, which came to light on this node after its end was recorded
-    without them; they cost from now on. None if they are known, expired or given up."""
+    """The files of its last run, which were found on this node after its end was recorded without
+    them; they cost from now on. None if they are known, expired or given up."""
     if sandbox.is_active or not is_last_run(run, sandbox):
         return None
     if sandbox.latest_snapshot_id == snapshot.id or snapshot.expires_at <= cause.at:

@@ -1,8 +1,8 @@
 """The lifecycle of a sandbox: its states and transitions, without any I/O.
 
-`created → starting → running → stopped | timeout → starting …`; `starting → stopped` when it
-fails; anything → `recycled`, which is the end. A sandbox has an open usage exactly while it is
-running; what begins and ends runs is decided in `run_model`.
+`created → starting → running → stopped | timeout → starting …`; `starting → stopped` when it fails;
+anything → `recycled`, which is the end. A sandbox has an open usage exactly while it is running;
+the start and end of runs are decided in `run_model`.
 """
 
 from collections.abc import Mapping
@@ -67,29 +67,29 @@ class Sandbox:
     created_at: datetime
     updated_at: datetime
     is_public: bool = False
-    """Whether anybody may open its ports."""
+    """Whether anyone may open its ports."""
     wake_on_request: bool = False
     """Whether a request to one of its ports starts it."""
     metadata: Mapping[str, str] | None = None
-    """What its owner notes with it, to find it again."""
+    """Its owner's labels, to find it again."""
     recycle_on_timeout: bool = False
-    """Whether it is recycled when its time is over, and not kept to be started again."""
+    """Whether it is recycled at its timeout, and not stored to be started again."""
     network: Network = "none"
-    """What it may reach."""
+    """Which hosts it may reach."""
     traffic_rules: Mapping[str, Any] | None = None
-    """What goes out of it and comes in beyond that, as `TrafficRules` tells."""
+    """Further egress and ingress rules, see `TrafficRules`."""
     environment: str | None = None
-    """Its root file system; None is the machine's own /usr."""
+    """Its root file system; None is the host's /usr."""
     folder: str | None = None
-    """Where in its files its program is; None is the top."""
+    """The folder of its program in its files; None is the top."""
     archive_id: str | None = None
-    """What it began with in place of its template's repository."""
+    """The archive that it started with, in place of its template's repository."""
     idle_stop_minutes: int | None = None
     """After how long without use it is stopped; None is never."""
     status: Status = Status.CREATED
     status_reason: str | None = None
     attempt: int = 0
-    """Counts its starts; what the runtime runs is named by it."""
+    """Counts its starts; part of the run id."""
     node: str | None = None
     """The node that runs it or ran it last, and may still have files of it."""
     preview_url: str | None = None
@@ -98,7 +98,7 @@ class Sandbox:
     snapshot_taken_at: datetime | None = None
     snapshot_expires_at: datetime | None = None
     storage_counted_until: datetime | None = None
-    """Up to when keeping the snapshot is on usages."""
+    """The time up to which the snapshot's storage is on usages."""
     expiry_told_at: datetime | None = None
     """When its owner was warned that the snapshot expires."""
     started_at: datetime | None = None
@@ -106,9 +106,9 @@ class Sandbox:
     timeout_at: datetime | None = None
     recycled_at: datetime | None = None
     last_seen_at: datetime | None = field(default=None, metadata=DATA)
-    """When its node last looked after the attempt: its last sign of life, for other nodes."""
+    """When its node last reported the attempt alive, for other nodes."""
     last_used_at: datetime | None = field(default=None, metadata=DATA)
-    """When somebody last used it, roughly; kept while it has `idle_stop_minutes`."""
+    """When it was last used, approximately; maintained while it has `idle_stop_minutes`."""
     sequence: int = 0
 
     @property
@@ -117,7 +117,7 @@ class Sandbox:
 
     @property
     def has_all_files_stored(self) -> bool:
-        """Whether its last run, if there was one, is in its snapshot."""
+        """Whether the files of its last run, if there was one, are in its snapshot."""
         if self.started_at is None:
             return True
         return self.snapshot_taken_at is not None and self.snapshot_taken_at >= self.started_at
@@ -129,7 +129,7 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class PricedSandbox:
-    """A sandbox, and what all its runs and kept files have cost up to now."""
+    """A sandbox, and the cost so far of all its runs and its storage."""
 
     sandbox: Sandbox
     cost: Decimal
@@ -150,22 +150,22 @@ class NewSandbox:
     wake_on_request: bool = False
     recycle_on_timeout: bool = False
     network: Network | None = None
-    """None is what its template says."""
+    """None is the template's."""
     traffic_rules: Mapping[str, Any] | None = None
     idle_stop_minutes: int | None = None
     archive_id: str | None = None
-    """What it begins with; None is what its template says."""
+    """The archive to start with; None is the template's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an owner wants to be different, by the names of the fields; others stay."""
+    """The changes that an owner wants, by field; others stay."""
 
     values: Mapping[str, Any]
 
     @property
     def moves(self) -> bool:
-        """Whether it goes to a project that is named."""
+        """Whether it moves to a named project."""
         return "project_id" in self.values
 
     @property
@@ -175,7 +175,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What an account's active sandboxes take together, or may take: its quota."""
+    """The total resources of an account's active sandboxes, or their limit: its quota."""
 
     sandboxes: int
     cpu: float
@@ -184,7 +184,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequest:
-    """One more sandbox of this size beside the active ones of its account."""
+    """A request for one more sandbox of this size beside the account's active ones."""
 
     account_id: str
     cpu: float
@@ -194,8 +194,8 @@ class QuotaRequest:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCheck:
-    """A fact: what of its quota the account would exceed. It stays true while others start and
-    leave enough, so that starts of one account seldom have to be decided again."""
+    """A fact: which parts of its quota the account would exceed. It stays true while others start
+    within it, so that starts of one account seldom have to be decided again."""
 
     request: QuotaRequest
     exceeded: Mapping[str, Mapping[str, float]]
@@ -230,7 +230,7 @@ def create_sandbox(
     quota: CountQuota,
     cause: Cause,
 ) -> Transition[Sandbox]:
-    """Of a template that the account may use, in a project of its own. SandboxesLimitError."""
+    """From a template that the account may use, in one of its projects. SandboxesLimitError."""
     usable = require_usable(template, account_id)
     state = require_writable(project)
     _require_minimum(usable, cpu=new.cpu_spec, memory_gb=new.memory_spec)
@@ -270,9 +270,9 @@ def update_sandbox(
     cause: Cause,
     target: ProjectState | None = None,
 ) -> Transition[Sandbox] | None:
-    """Name, description, project, access and network at any time, resources while it is not
-    active; a template that is gone hinders only the latter. `target` is the project that it is
-    moved to, if it is. None if it is like that already."""
+    """Name, description, project, access and network at any time, resources only while it is
+    inactive; a deleted template prevents only the latter. `target` is the project that it is moved
+    to, if any. None if nothing changes."""
     _require_not_recycled(sandbox)
     if changes.touches_resources and sandbox.is_active:
         raise SandboxBusyError
@@ -287,7 +287,7 @@ def update_sandbox(
         return None
     after = replace(after, updated_at=cause.at)
     if after.idle_stop_minutes != sandbox.idle_stop_minutes:
-        after = replace(after, last_used_at=cause.at)  # nobody has noted its use before
+        after = replace(after, last_used_at=cause.at)  # its use was not recorded before
     return changed(sandbox, after, "sandbox.updated", cause, given=tuple(states))
 
 
@@ -300,8 +300,8 @@ def start_sandbox(
     quota: QuotaCheck,
     cause: Cause,
 ) -> Transition[Sandbox] | None:
-    """A new attempt; None if one is under way or running already. With a snapshot it needs no
-    template any more."""
+    """A new attempt; None if it is already starting or running. With a snapshot it needs no
+    template."""
     _require_not_recycled(sandbox)
     if sandbox.is_active:
         return None
@@ -325,8 +325,8 @@ def start_sandbox(
 
 
 def require_files_here(sandbox: Sandbox, *, node: str, has_snapshot: bool) -> None:
-    """Raises SandboxElsewhereError where a start on this node would begin without files that
-    another node may still have. `has_snapshot` is whether this node can restore its snapshot."""
+    """Raises SandboxElsewhereError if a start on this node would lack files that another node may
+    still have. `has_snapshot` is whether this node can restore its snapshot."""
     is_stored_here = has_snapshot or sandbox.latest_snapshot_id is None
     if not (is_stored_here and sandbox.has_all_files_stored):
         require_here(sandbox.node, node=node, error=SandboxElsewhereError)

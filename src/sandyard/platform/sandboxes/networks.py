@@ -24,17 +24,17 @@ class SandboxNetworks:
         self._node = node
 
     def require_here(self, sandbox: Sandbox, changes: Changes) -> None:
-        """Raises SandboxElsewhereError where only another node could enforce the change."""
+        """Raises SandboxElsewhereError if only another node could enforce the change."""
         if sandbox.is_active and not _ENFORCED.isdisjoint(changes.values):
             require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
 
     async def enforce(self, sandbox: Sandbox, changes: Changes) -> None:
-        """At once where it runs; whoever is told of an outage may ask for the same again."""
+        """Takes effect at once where it runs; after an outage the caller may repeat it."""
         if sandbox.is_active and not _ENFORCED.isdisjoint(changes.values):
             await self._set(run_id_of(sandbox), replace(sandbox, **changes.values))
 
     async def catch_up(self, sandbox: Sandbox, run_id: RunId) -> None:
-        """Of one that runs now: what was changed while it started could not be enforced then."""
+        """For a sandbox that now runs: changes made while it started could not be enforced then."""
         now = await self._store.find(sandbox.sandbox_id)
         if now is not None and _enforced(now) != _enforced(sandbox):
             await self._set(run_id, now)
@@ -44,7 +44,7 @@ class SandboxNetworks:
             await self._runtime.set_network(run_id, *_enforced(sandbox))
 
     async def report(self, sandbox: Sandbox) -> EgressReport:
-        """Of its last run."""
+        """The report of its last run."""
         try:
             return await self._runtime.egress_report(run_id_of(sandbox))
         except RunNotFoundError:

@@ -30,7 +30,7 @@ class SandboxQuery:
     search: str | None = None
     sort: str = "-created_at"
     is_kept: bool = False
-    """Without those that were recycled."""
+    """Excludes recycled ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +47,22 @@ class TemplateFinder(Protocol):
 
 class WarmTemplates(Protocol):
     async def warm_templates(self) -> Sequence[Template]:
-        """Those of which machines are kept warm."""
+        """Templates that have warm machines."""
         ...
 
 
 class SandboxVariables(Protocol):
     async def of_sandbox(self, sandbox: Sandbox) -> Mapping[str, str]:
-        """What its project and the sandbox itself set for programs and commands, by name."""
+        """The variables of its project and of itself, by name."""
         ...
 
 
 class SandboxStore(Protocol):
-    """Sandboxes, and what is decided with them."""
+    """Sandboxes, and the facts of decisions about them."""
 
     async def apply(self, *transitions: Transition[Any]) -> bool:
-        """All of them with their events, or nothing and False if something is not any more what
-        they were decided from. Raises SandboxNameTakenError."""
+        """Apply all of them with their events; or nothing and return False, if something has
+        changed since it was read. Raises SandboxNameTakenError."""
         ...
 
     async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None:
@@ -78,7 +78,7 @@ class SandboxStore(Protocol):
     ) -> Page[Sandbox]: ...
 
     async def costs(self, sandbox_ids: Sequence[str], *, now: datetime) -> Mapping[str, Decimal]:
-        """What each has cost up to now; nothing for one that never ran."""
+        """The cost of each up to now; none for one that never ran."""
         ...
 
     async def find_project(self, account_id: str, project_id: str | None) -> ProjectState | None:
@@ -90,15 +90,15 @@ class SandboxStore(Protocol):
     async def check_quota(self, request: QuotaRequest) -> QuotaCheck: ...
 
     async def active_on(self, node: str) -> Sequence[Sandbox]:
-        """Those that are starting or running there."""
+        """Sandboxes that are starting or running there."""
         ...
 
     async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
-        """Those that are starting or running on another node, without a sign of life since."""
+        """Sandboxes starting or running on another node, without a heartbeat since then."""
         ...
 
     async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
-        """How many sandboxes are starting or running, and how many of those have been silent since
+        """How many sandboxes are starting or running, and how many of those had no heartbeat since
         then."""
         ...
 
@@ -111,29 +111,29 @@ class SandboxStore(Protocol):
         ...
 
     async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:
-        """Those of them whose account is deactivated."""
+        """The node's active sandboxes whose account is deactivated."""
         ...
 
     async def to_recycle(self, node: str) -> Sequence[Sandbox]:
-        """Those of the node whose time is over and that are not kept then."""
+        """Sandboxes of the node that timed out and are recycled then."""
         ...
 
     async def with_snapshot_until(
         self, moment: datetime, *, limit: int, after: str
     ) -> Sequence[Sandbox]:
-        """Those whose snapshot expires by this moment, in order of their ids, after this one."""
+        """Sandboxes whose snapshot expires by this time, ordered by id, after this one."""
         ...
 
     async def with_uncounted_storage(
         self, until: datetime, *, limit: int, after: str
     ) -> Sequence[Sandbox]:
-        """Those whose snapshot was kept until then and is not on usages up to then, likewise."""
+        """Sandboxes whose snapshot's storage up to then is not on usages yet, likewise."""
         ...
 
     async def referenced_snapshots(self, snapshot_ids: Sequence[str]) -> set[str]:
-        """Those of the snapshots that some sandbox has."""
+        """The snapshots that a sandbox has."""
         ...
 
     async def referenced_archives(self, archive_ids: Sequence[str]) -> set[str]:
-        """Those of the archives that a template has, or a sandbox that has not run yet."""
+        """The archives that a template has, or a sandbox that has not run yet."""
         ...

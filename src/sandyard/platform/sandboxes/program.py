@@ -12,7 +12,7 @@ from sandyard.runtime.model import Limits, Program, Repository
 def program_of(
     sandbox: Sandbox, template: Template | None, variables: Mapping[str, str]
 ) -> Program:
-    """Its template may be gone once it has files of its own."""
+    """Its template may be deleted once it has its own files."""
     return Program(
         _repository(sandbox, template, variables),
         sandbox.latest_snapshot_id,
@@ -25,7 +25,7 @@ def program_of(
 
 
 def default_program(template: Template) -> Program:
-    """What a sandbox of the template runs whose owner has said nothing."""
+    """What a sandbox of the template runs by default."""
     repository = Repository(
         template.repository_url, ref=template.repository_ref, folder=template.repository_folder
     )

@@ -1,4 +1,4 @@
-"""What an account's sandboxes take of its quota."""
+"""Use of an account's quota by its sandboxes."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from sandyard.platform.sandboxes.model import Resources
 
 class ResourceCounter(Protocol):
     async def in_use(self, account_id: str) -> Resources:
-        """By the account's sandboxes that start or run."""
+        """By the account's sandboxes that are starting or running."""
         ...
 
     async def snapshot_bytes(self, account_id: str) -> int:

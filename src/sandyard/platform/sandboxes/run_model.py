@@ -1,8 +1,8 @@
-"""What begins and ends a sandbox's runs and its snapshots, without any I/O.
+"""The start and end of a sandbox's runs and snapshots, without any I/O.
 
 Each decision returns transitions that are applied together: a sandbox has an open usage exactly
 while it is running, the storage of a snapshot becomes a usage when the snapshot is replaced or
-dropped, and the owner is notified of what he did not do himself.
+dropped, and the owner is notified of changes by others.
 """
 
 from dataclasses import dataclass, replace
@@ -31,17 +31,17 @@ Transitions = tuple[Transition[Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class NewIds:
-    """For what a decision may make."""
+    """Ids for the entities that a decision may create."""
 
     usage_id: str
-    """Of a run."""
+    """For a run."""
     notification_id: str
     storage_usage_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """That an attempt runs, as the runtime says."""
+    """The runtime's report that an attempt runs."""
 
     attempt: int
     url: str
@@ -52,7 +52,7 @@ class Started:
 def record_started(
     sandbox: Sandbox, run: Started, *, ids: NewIds, prices: PriceList, cause: Cause
 ) -> Transitions | None:
-    """It runs and its usage opens; None if this attempt is not starting any more."""
+    """It runs and its usage opens; None if this attempt is no longer starting."""
     if (sandbox.status, sandbox.attempt) != (Status.STARTING, run.attempt):
         return None
     running = replace(
@@ -81,8 +81,7 @@ def record_started(
 def move_deadline(
     sandbox: Sandbox, usage: Usage | None, *, attempt: int, deadline_at: datetime, cause: Cause
 ) -> Transitions | None:
-    """Its run ends at another time, and is paid for until then; None if it has ended, or ends
-    then already."""
+    """Move the deadline of its run, and of its usage; None if it has ended or has this deadline."""
     if (sandbox.status, sandbox.attempt) != (Status.RUNNING, attempt):
         return None
     if sandbox.timeout_at == deadline_at:
@@ -103,9 +102,9 @@ def record_end(
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
-    """Its run is over: `usage`, which is open while it runs, closes. A program that began and was
-    never recorded as running is paid for all the same. A new snapshot replaces the one before.
-    None if this attempt has ended already."""
+    """End its run and close `usage`, which is open while it runs. A program that started but was
+    never recorded as running is still paid for. A new snapshot replaces the previous one. None if
+    this attempt has already ended."""
     if not sandbox.is_active or sandbox.attempt != end.attempt:
         return None
     cause = cause.because(end.reason)
@@ -134,8 +133,8 @@ def record_end(
 
 
 def _holder_after(sandbox: Sandbox, end: End) -> str | None:
-    """No node holds anything of it if there is no snapshot, the files of the last run were given
-    up before this attempt, and it left none itself."""
+    """No node has anything of it if there is no snapshot, the files of the last run were given up
+    before this attempt, and it left none itself."""
     has_none = sandbox.latest_snapshot_id is None and not sandbox.has_all_files_stored
     return None if has_none and not end.leaves_files else sandbox.node
 
@@ -153,7 +152,7 @@ def _run_usage(
         return close_usage(usage, ended_at=end.ended_at, cause=cause)
     if end.started_at is None:
         return None
-    longest = timedelta(seconds=sandbox.max_running_seconds)  # whatever ending it took beyond that
+    longest = timedelta(seconds=sandbox.max_running_seconds)  # without the time that ending took
     return record_run(
         sandbox.consumer,
         usage_id=ids.usage_id,
@@ -169,8 +168,8 @@ def _run_usage(
 def recycle_sandbox(
     sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
 ) -> Transitions | None:
-    """For good; its snapshot is given up. None if it was recycled before. What is active has to
-    end first: SandboxBusyError."""
+    """Permanently; its snapshot is dropped. None if it is already recycled. SandboxBusyError if it
+    is active: it has to end first."""
     if sandbox.status is Status.RECYCLED:
         return None
     if sandbox.is_active:
@@ -185,8 +184,8 @@ def recycle_sandbox(
 def drop_snapshot(
     sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
 ) -> Transitions | None:
-    """The next start begins with the template's files. None if there is no snapshot, or a run
-    has begun that may need it."""
+    """The next start uses the template's files. None if there is no snapshot, or a run has begun
+    that may need it."""
     if sandbox.latest_snapshot_id is None or sandbox.is_active:
         return None
     dropped = replace(_without_snapshot(sandbox), updated_at=cause.at)
@@ -199,7 +198,7 @@ def drop_snapshot(
 def expire_snapshot(
     sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
 ) -> Transitions | None:
-    """Drop it once its time is over."""
+    """Drop it once it has expired."""
     expires_at = sandbox.snapshot_expires_at
     if expires_at is None or expires_at > cause.at:
         return None
@@ -225,7 +224,7 @@ def warn_of_expiry(
 def count_storage(
     sandbox: Sandbox, *, until: datetime, ids: NewIds, prices: PriceList, cause: Cause
 ) -> Transitions | None:
-    """What keeping the snapshot came to until then becomes a usage; None if it has already."""
+    """The snapshot's storage up to then becomes a usage; None if it is already counted."""
     usage = storage_until(sandbox, until=until, ids=ids, prices=prices, cause=cause)
     if usage is None:
         return None
@@ -236,7 +235,7 @@ def count_storage(
 def uncounted_storage(
     sandbox: Sandbox, *, until: datetime, usage_id: str, prices: PriceList
 ) -> Usage | None:
-    """What keeping the snapshot came to until then that is on no usage yet."""
+    """The snapshot's storage up to then that is on no usage yet."""
     since = sandbox.storage_counted_until
     if sandbox.latest_snapshot_id is None or since is None:
         return None
@@ -258,7 +257,8 @@ def storage_until(
 
 
 def with_snapshot(sandbox: Sandbox, snapshot: StoredSnapshot, *, taken_at: datetime) -> Sandbox:
-    """Storage is counted from the end on, or from where it was counted to, if that is later."""
+    """Storage is counted from the end of the run, or from where it was counted to, if that is
+    later."""
     return replace(
         sandbox,
         latest_snapshot_id=snapshot.id,
@@ -271,14 +271,14 @@ def with_snapshot(sandbox: Sandbox, snapshot: StoredSnapshot, *, taken_at: datet
 
 
 def given_up_by_node(sandbox: Sandbox, *, snapshot_node: str | None) -> Sandbox:
-    """Nothing of it is looked for on its node any more."""
+    """Nothing of it is expected on its node any more."""
     if snapshot_node is None:
         sandbox = _without_snapshot(sandbox)
     return replace(sandbox, node=snapshot_node)
 
 
 def _without_snapshot(sandbox: Sandbox) -> Sandbox:
-    """Then no node has files of it any more, unless a run was not kept."""
+    """Then no node has files of it any more, unless those of a run were not stored."""
     return replace(
         sandbox,
         node=None if sandbox.has_all_files_stored else sandbox.node,

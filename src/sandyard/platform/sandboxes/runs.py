@@ -51,7 +51,7 @@ class RunPolicy:
     prices: PriceList
     snapshot_retention: timedelta
     preview_url: Callable[[Running], str]
-    """Where its program is seen."""
+    """The URL of its program."""
 
 
 class RunRecorder:
@@ -68,14 +68,14 @@ class RunRecorder:
         self._runtime = runtime
         self._clock = clock
         self.locks = KeyedLocks()
-        """By sandbox id, for all who change sandboxes."""
+        """By sandbox id, for all changes of sandboxes."""
         self._ids = ids
         self._policy = policy
 
     async def record_started(
         self, sandbox_id: str, attempt: int, running: Running, *, actor: str
     ) -> bool:
-        """That the attempt runs; False if that was recorded before, or it has ended."""
+        """Record that the attempt runs; False if that is already recorded, or it has ended."""
         cause = Cause.by(actor, self._clock)
         run = Started(
             attempt,
@@ -94,14 +94,14 @@ class RunRecorder:
     async def record_ended(
         self, sandbox: Sandbox, ended: Ended, *, actor: str, reason: str | None = None
     ) -> bool:
-        """The end of the sandbox's attempt; False if it was recorded before. `reason` is why it
-        was stopped, if not by its owner."""
+        """Record the end of the sandbox's attempt; False if it is already recorded. `reason` is why
+        it was stopped, if not by its owner."""
         retention = self._policy.snapshot_retention
         end = end_of(ended, attempt=sandbox.attempt, reason=reason, retention=retention)
         return await self._record(sandbox.sandbox_id, end, ended_by(ended, recorder=actor))
 
     async def record_deadline(self, sandbox_id: str, running: Running, *, actor: str) -> None:
-        """When the attempt ends now at the latest; nothing if it has ended."""
+        """Record the attempt's new deadline; nothing if it has ended."""
         decide = partial(
             move_deadline,
             attempt=int(running.run_id.attempt),
@@ -118,12 +118,12 @@ class RunRecorder:
         return await self._record(sandbox_id, end, SYSTEM)
 
     async def record_lost(self, sandbox: Sandbox, *, actor: str) -> bool:
-        """For one of which the runtime knows nothing any more."""
+        """For a sandbox that is unknown to the runtime."""
         return await self._end_unseen(sandbox.sandbox_id, end_lost, actor)
 
     async def record_overdue(self, sandbox: Sandbox, *, silent_for: timedelta, actor: str) -> bool:
-        """For one of another node, which has been silent for this long beyond its deadline;
-        False if that is not so, or its end was recorded before."""
+        """For a sandbox of another node that has been silent for this long past the deadline; False
+        if that is not so, or its end is already recorded."""
         decide = partial(end_overdue, silent_for=silent_for)
         return await self._end_unseen(sandbox.sandbox_id, decide, actor)
 
@@ -136,7 +136,7 @@ class RunRecorder:
         reason: str,
         actor: str,
     ) -> bool:
-        """For one whose node is not waited for any more; False if no node has anything of it.
+        """For a sandbox whose node is no longer waited for; False if no node has anything of it.
         Raises SandboxElsewhereError if that node has not been silent for this long."""
         decide = partial(
             give_up_run, reason=reason, snapshot_node=snapshot_node, silent_for=silent_for
@@ -144,9 +144,9 @@ class RunRecorder:
         return await self._end_unseen(sandbox_id, decide, actor)
 
     async def cap_elsewhere(self, node: str) -> int:
-        """What nodes other than this one run counts up to when it was last seen; returns how many
-        of them counted further. For an engine that no other node writes to: after a restore they
-        report to the data dir of before."""
+        """Count runs on other nodes only up to when they were last seen; returns how many counted
+        further. For an engine that no other node writes to: after a restore they report to the
+        previous data dir."""
         now, capped = utc_time(self._clock.now()), 0
         for sandbox in await self._store.active_elsewhere(node, unseen_since=now):
             cause = Cause.by(SYSTEM, self._clock)
@@ -155,7 +155,7 @@ class RunRecorder:
         return capped
 
     async def recover(self, sandbox: Sandbox, ended: Ended, *, node: str, actor: str) -> bool:
-        """Keep the files of a run that was recorded as ended without them; False if they are
+        """Store the files of a run that was recorded as ended without them; False if they are
         known, or not needed."""
         snapshot = stored_snapshot(ended, retention=self._policy.snapshot_retention)
         inputs = self._inputs(actor)
@@ -177,7 +177,7 @@ class RunRecorder:
         return await self._settle(sandbox.sandbox_id, decide) is not None
 
     def _inputs(self, actor: str) -> dict[str, Any]:
-        """What decisions about an end are made with."""
+        """The inputs of decisions about an end."""
         return {
             "ids": self._ids.new(),
             "prices": self._policy.prices,
@@ -187,7 +187,7 @@ class RunRecorder:
     async def _end_unseen(
         self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
     ) -> bool:
-        """Record an end that no runtime has told."""
+        """Record an end that no runtime has reported."""
         before = await self._settle(sandbox_id, partial(decide, **self._inputs(actor)))
         if before is not None:
             logger.warning(
@@ -216,8 +216,8 @@ class RunRecorder:
     async def _settle(
         self, sandbox_id: str, decide: Callable[[Sandbox, Usage | None], Transitions | None]
     ) -> Sandbox | None:
-        """Decide and apply, again if somebody was faster; the sandbox as it was before, None if
-        there was nothing to change."""
+        """Decide and apply, with retries on a conflict; returns the sandbox as it was before, None
+        if there was nothing to change."""
         async with self.locks.of(sandbox_id):
             async for _ in Tries():
                 found = await self._store.find_with_usage(sandbox_id)
@@ -231,12 +231,12 @@ class RunRecorder:
     async def _delete_replaced(self, snapshot_id: str | None, end: End) -> None:
         if snapshot_id is None or end.snapshot is None or end.snapshot.id == snapshot_id:
             return
-        with suppress(SandyardError):  # what is left behind is removed later
+        with suppress(SandyardError):  # leftovers are removed later
             await self._runtime.delete_snapshot(snapshot_id)
 
 
 def run_id_of(sandbox: Sandbox) -> RunId:
-    """Whose program it is that the sandbox's last attempt runs or ran."""
+    """The run id of the sandbox's last attempt."""
     return RunId("sandbox", sandbox.sandbox_id, str(sandbox.attempt))
 
 

@@ -58,17 +58,17 @@ _POLL_SEC = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SandboxPolicy:
-    """What one sandbox and one account may take, and how long a start is waited for."""
+    """Limits of one sandbox and one account, and how long to wait for a start."""
 
     quota: Resources
     per_account: int
-    """How many sandboxes an account may have, running or not."""
+    """The maximum of sandboxes of an account, running or not."""
     prices: PriceList
     node: str
     processes: int
     storage_bytes: int
     silent_for: timedelta
-    """After how long without a sign of life a node counts as silent."""
+    """After how long without a heartbeat a node counts as silent."""
     start_wait_sec: float = 60
 
 
@@ -104,7 +104,7 @@ class Sandboxes:
         )
 
     async def create(self, new: NewSandbox, *, by: Principal) -> PricedSandbox:
-        """A sandbox of a template that the account may use, in a project of its own. Raises
+        """Create a sandbox from a template that the account may use, in one of its projects. Raises
         SandboxNameTakenError, SandboxesLimitError."""
         quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._policy.per_account)
         cause, sandbox_id = self._cause(by.actor), self._ids.sandbox()
@@ -152,22 +152,22 @@ class Sandboxes:
         raise SandboxChangedError
 
     async def egress_report(self, sandbox_id: str, *, account_id: str) -> EgressReport:
-        """What went out of its last run, and what was refused."""
+        """The outgoing traffic and refusals of its last run."""
         return await self._networks.report(await self._with_logs(sandbox_id, account_id))
 
     async def start(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
-        """The sandbox, running; or still `starting`, if that takes longer than is waited for.
+        """Returns the sandbox, running; or still `starting`, if that takes longer than the wait.
 
-        However many callers ask at once, one program is started. Raises QuotaExceededError, or
-        what kept the program from listening; then the sandbox is `stopped`, with the reason.
-        Raises SandboxElsewhereError if another node runs it, or has its files.
+        Concurrent calls start one program. Raises QuotaExceededError, or what kept the program from
+        listening; then the sandbox is `stopped`, with the reason. Raises SandboxElsewhereError if
+        another node runs it, or has its files.
         """
         async with self._locks.of(by.account_id):  # its starts share one quota
             sandbox = await self._begin_start(sandbox_id, by)
         return await self._until_started(sandbox)
 
     async def stop(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
-        """The sandbox, stopped, with a snapshot of its files; as it is, if it does not run."""
+        """Stop it with a snapshot of its files; no effect if it does not run."""
         sandbox = await self._own(sandbox_id, by.account_id)
         if sandbox.is_active:
             self._require_here(sandbox)
@@ -175,10 +175,10 @@ class Sandboxes:
         return await self.get(sandbox_id, account_id=by.account_id)
 
     async def end_for_admin(self, sandbox_id: str, *, reason: str, by: Principal) -> PricedSandbox:
-        """End any account's sandbox, for an admin. Of this node, it is stopped and its files are
-        kept. Of a silent one, it ended when it was last seen, or at its deadline if that was
-        before, and what that node may have of it is not waited for any more. Raises
-        SandboxElsewhereError if that node gives signs of life."""
+        """End any account's sandbox, for an admin. On this node, it is stopped and its files are
+        stored. On a silent node, it counts as ended when it was last seen, or at its deadline if
+        that was before, and what that node may have of it is no longer waited for. Raises
+        SandboxElsewhereError if that node is not silent."""
         sandbox = await self._get(sandbox_id)
         end_reason = f"ended by an admin: {reason}"
         if sandbox.node != self._policy.node:
@@ -194,7 +194,7 @@ class Sandboxes:
         return (await self._priced([await self._get(sandbox_id)]))[0]
 
     async def recycle(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
-        """Stop it and give it up for good, with its files; its usage and bills stay."""
+        """Stop it and delete it permanently, with its files; its usage and bills stay."""
         async for _ in Tries():
             sandbox = await self._own(sandbox_id, by.account_id)
             if sandbox.is_active:
@@ -229,11 +229,11 @@ class Sandboxes:
         return _until_forgotten(self._runtime.follow_logs(run_id_of(sandbox), lines=lines))
 
     async def end(self, sandbox: Sandbox, *, actor: str, reason: str | None = None) -> None:
-        """End its program and record that; `reason` is why, if its owner did not ask for it."""
+        """End its program and record that; `reason` is why, if its owner did not request it."""
         try:
             ended = await self._runtime.stop(run_id_of(sandbox))
         except RunNotFoundError:
-            if task := self._starts.find(sandbox.sandbox_id):  # it is about to be there
+            if task := self._starts.find(sandbox.sandbox_id):  # it is about to exist
                 await asyncio.sleep(_POLL_SEC)
                 if not task.done():
                     return await self.end(sandbox, actor=actor, reason=reason)
@@ -242,7 +242,7 @@ class Sandboxes:
             await self._recorder.record_ended(sandbox, ended, actor=actor, reason=reason)
 
     async def close(self) -> None:
-        """Let go of starts that are under way; the next server takes them up."""
+        """Drop the starts in progress; the next server continues them."""
         await self._starts.close()
 
     async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
@@ -264,7 +264,7 @@ class Sandboxes:
                 continue
             await self._files.require(sandbox)
             await self._runtime.check()
-            # Decided anew: a start that seems to be from before a slow check is taken for lost.
+            # Decided again: a start dated before a slow check would be taken for lost.
             transition = decide(cause=self._cause(by.actor))
             if transition is not None and await self._store.apply(transition):
                 self._starts.begin(sandbox, transition.result.attempt, template, actor=by.actor)
@@ -285,7 +285,7 @@ class Sandboxes:
         return await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
 
     async def _forget(self, sandbox: Sandbox) -> None:
-        with suppress(SandyardError):  # what fails here is removed by the reconciler
+        with suppress(SandyardError):  # the reconciler removes what fails here
             await self._runtime.forget(run_id_of(sandbox))
             if sandbox.latest_snapshot_id is not None:
                 await self._runtime.delete_snapshot(sandbox.latest_snapshot_id)
@@ -337,7 +337,7 @@ class Sandboxes:
 
 
 async def _until_forgotten(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Of a program that the runtime has forgotten there are no lines any more."""
+    """A program that the runtime has forgotten has no more lines."""
     with suppress(RunNotFoundError):
         async for line in lines:
             yield line

@@ -39,7 +39,7 @@ SANDBOXES = EntityTable(Sandbox, sandboxes)
 
 _column = sandboxes.c
 _BY_ID = sa.select(sandboxes).where(_column.sandbox_id == sa.bindparam("sandbox_id"))
-"""Made once: every call about a sandbox runs it, and to make it takes as long."""
+"""Built once: every call about a sandbox runs it, and building it takes as long."""
 _SORTS = {"created_at": _column.created_at, "name": _column.name, "updated_at": _column.updated_at}
 
 

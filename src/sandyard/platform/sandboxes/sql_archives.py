@@ -1,4 +1,4 @@
-"""The archives of templates on SQLite or PostgreSQL, as far as they are counted."""
+"""The archives of templates on SQLite or PostgreSQL, for counting their storage."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What projects ask of the sandboxes' table."""
+"""Queries of projects on the sandboxes' table."""
 
 import sqlalchemy as sa
 
@@ -8,7 +8,7 @@ from sandyard.platform.tables import sandboxes
 
 
 def read_contents(connection: sa.Connection, about: ProjectContents) -> ProjectContents:
-    """Whether the project holds sandboxes that are not recycled."""
+    """Whether the project has sandboxes that are not recycled."""
     held = sa.exists().where(
         sandboxes.c.project_id == about.project_id, sandboxes.c.status != Status.RECYCLED
     )

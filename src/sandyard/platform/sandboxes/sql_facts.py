@@ -1,4 +1,4 @@
-"""What decisions about sandboxes rest on beyond the sandbox, read from SQLite or PostgreSQL."""
+"""Further facts of decisions about sandboxes, read from SQLite or PostgreSQL."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from sandyard.platform.sandboxes.model import (
 from sandyard.platform.tables import projects, sandboxes
 
 is_active = sandboxes.c.status.in_(sorted(ACTIVE))
-"""A condition: it starts or runs."""
+"""A condition: it is starting or running."""
 
 
 def read_quota_check(connection: sa.Connection, request: QuotaRequest) -> QuotaCheck:
@@ -44,7 +44,7 @@ def read_project(
 
 
 def _locked_project(connection: sa.Connection, fact: ProjectState) -> ProjectState | None:
-    """The row is held too, because whoever archives the project takes no lock by its name."""
+    """Locks the row too, because archiving the project takes no lock by its name."""
     statement = _own_project(fact.owner_account_id, fact.project_id)
     row = connection.execute(statement.with_for_update(read=True)).first()
     return None if row is None else _project_state(row)
@@ -70,4 +70,4 @@ SANDBOX_FACTS = {
         lambda connection, fact: read_quota_check(connection, fact.request),
     ),
 }
-"""A project's lock is also its deletion's."""
+"""A project's lock is shared with its deletion."""

@@ -1,4 +1,4 @@
-"""The starts of sandboxes that this server has under way."""
+"""The starts of sandboxes in progress on this server."""
 
 import asyncio
 from contextlib import suppress
@@ -19,7 +19,7 @@ from sandyard.runtime.ports import Runtime
 
 
 class SandboxStarts:
-    """A start goes on when nobody waits for it any more, and how it went is recorded."""
+    """A start continues when nobody waits for it any more, and its outcome is recorded."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class SandboxStarts:
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     def find(self, sandbox_id: str) -> "asyncio.Task[None] | None":
-        """The start of this sandbox, if one is under way here."""
+        """The start of this sandbox, if one is in progress here."""
         return self._under_way.get(sandbox_id)
 
     def begin(
         self, sandbox: Sandbox, attempt: int, template: Template | None, *, actor: str
     ) -> None:
-        """Start this attempt, whoever waits for it."""
+        """Start this attempt in the background."""
         task = asyncio.create_task(self._run(sandbox, attempt, template, actor))
         self._under_way[sandbox.sandbox_id] = task
         task.add_done_callback(partial(self._finish, sandbox.sandbox_id))
@@ -58,12 +58,12 @@ class SandboxStarts:
     def _finish(self, sandbox_id: str, task: asyncio.Task[None]) -> None:
         self._under_way.pop(sandbox_id, None)
         if not task.cancelled():
-            task.exception()  # it is recorded, also if nobody waits for it any more
+            task.exception()  # it is recorded, even if nobody waits for it
 
     async def _run(
         self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
     ) -> None:
-        """Start the program and record how that went, whoever still waits for it."""
+        """Start the program and record the outcome, even if nobody waits for it."""
         run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
         try:
             program = program_of(sandbox, template, await self._variables.of_sandbox(sandbox))
@@ -71,7 +71,7 @@ class SandboxStarts:
             taken = self._warm and await self._warm.take(sandbox, template, program, to=run_id)
             running = taken or await self._runtime.start(run_id, program, limits)
         except UnavailableError:
-            raise  # whether it runs is not known: the reconciler finds out
+            raise  # unknown whether it runs: the reconciler finds out
         except SandyardError as error:
             await self._record_failed_start(sandbox, run_id, error)
             raise
@@ -88,7 +88,7 @@ class SandboxStarts:
     async def _record_failed_start(
         self, sandbox: Sandbox, run_id: RunId, error: SandyardError
     ) -> None:
-        """With the time that its program ran, if it came to that."""
+        """With the time that its program ran, if it did."""
         ended = await self._runtime.find(run_id)
         attempt = int(run_id.attempt)
         if isinstance(ended, Ended):
@@ -103,7 +103,7 @@ class SandboxStarts:
         return found is not None and (found.attempt, found.status) == (attempt, Status.RUNNING)
 
     async def close(self) -> None:
-        """Let go of those that are under way; the next server takes them up."""
+        """Drop the starts in progress; the next server continues them."""
         for task in list(self._under_way.values()):
             task.cancel()
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)

@@ -19,13 +19,13 @@ class TrafficRules:
     allow_out: Sequence[str] = ()
     deny_out: Sequence[str] = ()
     dns_servers: Sequence[str] | None = None
-    """May be reached too, if a name is allowed."""
+    """Reachable too, if a name is allowed."""
     mask_request_host: str | None = None
-    """The host that its programs are told, with `${PORT}` for the port."""
+    """The Host header for its programs, with `${PORT}` for the port."""
     https_ports: Sequence[int] = ()
-    """Where its programs speak TLS."""
+    """Ports on which its programs speak TLS."""
     tells_of_token: bool = False
-    """Whether who comes to a port without its token is told that one is needed."""
+    """Whether a request to a port without its token is told that one is needed."""
 
     @classmethod
     def of(cls, sandbox: Sandbox) -> "TrafficRules":
@@ -36,7 +36,7 @@ class TrafficRules:
         return EgressRules((*self.allow_out, *(self.dns_servers or ())), tuple(self.deny_out))
 
     def recorded(self) -> Mapping[str, Any] | None:
-        """As it is kept with the sandbox; None if there are none."""
+        """As stored with the sandbox; None if there are none."""
         rules = asdict(self)
         is_plain = self.dns_servers is None and not any(rules.values())
         return None if is_plain else rules
@@ -44,7 +44,7 @@ class TrafficRules:
 
 @dataclass(frozen=True, slots=True)
 class RuledPorts:
-    """Ports of a sandbox, reached by its rules."""
+    """Ports of a sandbox, under its rules."""
 
     ports: Ports
     rules: TrafficRules
@@ -63,7 +63,7 @@ class RuledPorts:
 
 
 async def _encrypt(connection: PortConnection) -> None:
-    """Whose certificate it is does not matter: the way to the program is the machine's own."""
+    """Accepts any certificate: the path to the program is the machine's own."""
     try:
         await connection.writer.start_tls(_any_certificate())
     except OSError as error:

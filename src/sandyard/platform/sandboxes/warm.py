@@ -1,4 +1,4 @@
-"""Machines that are kept ready for the next sandboxes of a template."""
+"""Machines that are ready for the next sandboxes of a template."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from sandyard.runtime.model import Limits, Program, RunId, Running
 from sandyard.runtime.warm import WarmPool, WarmRuns
 
 _DEFAULT_CPU, _DEFAULT_MEMORY_GB = 1.0, 1.0
-"""What a sandbox has if its owner says nothing: warm machines are of this size."""
+"""The default size of a sandbox, which warm machines have."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class WarmReport:
 
 
 class WarmSandboxes:
-    """On this node. They are on no account, quota or bill until one is handed out."""
+    """On this node. They belong to no account, quota or bill until one is handed out."""
 
     def __init__(
         self, templates: WarmTemplates, runs: WarmRuns, *, processes: int, storage_bytes: int
@@ -31,15 +31,15 @@ class WarmSandboxes:
         self._storage_bytes = storage_bytes
 
     async def keep(self) -> WarmReport:
-        """As many as the templates say; those of no template any more are ended."""
+        """Keep as many as the templates say, and end those of no template."""
         pools = [self._pool(template) for template in await self._templates.warm_templates()]
         return WarmReport(started=await self._runs.keep(pools))
 
     async def take(
         self, sandbox: Sandbox, template: Template | None, program: Program, *, to: RunId
     ) -> Running | None:
-        """One for the sandbox, if it needs nothing that a warm one lacks: files of its own, its
-        variables, another size."""
+        """A warm machine for the sandbox, if it needs nothing that a warm one lacks: its own files,
+        its variables, another size."""
         if template is None or not template.warm_machines:
             return None
         pool = self._pool(template)

@@ -14,14 +14,14 @@ from sandyard.runtime.session_model import PROCESS_ID, Command, Output, Process
 from sandyard.runtime.session_ports import Processes
 
 SHOWN_BYTES = 1024 * 1024
-"""How much of each stream the answer of a command that was waited for holds, and of the output in
+"""The most bytes of each stream in the answer of a command that was waited for, and of output in
 one answer."""
 _KILL_WAIT_SEC = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long a command is waited for, and whether it is killed then."""
+    """How long to wait for a command, and whether to kill it then."""
 
     timeout_sec: float
     kills: bool
@@ -29,7 +29,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A command that was waited for, and what it wrote until then."""
+    """A command that was waited for, and its output until then."""
 
     process: Process
     written: Written
@@ -37,16 +37,16 @@ class Result:
 
 
 class Commands:
-    """Every use case is about a running sandbox of the account; it raises what opening a session
-    and its processes do."""
+    """Every use case is about a running sandbox of the account; it raises the errors of opening a
+    session and of its processes."""
 
     def __init__(self, sessions: Sessions, variables: SandboxVariables) -> None:
         self._sessions = sessions
         self._variables = variables
 
     async def start(self, sandbox_id: str, command: Command, *, account_id: str) -> Process:
-        """In the background, with the variables of the project and of the sandbox; those of the
-        command come first."""
+        """Start it in the background, with the variables of the project and of the sandbox; the
+        command's own override them."""
         processes, complete = await self._entered(sandbox_id, command, account_id)
         return await processes.start(complete)
 
@@ -83,7 +83,7 @@ class Commands:
     async def output(
         self, sandbox_id: str, command_id: str, *, account_id: str, offset: int
     ) -> tuple[Process, Sequence[Output]]:
-        """What it wrote from there on, as much as one answer holds, and how it stood before."""
+        """Its output from there on, as much as one answer holds, and its state before that."""
         processes = await self._processes(sandbox_id, account_id)
         process = await processes.get(_known(command_id))
         outputs: list[Output] = []
@@ -98,7 +98,7 @@ class Commands:
     async def follow(
         self, sandbox_id: str, command_id: str, *, account_id: str, offset: int
     ) -> AsyncIterator[Output]:
-        """What it wrote from there on and still writes, until it has ended."""
+        """Its past and future output from there on, until it has ended."""
         processes = await self._processes(sandbox_id, account_id)
         process = await processes.get(_known(command_id))
         return processes.output(process.id, offset=offset, follow=True)
@@ -120,7 +120,7 @@ class Commands:
         return await processes.get(command_id)
 
     async def kill(self, sandbox_id: str, command_id: str, *, account_id: str) -> Process:
-        """The command, ended; as it is, if that takes too long."""
+        """Kill the command and return it; still running, if that takes too long."""
         processes = await self._processes(sandbox_id, account_id)
         return await _kill(processes, _known(command_id))
 
@@ -130,7 +130,7 @@ class Commands:
     async def _entered(
         self, sandbox_id: str, command: Command, account_id: str
     ) -> tuple[Processes, Command]:
-        """With the command as it is run there."""
+        """Its processes, with the command as it is run there."""
         sandbox = await self._sessions.find_sandbox(sandbox_id, account_id=account_id)
         session = await self._sessions.into(sandbox)
         variables = await self._variables.of_sandbox(sandbox)

@@ -1,4 +1,4 @@
-"""What commands write, in the form in which answers carry it."""
+"""Output of commands, in the form of API answers."""
 
 import base64
 import codecs
@@ -40,18 +40,18 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a command wrote, up to a limit for each stream."""
+    """A command's output, up to a limit for each stream."""
 
     stdout: Tail
     stderr: Tail
 
     def add(self, output: Output) -> None:
-        """What a terminal shows counts as standard output."""
+        """A terminal's output counts as standard output."""
         (self.stderr if output.stream == "stderr" else self.stdout).add(output)
 
 
 class WholeCharacters:
-    """Cuts outputs so that none ends inside a character, and each offset is behind a whole one."""
+    """Splits outputs so that none ends inside a character, and each offset is after a whole one."""
 
     def __init__(self) -> None:
         self._held: Output | None = None
@@ -82,7 +82,7 @@ async def in_whole_characters(outputs: AsyncIterator[Output]) -> AsyncIterator[O
 
 
 def joined(outputs: Iterable[Output]) -> Iterator[Output]:
-    """Neighbours of the same stream as one."""
+    """Joins adjacent outputs of the same stream."""
     last: Output | None = None
     for output in outputs:
         if last is not None and last.stream == output.stream and not output.skipped:
@@ -96,7 +96,7 @@ def joined(outputs: Iterable[Output]) -> Iterator[Output]:
 
 
 def _incomplete(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a character."""
+    """How many bytes at the end are the start of an incomplete character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-_LONGEST_CHARACTER:])
     return len(decoder.getstate()[0])

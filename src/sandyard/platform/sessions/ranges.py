@@ -1,4 +1,4 @@
-"""The `Range` header: which bytes of a file are wanted."""
+"""Parses the `Range` header of a file request."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """From `offset` on, `length` bytes of `size`."""
+    """`length` bytes from `offset`, of `size`."""
 
     offset: int
     length: int
@@ -22,8 +22,8 @@ class ByteRange:
 
 
 def parse_range(header: str | None, *, size: int) -> ByteRange | None:
-    """None if all is wanted; what is no range of bytes, or several, is ignored, as HTTP has it.
-    RangeNotSatisfiableError if there is nothing in it."""
+    """None for the whole file; anything else than one range of bytes is ignored, as HTTP says.
+    RangeNotSatisfiableError if it is empty."""
     found = _RANGE.fullmatch(header or "")
     if found is None or found.group(1) == found.group(2) == "":
         return None

@@ -18,7 +18,7 @@ MEDIA_TYPE = "text/event-stream"
 _POLL_SEC = 0.2
 _SILENCE_SEC = 15
 _SILENT = b": still running\n\n"
-"""A comment, so that nothing on the way takes the connection for dead."""
+"""A comment, so that no proxy takes the connection for dead."""
 
 
 def output_event(output: Output, encoding: Encoding) -> bytes:
@@ -33,7 +33,7 @@ def exit_event(process: Process) -> bytes:
 
 
 def ended_event(error: SandyardError) -> bytes:
-    """Why the command can't be followed any more."""
+    """Why the command can no longer be followed."""
     return b"event: ended\ndata: %s\n\n" % orjson.dumps(
         {"code": error.code, "message": error.message}
     )
@@ -42,8 +42,8 @@ def ended_event(error: SandyardError) -> bytes:
 async def until_stopping(
     items: AsyncIterator[T], is_stopping: Callable[[], bool]
 ) -> AsyncIterator[T | None]:
-    """The items, and None now and then where there are none for long. A server that stops ends
-    what goes on for as long as a command does."""
+    """The items, and None now and then during a long silence. Ends when the server stops, even if
+    the command does not."""
     async with aclosing(items):  # type: ignore[type-var]
         silent_sec = 0.0
         item = asyncio.ensure_future(anext(items, None))

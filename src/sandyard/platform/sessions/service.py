@@ -40,7 +40,7 @@ class Sessions:
         return found
 
     async def open(self, sandbox_id: str, *, account_id: str) -> Session:
-        """Into a running sandbox of this account. SandboxUnknownError, NotRunningError,
+        """A session in a running sandbox of this account. SandboxUnknownError, NotRunningError,
         SandboxElsewhereError."""
         return await self.into(await self.find_sandbox(sandbox_id, account_id=account_id))
 

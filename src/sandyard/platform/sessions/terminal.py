@@ -1,4 +1,4 @@
-"""A terminal in a running sandbox, over a connection that may be lost and made again."""
+"""A terminal in a running sandbox, over a connection that may be lost and reopened."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -26,7 +26,7 @@ class Resize:
 
 
 class TerminalClient(Protocol):
-    """Whoever sits at the terminal."""
+    """The client of a terminal."""
 
     def typed(self) -> AsyncIterator[Keys | Resize]:
         """Until the connection ends."""
@@ -51,7 +51,7 @@ class Terminals:
     async def attach(
         self, sandbox_id: str, command_id: str, *, account_id: str, offset: int = 0
     ) -> "Terminal":
-        """To one that runs or has ended. NotATerminalError."""
+        """Attach to a running or ended terminal. NotATerminalError."""
         process = await self._commands.get(sandbox_id, command_id, account_id=account_id)
         if not process.is_terminal:
             raise NotATerminalError
@@ -61,7 +61,7 @@ class Terminals:
 
 
 class Terminal:
-    """One process, seen from an offset on. It outlives the connection."""
+    """One process, shown from an offset on. It outlives the connection."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class Terminal:
         self._offset = offset
 
     async def serve(self, client: TerminalClient, until_revoked: Coroutine[Any, Any, None]) -> None:
-        """Return when the process has ended and all was shown, or the client is gone; raises what
-        `until_revoked` does."""
+        """Return when the process has ended and all output was shown, or the client is gone; raises
+        the errors of `until_revoked`."""
         work = (self._show(client), self._type(client), self._keep_using(), until_revoked)
         tasks = [asyncio.create_task(each) for each in work]
         try:
@@ -103,7 +103,7 @@ class Terminal:
         async for typed in client.typed():
             try:
                 await self._take(typed)
-            except InputClosedError:  # it has ended; what it wrote is still being shown
+            except InputClosedError:  # it has ended; its output is still being shown
                 continue
 
     async def _take(self, typed: Keys | Resize) -> None:

@@ -38,7 +38,7 @@ BUILTIN: Mapping[str, tuple[str, str]] = {
         "A machine with Jupyter kernels for E2B's code interpreter.",
     ),
 }
-"""What ships with the product: the name of each, its language and what it is."""
+"""The templates that ship with the product: name, language and description."""
 EMPTY = frozenset({"base", "code-interpreter-v1"})
 """Those without any files."""
 DEFAULT_TAG = "default"
@@ -54,7 +54,7 @@ REPOSITORY_URL = pattern(
     rf"^(https://{_HOST}(/[A-Za-z0-9._~+,=-]+)+/?|builtin:[a-z0-9-]+)$",
     "must be an https:// URL with a path and without credentials or query, or builtin: and a name",
 )
-"""No user, password, query or fragment, in which a credential could hide."""
+"""No user, password, query or fragment, which could contain a credential."""
 
 REPOSITORY_REF = pattern(
     r"^[A-Za-z0-9_][A-Za-z0-9_+-]*([./][A-Za-z0-9_+-]+)*$", "must be a branch or a tag"
@@ -135,38 +135,38 @@ class Template:
     created_at: datetime
     updated_at: datetime
     repository_ref: str | None = None
-    """A branch or a tag; None is what the repository has by default."""
+    """A branch or a tag; None is the default branch."""
     repository_folder: str | None = None
-    """Where in the repository its program is; None is the top."""
+    """The folder of its program in the repository; None is the top."""
     repository_secret: str | None = None
     """The variable of a sandbox or its project that has the token for the repository."""
     network: Network | None = None
-    """What its sandboxes reach unless they say otherwise; None is what all do."""
+    """The default network of its sandboxes; None is the general default."""
     environment: str | None = None
-    """The root file system of its sandboxes; None is the machine's own."""
+    """The root file system of its sandboxes; None is the host's."""
     warm_machines: int = 0
-    """How many machines are kept ready for its next sandboxes, on each node."""
+    """How many warm machines each node has for its next sandboxes."""
     archives: Mapping[str, str] | None = None
-    """By tag, what its sandboxes begin with in place of the repository's files; each is on the
-    node that made it."""
+    """By tag, the archives that its sandboxes start with in place of the repository's files; each
+    is on the node that made it."""
     made_from: str | None = None
-    """The sandbox whose files it keeps, of a snapshot."""
+    """For a snapshot, the sandbox whose files it has."""
     start_command: str | None = None
-    """What is started in its sandboxes that are made by E2B's API."""
+    """The command started in its sandboxes that are made by E2B's API."""
     ready_command: str | None = None
-    """What succeeds once that is ready."""
+    """The command that succeeds once that is ready."""
     working_folder: str | None = None
-    """Where commands begin in those."""
+    """Where commands start in those."""
     default_user: str | None = None
-    """Whose they are; None is `user`."""
+    """The user that runs them; None is `user`."""
     build_variables: Mapping[str, str] | None = None
-    """What builds find that begin with it."""
+    """The variables of builds that start from it."""
     archive_bytes: int | None = None
-    """How large its archives are together."""
+    """The total size of its archives."""
     archived_by: str | None = None
-    """The sandbox that made the last of them, on whose usage they are."""
+    """The sandbox that made the last of them, and has them on its usage."""
     storage_counted_until: datetime | None = None
-    """Up to when keeping them is on usages."""
+    """The time up to which their storage is on usages."""
     deleted_at: datetime | None = None
     sequence: int = 0
 
@@ -176,7 +176,7 @@ class Template:
         return next(set_, Visibility.PRIVATE)
 
     def archive_of(self, tag: str | None) -> str | None:
-        """What a sandbox of this tag begins with. TagUnknownError."""
+        """The archive that a sandbox of this tag starts with. TagUnknownError."""
         archives = self.archives or {}
         if tag is None:
             return archives.get(DEFAULT_TAG)
@@ -186,15 +186,15 @@ class Template:
 
     @property
     def is_empty(self) -> bool:
-        """Whether its sandboxes begin without files and run nothing by themselves."""
+        """Whether its sandboxes start without files and run nothing by themselves."""
         return self.repository_url.removeprefix(_BUILTIN) in EMPTY
 
     def is_visible_to(self, account_id: str) -> bool:
         return bool(is_visible(self, account_id))
 
     def secret_for(self, account_id: str) -> str | None:
-        """The name of the secret that this account's sandboxes send to its repository. Not for
-        another account's template: whoever makes one must not choose who gets others' secrets."""
+        """The name of the secret that this account's sandboxes send to its repository. None for
+        another account's template: its author must not choose who gets others' secrets."""
         is_trusted = self.is_official or self.owner_account_id == account_id
         return self.repository_secret if is_trusted else None
 
@@ -207,7 +207,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class NewTemplate:
-    """What somebody wants a template to be."""
+    """The fields of a template to be made."""
 
     name: str
     description: str | None
@@ -260,7 +260,7 @@ def is_visible(template: Any, account_id: str) -> Any:
 def create_template(
     wanted: NewTemplate, *, template_id: str, by: Principal, quota: CountQuota, cause: Cause
 ) -> Transition[Template]:
-    """OfficialTemplateError, TemplatesLimitError. An official one is on nobody's quota."""
+    """OfficialTemplateError, TemplatesLimitError. An official one counts for no quota."""
     wanted.require_makeable_by(by)
     if wanted.is_official:
         return _created(wanted, template_id, None, cause)
@@ -286,14 +286,14 @@ def update_template(
 
 
 def delete_template(template: Template, *, by: Principal, cause: Cause) -> Transition[Template]:
-    """Sandboxes that were made from it go on. TemplateReadOnlyError."""
+    """Sandboxes made from it are not affected. TemplateReadOnlyError."""
     template.require_changeable_by(by)
     deleted = replace(template, deleted_at=cause.at, updated_at=cause.at)
     return changed(template, deleted, "template.deleted", cause)
 
 
 def _require_warm_by(principal: Principal, count: int, *, before: int) -> None:
-    """They cost the operator, and no account."""
+    """They cost the operator, not an account."""
     if count != before and not principal.is_admin:
         raise WarmMachinesError
 
@@ -318,7 +318,7 @@ def require_environment(name: str | None, known: AbstractSet[str]) -> None:
 
 
 def require_repository_url(url: str) -> str:
-    """The URL, or ValueError with what is wrong with it."""
+    """The URL, or a ValueError that says what is wrong with it."""
     if not re.fullmatch(REPOSITORY_URL, url):
         raise ValueError(
             "must be https://… without user, password, query or fragment, or builtin:…"

@@ -13,15 +13,15 @@ from sandyard.platform.templates.model import Template, TemplateFilter, Template
 
 class Environments(Protocol):
     async def names(self) -> AbstractSet[str]:
-        """Of the environments that sandboxes can have here."""
+        """The names of the environments available to sandboxes here."""
         ...
 
 
 class TemplateStore(Protocol):
-    """Finders see no template that was deleted, or somebody else's private one."""
+    """Finders return no deleted templates, and no private ones of other accounts."""
 
     async def official_names(self) -> AbstractSet[str]:
-        """Of official templates that are there, or were."""
+        """The names of official templates, including deleted ones."""
         ...
 
     async def read_count_quota(self, about: CountQuota) -> CountQuota: ...

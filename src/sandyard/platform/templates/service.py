@@ -46,7 +46,7 @@ class Templates:
         self._locks = KeyedLocks()
 
     async def add_official(self) -> None:
-        """Make those templates that ship with the product, unless they are or were there."""
+        """Create the templates that ship with the product, unless they exist or were deleted."""
         cause = Cause.by(actor("system"), self._clock)
         async for _ in Tries():
             there = await self._store.official_names()
@@ -66,7 +66,7 @@ class Templates:
         self, principal: Principal, wanted: NewTemplate, *, template_id: str | None = None
     ) -> Template:
         """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError,
-        EnvironmentUnknownError. `template_id` is one that was promised before."""
+        EnvironmentUnknownError. `template_id` is one that was given out before."""
         require_environment(wanted.environment, await self._environments.names())
         cause, template_id = Cause.by(principal.actor, self._clock), template_id or new_id()
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)

@@ -1,4 +1,4 @@
-"""What running and keeping cost: whole seconds at a rate that is fixed at the start."""
+"""The cost of running and storage: whole seconds at a rate that is fixed at the start."""
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
@@ -51,7 +51,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What a usage, a part of one or several came to. Exact, so that parts add up."""
+    """The total of a usage, a part of one or several. Exact, so that parts add up."""
 
     seconds: int = 0
     amount: Decimal = NOTHING
@@ -68,7 +68,7 @@ class Consumption:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A stretch of running, or of keeping a snapshot; open while it has no end."""
+    """A period of running, or of storing a snapshot; open while it has no end."""
 
     SUBJECT: ClassVar[str] = "usage_id"
     OWNER: ClassVar[str | None] = "user_account_id"
@@ -92,19 +92,19 @@ class Usage:
     memory_hours: float = 0.0
     storage_hours: float = 0.0
     cost: Decimal = NOTHING
-    """Nothing while it is open; `cost_until` tells."""
+    """Zero while it is open; see `cost_until`."""
     is_billed: bool = False
-    """Once all of a closed usage is on bills."""
+    """Set once all of a closed usage is on bills."""
     deadline_at: datetime | None = None
-    """Nothing is counted from then on, even if the end is not recorded."""
+    """Nothing is counted after it, even if the end is not recorded."""
     sequence: int = 0
 
     def counted_until(self, moment: datetime) -> datetime:
-        """This moment, or the end or the deadline if that was before."""
+        """This moment, or the end or the deadline if that is earlier."""
         return min(each for each in (moment, self.end_time, self.deadline_at) if each is not None)
 
     def seconds_until(self, moment: datetime) -> int:
-        """Whole seconds that are counted from the start to this moment."""
+        """Whole seconds counted from the start to this moment."""
         until = self.counted_until(moment)
         return max(0, int(until.timestamp()) - int(self.start_time.timestamp()))
 
@@ -112,7 +112,7 @@ class Usage:
         return cost_of(self.seconds_until(moment), self.hourly_rate)
 
     def consumed_until(self, moment: datetime) -> Consumption:
-        """From the start to this moment, or to the end if that was before."""
+        """From the start to this moment, or to the end if that is earlier."""
         seconds = self.seconds_until(moment)
         return Consumption(
             seconds,
@@ -123,7 +123,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class DayShare:
-    """What one UTC day has of a usage."""
+    """The share of one UTC day in a usage."""
 
     day: date
     consumed: Consumption
@@ -160,8 +160,8 @@ def open_usage(
 
 
 def cap_usage(usage: Usage, *, deadline_at: datetime, cause: Cause) -> Transition[Usage] | None:
-    """An earlier deadline, not before the start. None if the usage is closed, or has a deadline
-    that is as early."""
+    """Set an earlier deadline, not before the start. None if the usage is closed, or already has
+    one that is as early."""
     capped_at = max(deadline_at, usage.start_time)
     is_earlier = usage.deadline_at is None or capped_at < usage.deadline_at
     if usage.end_time is not None or not is_earlier:
@@ -170,14 +170,14 @@ def cap_usage(usage: Usage, *, deadline_at: datetime, cause: Cause) -> Transitio
 
 
 def move_usage_deadline(usage: Usage, deadline_at: datetime, *, cause: Cause) -> Transition[Usage]:
-    """It counts until another time at the latest."""
+    """Move its deadline, after which it does not count."""
     moved = replace(usage, deadline_at=deadline_at)
     return changed(usage, moved, "usage.deadline_moved", cause)
 
 
 def close_usage(usage: Usage, *, ended_at: datetime, cause: Cause) -> Transition[Usage]:
-    """The usage with its end, cost and hours. An end before the start is taken as the start, one
-    after the deadline as the deadline."""
+    """Close the usage with its end, cost and hours. An end before the start is taken as the start,
+    one after the deadline as the deadline."""
     ended = replace(usage, end_time=usage.counted_until(max(ended_at, usage.start_time)))
     closed = replace(_consumed(ended), end_reason=(cause.reason or "")[:_LONGEST_REASON] or None)
     return changed(usage, closed, "usage.closed", cause)
@@ -194,7 +194,7 @@ def record_run(
     ended_at: datetime,
     cause: Cause,
 ) -> Transition[Usage]:
-    """A run that was over before it was recorded, as a closed usage."""
+    """A run that had ended before it was recorded, as a closed usage."""
     opened = open_usage(
         consumer,
         usage_id=usage_id,
@@ -218,7 +218,7 @@ def storage_usage(
     since: datetime,
     until: datetime,
 ) -> Usage | None:
-    """What keeping a snapshot of this size came to, as a closed usage; None if that was no time."""
+    """The storage of a snapshot of this size, as a closed usage; None if the period is empty."""
     if until <= since:
         return None
     usage = Usage(
@@ -248,7 +248,7 @@ def mark_billed(usage: Usage, *, cause: Cause) -> Transition[Usage]:
 
 
 def _consumed(usage: Usage) -> Usage:
-    """A usage that has ended, with its hours and cost."""
+    """An ended usage, with its hours and cost."""
     consumed = usage.consumed_until(usage.end_time or usage.start_time)
     return replace(
         usage,
@@ -265,7 +265,7 @@ def cost_of(seconds: int, hourly_rate: Decimal) -> Decimal:
 
 
 def hours_of(seconds: int, units: float) -> Decimal:
-    """Hours by so many vCPU or GB."""
+    """Hours multiplied by this many vCPU or GB."""
     return rounded(Decimal(str(units)) * seconds / _HOUR_SEC)
 
 
@@ -276,8 +276,8 @@ def rounded(amount: Decimal) -> Decimal:
 def shares_by_day(usage: Usage, *, until: datetime) -> Iterator[DayShare]:
     """The usage up to this moment, split at UTC midnight.
 
-    A day's share is what was consumed up to its end less that up to its start, so that the days
-    of a usage always add up to what it came to.
+    A day's share is the consumption up to its end minus that up to its start, so that the days of a
+    usage always add up to its total.
     """
     last = usage.counted_until(until)
     day = usage.start_time.astimezone(UTC).date()
@@ -291,7 +291,8 @@ def shares_by_day(usage: Usage, *, until: datetime) -> Iterator[DayShare]:
 
 
 def billable_until(usage: Usage, *, now: datetime) -> datetime:
-    """A closed usage is billed whole; an open one up to the last midnight, as its day goes on."""
+    """A closed usage is billed completely; an open one up to the last midnight, as its day is not
+    over."""
     return usage.end_time or midnight(now.astimezone(UTC).date())
 
 

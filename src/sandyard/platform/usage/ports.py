@@ -10,7 +10,7 @@ from sandyard.platform.usage.model import Usage
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """Usages that began from `start` on and before `end`."""
+    """Usages that started from `start` on and before `end`."""
 
     sandbox_id: str | None = None
     project_id: str | None = None

@@ -43,7 +43,7 @@ class SqlUsageStore:
 def costs_of(
     connection: sa.Connection, *, sandbox_ids: Sequence[str], now: datetime
 ) -> Mapping[str, Decimal]:
-    """What each sandbox has cost up to now, running and kept; by two statements for all of them."""
+    """The cost of each sandbox up to now, running and storage; two statements for all of them."""
     costs: dict[str, Decimal] = defaultdict(Decimal)
     if not sandbox_ids:
         return costs
