@@ -1,4 +1,4 @@
-"""Prints what CHANGELOG.md says of a version: `python3 deploy/release_notes.py 0.2.0`."""
+"""Prints the section of CHANGELOG.md for a version: `python3 deploy/release_notes.py 0.2.0`."""
 
 import re
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def notes(changelog: str, version: str) -> str:
-    """KeyError if the version has no section."""
+    """Raises KeyError if the version has no section."""
     sections = re.split(r"^## (\S+).*\n", changelog, flags=re.MULTILINE)
     found = dict(zip(sections[1::2], sections[2::2], strict=True))
     return found[version].strip() + "\n"

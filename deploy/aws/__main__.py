@@ -1,4 +1,5 @@
-"""`python -m deploy.aws FILE…`: the templates of deployments, for the CDK's command line."""
+"""`python -m deploy.aws FILE…`: synthesises the templates of deployments, for the CDK's command
+line."""
 
 import os
 import sys
@@ -10,7 +11,7 @@ from deploy.aws.config import ConfigurationError, Deployment, load_deployment
 
 
 def main(paths: Sequence[str]) -> None:
-    """Synthesises; exit code 1 if a file is wrong or the security rules find something."""
+    """Synthesises; exit code 1 if a file is invalid or the security rules have findings."""
     if not paths:
         sys.exit("Name a file such as deploy/aws/configurations/small.toml.")
     app = new_app()

@@ -1,4 +1,4 @@
-"""Alarms: the alerts of Prometheus in CloudWatch, with the same thresholds."""
+"""Alarms: the Prometheus alerts in CloudWatch, with the same thresholds."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ _ALARMING = cloudwatch.TreatMissingData.BREACHING
 
 
 class Alarms(Construct):
-    """Each is named after its alert, and tells a topic."""
+    """Each is named after its alert, and notifies a topic."""
 
     def __init__(
         self, scope: Construct, deployment: Deployment, key: kms.IKey, metrics: Metrics
@@ -63,7 +63,7 @@ class Alarms(Construct):
         if deployment.alarm_email is not None:
             self.topic.add_subscription(subscriptions.EmailSubscription(deployment.alarm_email))
         self.rollback: list[cloudwatch.IAlarm] = []
-        """Those that undo a deployment."""
+        """The alarms that roll back a deployment."""
 
     def watch_pool(self) -> None:
         gauge = self._metrics.gauge
@@ -98,7 +98,7 @@ class Alarms(Construct):
         balancer: elb.ApplicationLoadBalancer,
         groups: Sequence[elb.ApplicationTargetGroup],
     ) -> None:
-        """A task that does not answer, of whichever group."""
+        """A task that does not respond, in any group."""
         unhealthy = {
             f"group{number}": unhealthy_tasks(balancer, group)
             for number, group in enumerate(groups)
@@ -107,7 +107,7 @@ class Alarms(Construct):
         self.rollback.append(self._alarm("SandyardDown", total, 1, _AT_LEAST))
 
     def watch_jobs(self, parts: Sequence[str], service: str | None = None) -> None:
-        """One alarm for each job; the interval is what the servers say that it is."""
+        """One alarm for each job; the servers report its interval."""
         for part in parts:
             for job in get_spec(part).jobs:
                 if not job.absent:
@@ -128,7 +128,7 @@ class Alarms(Construct):
             self._alarm("SandyardEventsUndelivered", more, 0, _ABOVE, suffix=f"-{sink}")
 
     def watch_devices(self) -> None:
-        """Nothing for half an hour, while there was something within the day."""
+        """No readings for half an hour, although there were some within the day."""
         name = "SandyardDevicesSilent"
         silent = self._metrics.logged(READINGS, "Sum", period=Duration.minutes(SILENT_MINUTES))
         day = self._metrics.logged(READINGS, "Sum", period=Duration.days(1))
@@ -141,16 +141,16 @@ class Alarms(Construct):
         self._alarm("SandyardSandboxesLost", lost, 0, _ABOVE)
 
     def watch_disk(self, free_bytes: cloudwatch.Metric, size_bytes: int) -> None:
-        """Of the database, the one disk that a deployment has."""
+        """The disk of the database, the only one in a deployment."""
         self._alarm("SandyardDiskFilling", free_bytes, DISK_SHARE * size_bytes, _BELOW)
 
     def watch_own(self, name: str, metric: cloudwatch.IMetric, description: str) -> None:
-        """What only AWS has: one is one too many."""
+        """Alarms specific to AWS: a single occurrence is too many."""
         alarm = self._made(name, metric, 0, _ABOVE, 1, description, _QUIET)
         alarm.add_alarm_action(actions.SnsAction(self.topic))
 
     def _predicted(self) -> cloudwatch.MathExpression:
-        """How many sandboxes are free in an hour, if it goes on as in the last half."""
+        """The number of free sandboxes in an hour, extrapolated from the last half."""
         seen = Duration.minutes(EXHAUSTED_SEEN_MINUTES)
         steps = EXHAUSTED_WITHIN_SEC // (EXHAUSTED_SEEN_MINUTES * 60)
         free = self._metrics.gauge("pool_available", period=seen)
@@ -163,7 +163,7 @@ class Alarms(Construct):
         windows: tuple[int, int],
         threshold: float,
     ) -> list[cloudwatch.Alarm]:
-        """Too many errors in a short and in a long window at once."""
+        """Too many errors in both a short and a long window."""
         alarms = [
             self._alarm(
                 name,

@@ -1,4 +1,4 @@
-"""The application: the registry, which is there before the first image, and the deployments."""
+"""The application: the registry, which must exist before the first image, and the deployments."""
 
 from collections.abc import Mapping, Sequence
 
@@ -38,18 +38,18 @@ _FLAGS = (
     "@aws-cdk/aws-s3:createDefaultLoggingPolicy",
     "@aws-cdk/aws-codedeploy:removeAlarmsFromDeploymentGroup",
 )
-"""Behaviours of the CDK that are the default for new applications only."""
+"""CDK feature flags that are on by default only for new applications."""
 
 
 def new_app(outdir: str | None = None) -> App:
-    """Without anything in it; its synthesis fails if the security rules find something."""
+    """An empty application; its synthesis fails if the security rules have findings."""
     app = App(outdir=outdir, context=dict.fromkeys(_FLAGS, True), analytics_reporting=False)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app
 
 
 def add_deployments(app: App, deployments: Sequence[Deployment]) -> None:
-    """A stack for each, and before them one for the registry of each account."""
+    """A stack for each, preceded by one for the registry of each account."""
     by_account = {each.account: each for each in reversed(deployments)}
     by_account |= {each.account: each for each in deployments if each.github_repository}
     for deployment in by_account.values():
@@ -80,7 +80,7 @@ def _stack(app: App, deployment: Deployment, name: str) -> Stack:
 
 
 class Sandyard(Construct):
-    """Everything but the registry. Each part is a construct; here they are joined."""
+    """Everything but the registry. Each part is a construct; they are connected here."""
 
     def __init__(self, scope: Construct, deployment: Deployment) -> None:
         super().__init__(scope, "Sandyard")
@@ -144,7 +144,7 @@ class Sandyard(Construct):
         return task
 
     def _pool_settings(self, task: Task) -> dict[str, str]:
-        """Where the pool and its provider are: for servers and for jobs."""
+        """Settings of the pool and its provider, for servers and for jobs."""
         return {
             "POOL_STORE": "dynamodb",
             "DDB_TABLE_NAME": self.deployment.pool_table,
@@ -186,7 +186,7 @@ class Sandyard(Construct):
             is_blue_green=is_blue_green,
         )
         service.service.attach_to_application_target_group(self.balancer.blue)
-        # After a move the callers are at the other group, whose requests nobody would count.
+        # After a switch the traffic is on the other group, whose requests would not be counted.
         service.scale(None if is_blue_green else self.balancer.blue)
         return service
 
@@ -301,7 +301,7 @@ class Sandyard(Construct):
 
 
 def _output(scope: Construct, name: str, value: str) -> None:
-    """CloudFormation allows letters and digits; `AlbDnsName` is the setting ALB_DNS_NAME."""
+    """CloudFormation allows only letters and digits; `AlbDnsName` is the setting ALB_DNS_NAME."""
     CfnOutput(scope, name, value=value).override_logical_id(
         "".join(word.capitalize() for word in name.split("_"))
     )

@@ -1,4 +1,4 @@
-"""What one deployment is: read from a TOML file, with the settings of the environment above it."""
+"""The configuration of one deployment: a TOML file, overridden by the environment."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ FROM_ENVIRONMENT = {
     "ECS_SERVICE_NAME": "service_name",
     "IMAGE_TAG": "image_tag",
 }
-"""Settings that the environment gives, and the field that each is."""
+"""Settings from the environment, and the field of each."""
 _CHOICES = {"rollout": Rollout, "billing": Billing, "jobs": Jobs, "telemetry": Telemetry}
 _PATTERNS = {
     "account": (r"\d{12}", "AWS_ACCOUNT_ID: must be 12 digits"),
@@ -34,7 +34,7 @@ _PATTERNS = {
 }
 _SINKS = frozenset({"sns", "sqs", "s3"})
 _LOG_DAYS = frozenset({1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731})
-"""The retentions that CloudWatch Logs has."""
+"""The retention periods that CloudWatch Logs supports."""
 
 
 class ConfigurationError(Exception):
@@ -49,7 +49,7 @@ class Deployment:
     region: str = "us-east-1"
     environment: str
     zones: tuple[str, ...]
-    """Named, so that the templates can be made without asking AWS."""
+    """Listed explicitly, so that the templates can be synthesised without calling AWS."""
     certificate_arn: str
     public_url: str
     provider_url: str
@@ -65,11 +65,11 @@ class Deployment:
     network: str = "10.0.0.0/16"
     nat_gateways: int = 1
     allowed_networks: tuple[str, ...] = ()
-    """Who may call at all; empty: everybody."""
+    """Networks that may call the service; empty: all."""
     operator_networks: tuple[str, ...] = ()
-    """Who may make the calls of operators; empty: everybody who may call."""
+    """Networks that may make operators' calls; empty: all that may call the service."""
     requests_per_5_minutes: int = 300_000
-    """From one address. A class or a lab's provider sits behind one: 1,000 a second."""
+    """From one address. A class or a lab's provider shares one: 1,000 a second."""
 
     rollout: Rollout = "rolling"
     task_cpu: int = 1024
@@ -86,10 +86,10 @@ class Deployment:
     telemetry: Telemetry = "service"
     platform: bool = False
     sandbox_domain: str | None = None
-    """Platform: the domain below which sandboxes are reached."""
+    """Platform: the domain of the sandboxes' hosts."""
     database_class: str = "t4g.medium"
     identity: bool = False
-    """A user pool that gives access tokens to clients."""
+    """A user pool that issues access tokens to clients."""
     sinks: tuple[str, ...] = ("sns", "sqs", "s3")
 
     token_rotation_days: int = 30
@@ -103,17 +103,17 @@ class Deployment:
 
     @property
     def name(self) -> str:
-        """How what belongs to it is named."""
+        """The prefix for the names of its resources."""
         return f"sandyard-{self.environment}"
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Of the service; Platform and Previews have one of their own, a function needs none."""
+        """The parts of the service; Platform and Previews have their own, a function needs none."""
         return ("broker", "telemetry") if self.telemetry == "service" else ("broker",)
 
 
 def load_deployment(path: Path, environment: Mapping[str, str]) -> Deployment:
-    """ConfigurationError if a field is unknown, missing or wrong."""
+    """Raises ConfigurationError if a field is unknown, missing or invalid."""
     given: dict[str, Any] = tomllib.loads(path.read_text())
     given |= {
         field: environment[variable]

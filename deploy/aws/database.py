@@ -1,4 +1,4 @@
-"""PostgreSQL for the Platform: encrypted, in two zones, backed up, its password rotated."""
+"""PostgreSQL for the Platform: encrypted, in two zones, with backups and password rotation."""
 
 import string
 
@@ -48,7 +48,7 @@ class Database(Construct):
         return {"DATABASE_URL": f"{REFERENCE}{self._url_name}"}
 
     def rotate(self) -> functions.Function:
-        """Servers read the URL again when PostgreSQL refuses the old password."""
+        """Servers reread the URL when PostgreSQL refuses the old password."""
         environment = {
             "DATABASE": self.instance.instance_identifier,
             "OWNER": self.owner.secret_arn,

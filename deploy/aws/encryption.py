@@ -1,4 +1,4 @@
-"""The key that everything at rest is encrypted with."""
+"""The key for encryption at rest."""
 
 from aws_cdk import Aws, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -11,12 +11,12 @@ _USE = ("kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey", "kms:DescribeKey")
 
 
 def grant_use(key: kms.IKey, user: iam.IGrantable) -> None:
-    """Read and write what is encrypted with it."""
+    """Allow reading and writing data encrypted with it."""
     key.grant(user, *_USE)
 
 
 class Encryption(Construct):
-    """One customer managed key, rotated every year; who may use it is granted where it is used."""
+    """One customer managed key, rotated every year; its use is granted where it is needed."""
 
     def __init__(self, scope: Construct, deployment: Deployment) -> None:
         super().__init__(scope, "Encryption")
@@ -32,7 +32,7 @@ class Encryption(Construct):
         self._allow_alarms()
 
     def _allow_logs(self, deployment: Deployment) -> None:
-        """CloudWatch Logs, for the log groups of this account alone."""
+        """CloudWatch Logs, only for the log groups of this account."""
         groups = f"arn:{Aws.PARTITION}:logs:{deployment.region}:{deployment.account}:*"
         self.key.add_to_resource_policy(
             iam.PolicyStatement(

@@ -1,4 +1,4 @@
-"""The web application firewall: who may call, how often, and what nobody may send."""
+"""The web application firewall: allowed networks, rate limits, and known attacks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,8 +17,8 @@ _VERSIONS = ("IPV4", "IPV6")
 
 
 class Firewall(Construct):
-    """In this order: networks that may call at all, networks that may make operators' calls, the
-    rate of one address, and AWS's list of known attacks."""
+    """Rules in this order: networks that may call the service, networks that may make operators'
+    calls, the rate per address, and AWS's managed rules for known attacks."""
 
     def __init__(
         self, scope: Construct, deployment: Deployment, key: kms.IKey, resource_arn: str
@@ -59,7 +59,7 @@ class Firewall(Construct):
         }
 
     def _sets(self, name: str, networks: Sequence[str]) -> list[dict[str, Any]]:
-        """Of each version of IP that there are networks of."""
+        """One set for each IP version that has networks."""
         statements = []
         for version in _VERSIONS:
             own = [each for each in networks if (":" in each) == (version == "IPV6")]
@@ -76,7 +76,7 @@ class Firewall(Construct):
         return statements
 
     def _log(self, key: kms.IKey) -> None:
-        """What was refused, without the credentials in it."""
+        """Logs refused requests, without their credentials."""
         name = f"aws-waf-logs-{self._deployment.name}"
         group = log_group(self, "Log", self._deployment, key, name)
         waf.CfnLoggingConfiguration(
@@ -106,7 +106,7 @@ class Firewall(Construct):
 def _rule(
     name: str, priority: int, statement: dict[str, Any], *, block: bool = False
 ) -> waf.CfnWebACL.RuleProperty:
-    """A rule of our own blocks; a managed group does as it says itself."""
+    """Our own rules block; a managed group uses its own actions."""
     action: dict[str, Any] = (
         {"action": {"block": {}}} if block else {"override_action": {"none": {}}}
     )
@@ -135,7 +135,7 @@ def _all_of(statements: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _operator_call() -> dict[str, Any]:
-    """Lower case, decoded and normalized, so that no other spelling of the path gets by."""
+    """Lower case, decoded and normalized, so that no other spelling of the path bypasses it."""
     [path] = _OPERATOR_PATHS
     transformations = ("URL_DECODE", "NORMALIZE_PATH", "LOWERCASE")
     return {

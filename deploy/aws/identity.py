@@ -1,4 +1,4 @@
-"""A user pool that gives access tokens to clients, with the scopes of the Broker."""
+"""A user pool that issues access tokens to clients, with the Broker's scopes."""
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cognito as cognito
@@ -14,11 +14,11 @@ CLIENTS = {
     "Readers": (ClientScope.READ,),
     "Operators": (ClientScope.OPERATE, ClientScope.ADMIN),
 }
-"""Kinds of clients, and what each may ask for."""
+"""Kinds of clients, and the scopes of each."""
 
 
 class Identity(Construct):
-    """Machines only: nobody signs up, and a client proves itself by its own secret."""
+    """Machines only: there is no sign-up, and each client authenticates with its own secret."""
 
     def __init__(self, scope: Construct, deployment: Deployment) -> None:
         super().__init__(scope, "Identity")
@@ -41,7 +41,7 @@ class Identity(Construct):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the Broker needs to take these access tokens."""
+        """The Broker's settings for accepting these access tokens."""
         region = self._deployment.region
         issuer = f"https://cognito-idp.{region}.amazonaws.com/{self.pool.user_pool_id}"
         return {

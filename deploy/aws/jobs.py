@@ -1,4 +1,4 @@
-"""Jobs as tasks of their own that EventBridge Scheduler starts, each run to its end."""
+"""Jobs as separate tasks started by EventBridge Scheduler, each run to completion."""
 
 import json
 
@@ -24,16 +24,16 @@ _INTERVALS = {
     "expiry": "auto_expiry_interval_sec",
 }
 _TAKE_OVER = 3
-"""After so many intervals without a run the servers run a job themselves."""
+"""After this many intervals without a run the servers run a job themselves."""
 
 
 def broker_intervals() -> dict[str, int]:
-    """The Broker's jobs that are run as tasks, with their intervals in seconds."""
+    """The Broker's jobs that run as tasks, with their intervals in seconds."""
     return {job: _default(BrokerSettings, field) for job, field in _INTERVALS.items()}
 
 
 def telemetry_intervals() -> dict[str, int]:
-    """The job of Telemetry, for which a function has no schedule."""
+    """Telemetry's job, as a function has no schedule for it."""
     return {"telemetry-events": _default(ServerSettings, "event_prune_interval_sec")}
 
 
@@ -43,8 +43,8 @@ def scheduled_intervals(deployment: Deployment) -> dict[str, int]:
 
 
 def server_settings(deployment: Deployment) -> dict[str, str]:
-    """What servers are told where jobs are tasks: to run one only if its task did not. The time
-    of the last run is in the table, so that they know."""
+    """Server settings if jobs run as tasks: run a job only if its task did not. The servers read
+    the time of the last run from the table."""
     if deployment.jobs != "scheduled":
         return {}
     intervals = broker_intervals()
@@ -118,7 +118,7 @@ class ScheduledJobs(Construct):
         )
 
     def _scheduler_role(self, cluster: ecs.ICluster, task: Task, key: kms.IKey) -> iam.Role:
-        """May start this one task in this one cluster."""
+        """May start only this task in only this cluster."""
         role = iam.Role(
             self,
             "Role",
@@ -146,7 +146,7 @@ class ScheduledJobs(Construct):
         return role
 
     def _dead_letters(self, key: kms.IKey) -> sqs.Queue:
-        """Starts that failed; an alarm tells of them."""
+        """Failed starts; an alarm reports them."""
         queue = sqs.Queue(
             self,
             "DeadLetters",
@@ -161,7 +161,7 @@ class ScheduledJobs(Construct):
 
 
 def job_command() -> list[str]:
-    """What the task does if it is started without a job: it lists them."""
+    """The default command of the task, without a job: it lists them."""
     return ["jobs", "run", "--help"]
 
 

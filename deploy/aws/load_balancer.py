@@ -1,4 +1,4 @@
-"""The load balancer: HTTPS with a modern policy, HTTP redirected, access logged."""
+"""The load balancer: HTTPS with a modern policy, redirects from HTTP, access logs."""
 
 from aws_cdk import Duration
 from aws_cdk import aws_elasticloadbalancingv2 as elb
@@ -16,7 +16,7 @@ BROKER_PATHS = ("/v1/*", "/telemetry/*")
 
 
 class LoadBalancer(Construct):
-    """Callers come in here and nowhere else."""
+    """The only entry for callers."""
 
     def __init__(
         self, scope: Construct, deployment: Deployment, network: Network, access_logs: s3.IBucket
@@ -54,8 +54,8 @@ class LoadBalancer(Construct):
         )
 
     def target_group(self, name: str) -> elb.ApplicationTargetGroup:
-        """Asked whether it is alive, not whether it is ready: a database that is away would
-        otherwise have every task replaced, again and again."""
+        """Checks liveness, not readiness: otherwise a database outage would have every task
+        replaced repeatedly."""
         return elb.ApplicationTargetGroup(
             self,
             name,
@@ -85,7 +85,7 @@ class LoadBalancer(Construct):
         )
 
     def _route_to_broker(self) -> None:
-        """Where there is a Platform, it has the console and all that is not named here."""
+        """If there is a Platform, it serves the console and all paths not listed here."""
         self.https.add_target_groups(
             "Broker",
             priority=10,

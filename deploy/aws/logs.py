@@ -1,4 +1,4 @@
-"""Log groups: encrypted, and kept as long as the deployment says."""
+"""Log groups: encrypted, with the deployment's retention."""
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_kms as kms

@@ -1,5 +1,4 @@
-"""The metrics in CloudWatch: what the agent brings from `/metrics`, what the logs tell, and AWS's
-own."""
+"""The metrics in CloudWatch: from `/metrics` through the agent, from the logs, and AWS's own."""
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -22,7 +21,7 @@ BROKER_SELECTORS = {
     ],
     "sink,outcome": ["sandyard_event_delivery_total"],
 }
-"""What the agent sends of the service, by the labels that are kept apart."""
+"""The service's metrics that the agent sends, by their dimensions."""
 PLATFORM_SELECTORS = {
     "": ["sandyard_sandboxes_silent"],
     "part,exported_job": BROKER_SELECTORS["part,exported_job"],
@@ -31,7 +30,7 @@ MINUTE = Duration.minutes(1)
 
 
 class Metrics:
-    """Metrics of one deployment, by the names that Prometheus has for them."""
+    """Metrics of one deployment, by their Prometheus names."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.namespace = f"Sandyard/{deployment.environment}"
@@ -40,11 +39,11 @@ class Metrics:
     def gauge(
         self, name: str, *, period: Duration = MINUTE, service: str | None = None, **labels: str
     ) -> cloudwatch.Metric:
-        """All replicas show the same value, which is that of the store."""
+        """All replicas report the same value, which is the store's."""
         return self._metric(name, "Maximum", period, service, labels)
 
     def counter(self, name: str, *, period: Duration, **labels: str) -> cloudwatch.Metric:
-        """By how much it rose, over all replicas."""
+        """Its increase, over all replicas."""
         return self._metric(name, "Sum", period, None, labels)
 
     def logged(self, name: str, statistic: str, *, period: Duration = MINUTE) -> cloudwatch.Metric:
@@ -73,8 +72,8 @@ CLAIM_LATENCY, SERVER_ERRORS, READINGS = "ClaimLatency", "ServerErrors", "Readin
 
 
 def filter_requests(scope: Construct, metrics: Metrics, log: logs.ILogGroup) -> None:
-    """Claims and faults from the lines about requests. A claim that waits for a sandbox is not
-    slow, so it is not counted."""
+    """Claims and faults from the request log lines. A claim that waits for a sandbox is not slow,
+    so it is excluded."""
     _filter(
         scope,
         CLAIM_LATENCY,
@@ -115,7 +114,7 @@ def _filter(
 def error_ratio(
     balancer: elb.IApplicationLoadBalancer, period: Duration
 ) -> cloudwatch.MathExpression:
-    """The share of requests that were answered with 5xx, by the tasks or in their place."""
+    """The share of requests with a 5xx response, from the tasks or from the load balancer."""
     metrics = balancer.metrics
     codes = elb.HttpCodeTarget.TARGET_5XX_COUNT, elb.HttpCodeElb.ELB_5XX_COUNT
     return cloudwatch.MathExpression(
@@ -133,7 +132,7 @@ def error_ratio(
 def unhealthy_tasks(
     balancer: elb.ApplicationLoadBalancer, group: elb.ApplicationTargetGroup
 ) -> cloudwatch.Metric:
-    """Also of a group that callers come to only after a move."""
+    """Includes a group that gets traffic only after a switch."""
     return cloudwatch.Metric(
         namespace="AWS/ApplicationELB",
         metric_name="UnHealthyHostCount",

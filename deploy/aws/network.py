@@ -1,4 +1,4 @@
-"""The network: zones, ways out, and which security group may speak to which."""
+"""The network: zones, egress, and allowed connections between security groups."""
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
@@ -14,7 +14,7 @@ HTTPS, HTTP, SERVICE, POSTGRESQL = 443, 80, 8080, 5432
 class Network(Construct):
     """Load balancers in public subnets, tasks in private ones, databases in isolated ones.
 
-    Each security group opens what is named here and nothing else.
+    Each security group allows only the connections listed here.
     """
 
     def __init__(self, scope: Construct, deployment: Deployment, key: kms.IKey) -> None:
@@ -62,7 +62,7 @@ class Network(Construct):
         self.open_service(self.service_group)
 
     def open_service(self, group: ec2.SecurityGroup) -> None:
-        """Let the load balancer reach tasks of this group, and nobody else."""
+        """Let only the load balancer reach tasks of this group."""
         port = ec2.Port.tcp(SERVICE)
         group.add_ingress_rule(self.load_balancer_group, port, "from the load balancer")
         self.load_balancer_group.add_egress_rule(group, port, "to the tasks")

@@ -1,4 +1,4 @@
-"""What the pipeline needs: the registry, and roles for the jobs of GitHub."""
+"""Resources of the pipeline: the registry, and roles for GitHub's jobs."""
 
 from aws_cdk import Aws, Duration, RemovalPolicy
 from aws_cdk import aws_ecr as ecr
@@ -15,7 +15,8 @@ _KEPT_IMAGES = 50
 
 
 class Registry(Construct):
-    """One for the account, before the first image: its repository, and who may publish there."""
+    """One for the account, before the first image: its repository, and the role that may publish
+    there."""
 
     def __init__(self, scope: Construct, deployment: Deployment) -> None:
         super().__init__(scope, "Registry")
@@ -44,8 +45,8 @@ class Registry(Construct):
 
 
 class DeployRole(Construct):
-    """For jobs of one environment of the repository: they may deploy this service alone, and try
-    it as a track does, whose token is rotated."""
+    """For jobs of one environment of the repository: they may deploy only this service, and test it
+    as a track, whose token is rotated."""
 
     def __init__(
         self, scope: Construct, deployment: Deployment, track_token: secretsmanager.Secret
@@ -89,7 +90,7 @@ class DeployRole(Construct):
         )
 
     def _allow_task_roles(self) -> None:
-        """A new task definition has the roles of the old one, whose names begin alike."""
+        """A new task definition has the roles of the old one, whose names share a prefix."""
         roles = f"arn:aws:iam::{self._deployment.account}:role/{self._deployment.name}-task-*"
         self.role.add_to_policy(
             iam.PolicyStatement(

@@ -1,4 +1,4 @@
-"""The Platform and Previews: a service of their own on PostgreSQL, with sandboxes at E2B."""
+"""The Platform and Previews: a separate service on PostgreSQL, with sandboxes at E2B."""
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
@@ -19,7 +19,7 @@ PARTS = ("platform", "previews")
 
 
 class Platform(Construct):
-    """Tasks of its own, so that none of them may read the tables or tokens of the Broker."""
+    """Separate tasks, so that none of them may read the Broker's tables or tokens."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Blue/green: CodeDeploy starts the new tasks beside the old ones and moves the callers over."""
+"""Blue/green: CodeDeploy starts the new tasks beside the old ones and switches the traffic."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ from deploy.aws.findings import acknowledge
 from deploy.aws.load_balancer import LoadBalancer
 
 _KEPT = Duration.minutes(30)
-"""How long the old tasks stay after the move, for a way back without a start."""
+"""How long the old tasks keep running after the switch, for an immediate rollback."""
 
 
 class BlueGreen(Construct):
-    """Undone by itself if it fails, is stopped, or one of the alarms fires meanwhile. Application
-    and group have the names under which `aws ecs deploy` looks for them."""
+    """Rolled back automatically if it fails, is stopped, or one of the alarms fires meanwhile.
+    Application and group have the names that `aws ecs deploy` expects."""
 
     def __init__(
         self,

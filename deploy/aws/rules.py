@@ -1,4 +1,4 @@
-"""What the alerts of Prometheus say, so that CloudWatch's alarms say the same."""
+"""The Prometheus alert rules, so that CloudWatch's alarms match them."""
 
 import re
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ class Rule:
     name: str
     expression: str
     minutes: int
-    """How long it must be so before anybody is told; 0: at once."""
+    """How long the condition must hold before the alert fires; 0: immediately."""
     severity: str
     summary: str
     runbook: str
 
     @property
     def description(self) -> str:
-        """For an alarm, which has no values to put into the summary."""
+        """For an alarm, which has no values for the summary's placeholders."""
         return f"{self.severity}: {_plain(self.summary)} See {self.runbook}."
 
 

@@ -1,4 +1,5 @@
-"""Secrets in Secrets Manager: made here or set by an operator, and rotated where that is safe."""
+"""Secrets in Secrets Manager: generated here or set by an operator, and rotated where that is
+safe."""
 
 import string
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from sandyard.bootstrap.registry import get_spec
 
 FUNCTIONS = Path(__file__).with_name("functions")
 REFERENCE = "aws-secretsmanager:"
-"""What a setting begins with whose value is a secret."""
+"""The prefix of a setting whose value is stored as a secret."""
 _NOT_ROTATED = {
     "API_KEY_PEPPER": "Keys of devices need the pepper that they were made with.",
     "SECRETS_KEY": "What is stored is encrypted with it; an operator puts a new key before it.",
@@ -30,7 +31,7 @@ _NOT_ROTATED = {
 
 
 class Secrets(Construct):
-    """One secret for each setting, so that a task may read those that it needs and no other."""
+    """One secret for each setting, so that a task may read only those that it needs."""
 
     def __init__(self, scope: Construct, deployment: Deployment, key: kms.IKey) -> None:
         super().__init__(scope, "Secrets")
@@ -38,11 +39,11 @@ class Secrets(Construct):
         self._key = key
         self._tokens: functions.Function | None = None
         self.rotations: list[functions.Function] = []
-        """Functions whose failures somebody should hear of."""
+        """Functions whose failures need an alarm."""
         self._made: dict[str, secretsmanager.Secret] = {}
 
     def settings(self, variables: Sequence[str], reader: iam.IGrantable) -> dict[str, str]:
-        """These settings as references, which `reader` may follow."""
+        """These settings as references, which `reader` may resolve."""
         for variable in variables:
             self.secret(variable).grant_read(reader)
         return {each: f"{REFERENCE}{self._name(each)}" for each in variables}
@@ -86,7 +87,7 @@ class Secrets(Construct):
 def add_rotation(
     secret: secretsmanager.Secret, function: functions.Function, deployment: Deployment
 ) -> None:
-    """Not at once: what a deployment has just made need not be changed."""
+    """Not immediately: a newly generated secret need not be rotated."""
     secret.add_rotation_schedule(
         "Rotation",
         rotation_lambda=function,
@@ -103,7 +104,7 @@ def rotation_function(
     *,
     environment: dict[str, str] | None = None,
 ) -> functions.Function:
-    """A function whose code is in the template: it needs nothing but the AWS client."""
+    """A function whose code is inlined in the template: it needs only the AWS client."""
     name = f"{deployment.name}-rotate-{what}"
     group = log_group(scope, f"Rotate-{what}-Log", deployment, key, f"/aws/lambda/{name}")
     role = _function_role(scope, what, group)
@@ -138,13 +139,13 @@ def _function_role(scope: Construct, what: str, group: logs.LogGroup) -> iam.Rol
 
 
 def secret_variables(part: str) -> tuple[str, ...]:
-    """The settings without which a part does not start on a shared engine."""
+    """The settings that a part requires to start on a shared engine."""
     return tuple(secret.variable for secret in get_spec(part).secrets)
 
 
 _RANDOM = secretsmanager.SecretStringGenerator(
     password_length=48, exclude_characters=string.punctuation
 )
-"""A comma would make two tokens of one."""
+"""A comma would split one token in two."""
 _PLACEHOLDERS = {"SMTP_URL": SecretValue.unsafe_plain_text("smtp://to-be-set.invalid")}
-"""Where a random text would be no valid setting."""
+"""For settings that a random text would make invalid."""

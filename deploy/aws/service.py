@@ -1,4 +1,4 @@
-"""The service: Broker, and Telemetry where it is no function, as tasks behind the load balancer."""
+"""The service: Broker, and Telemetry unless it is a function, as tasks behind the load balancer."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ ROLLING = ecs.DeploymentController(type=ecs.DeploymentControllerType.ECS)
 
 
 class Service(Construct):
-    """At least two tasks over all zones, as many more as its load asks for."""
+    """At least two tasks across all zones, scaled with the load."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Service(Construct):
         )
 
     def scale(self, targets: elb.ApplicationTargetGroup | None) -> None:
-        """By processor, and by requests where one target group has them all."""
+        """By CPU, and by requests if one target group gets them all."""
         count = self.service.auto_scale_task_count(
             min_capacity=self._deployment.least_tasks, max_capacity=self._deployment.most_tasks
         )
@@ -73,7 +73,7 @@ class Service(Construct):
             )
 
     def roll_back_on(self, alarms: Sequence[cloudwatch.IAlarm]) -> None:
-        """A rolling deployment during which one of these alarms fires is undone."""
+        """A rolling deployment is rolled back if one of these alarms fires during it."""
         self.service.enable_deployment_alarms(
             [alarm.alarm_name for alarm in alarms], behavior=ecs.AlarmBehavior.ROLLBACK_ON_ALARM
         )

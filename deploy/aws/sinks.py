@@ -1,4 +1,4 @@
-"""Where events go: a topic, a queue, and a bucket in which nothing can be changed afterwards."""
+"""Event sinks: a topic, a queue, and a bucket with immutable objects."""
 
 from typing import cast
 
@@ -19,7 +19,7 @@ _FOLDER = "events"
 
 
 class Sinks(Construct):
-    """Those that the deployment names. Topic and queue are FIFO: in order per subject."""
+    """The configured sinks. Topic and queue are FIFO: ordered per subject."""
 
     def __init__(
         self, scope: Construct, deployment: Deployment, key: kms.IKey, access_logs: s3.IBucket
@@ -34,7 +34,7 @@ class Sinks(Construct):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What EVENT_SINKS and the settings of each sink are."""
+        """EVENT_SINKS and the settings of each sink."""
         addresses = {
             "EVENT_SNS_TOPIC_ARN": None if self.topic is None else self.topic.topic_arn,
             "EVENT_SQS_QUEUE_URL": None if self.queue is None else self.queue.queue_url,
@@ -44,7 +44,7 @@ class Sinks(Construct):
         return {"EVENT_SINKS": names, **{k: v for k, v in addresses.items() if v is not None}}
 
     def grant_send(self, sender: iam.Role) -> None:
-        """Events may be added; none may be read, changed or removed."""
+        """Allow adding events, but not reading, changing or removing them."""
         if self.topic is not None:
             _allow(sender, "sns:Publish", self.topic.topic_arn)
         if self.queue is not None:
@@ -130,8 +130,8 @@ def _allow(role: iam.Role, action: str, resource: str) -> None:
 
 
 def access_log_bucket(scope: Construct, deployment: Deployment) -> s3.Bucket:
-    """For the access logs of the load balancer and of the audit bucket, which write no other kind
-    of encryption than S3's own."""
+    """For the access logs of the load balancer and of the audit bucket, which support only S3's own
+    encryption."""
     bucket = s3.Bucket(
         scope,
         "AccessLogs",

@@ -34,8 +34,8 @@ _DATA = (
     "dynamodb:ConditionCheckItem",
     "dynamodb:DescribeTable",
 )
-"""What a server and its jobs call; they neither make nor drop tables. Jobs that remove old events
-and check the data read whole tables, hence Scan."""
+"""The calls of a server and its jobs; they neither create nor delete tables. Jobs that remove old
+events and verify the data read whole tables, hence Scan."""
 _UTILIZATION = {
     "ReadCapacityUnits": "DynamoDBReadCapacityUtilization",
     "WriteCapacityUnits": "DynamoDBWriteCapacityUtilization",
@@ -59,7 +59,8 @@ class PartTables:
 
 
 class Tables(Construct):
-    """Billed by request or with capacity that scales; backed up, encrypted, hard to delete."""
+    """On-demand or provisioned with auto scaling; with backups, encryption and deletion
+    protection."""
 
     def __init__(self, scope: Construct, deployment: Deployment, key: kms.IKey) -> None:
         super().__init__(scope, "Tables")
@@ -135,7 +136,7 @@ _RECOVERY = dynamodb.CfnTable.PointInTimeRecoverySpecificationProperty(
 
 
 def _properties(definition: Definition) -> dict[str, Any]:
-    """A definition as `CreateTable` takes it, as the construct takes it."""
+    """Converts a definition from `CreateTable`'s form to the construct's."""
     table = dynamodb.CfnTable
     properties: dict[str, Any] = {
         "table_name": definition["TableName"],

@@ -1,4 +1,4 @@
-"""Tasks: one container of the image with its settings, under roles that may do what it needs."""
+"""Tasks: one container of the image with its settings, under least-privilege roles."""
 
 import json
 from collections.abc import Mapping
@@ -31,15 +31,15 @@ _ALIVE = (
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the tasks run."""
+    """The image of the tasks."""
 
     repository: ecr.IRepository
     tag: str
 
 
 class Task(Construct):
-    """A task definition. `role` is what the program may do, and is granted by its user; the
-    execution role may fetch the image and write the log."""
+    """A task definition. `role` holds the program's permissions, which its user grants; the
+    execution role may pull the image and write the log."""
 
     def __init__(
         self, scope: Construct, name: str, deployment: Deployment, image: Image, key: kms.IKey
@@ -68,7 +68,7 @@ class Task(Construct):
         acknowledge(self.definition, "ECS2", "The settings are no secrets; those are references.")
 
     def add_server(self, settings: Mapping[str, str]) -> None:
-        """`sandyard serve` with these settings, after an upgrade of the schema if there is one."""
+        """`sandyard serve` with these settings, after a schema upgrade if there is one."""
         address = "0.0.0.0"  # noqa: S104 - of the task's own network interface
         command = ["serve", "--host", address, "--port", str(SERVICE)]
         server = self._container(
@@ -87,17 +87,17 @@ class Task(Construct):
             )
 
     def add_command(self, command: list[str], settings: Mapping[str, str]) -> None:
-        """A program that does its work and ends."""
+        """A program that runs to completion."""
         self._container(CONTAINER, command, settings)
 
     def add_upgrade(self, settings: Mapping[str, str]) -> None:
-        """Brings the schema up to date before the server starts; many at once take turns."""
+        """Upgrades the schema before the server starts; concurrent upgrades are serialized."""
         self._container(UPGRADE, ["db", "upgrade"], settings, essential=False)
 
     def _container(
         self, name: str, command: list[str], settings: Mapping[str, str], **more: Any
     ) -> ecs.ContainerDefinition:
-        """One of the image. Its file system is read-only but for /data."""
+        """A container of the image. Its file system is read-only except for /data."""
         region = {
             "AWS_REGION": self._deployment.region,
             "AWS_DEFAULT_REGION": self._deployment.region,
@@ -123,8 +123,8 @@ class Task(Construct):
     def add_metrics_agent(
         self, selectors: Mapping[str, list[str]], namespace: str, service: str
     ) -> None:
-        """A second container that reads the server's metrics and writes some to CloudWatch.
-        `selectors` has their names, by the labels that they are kept apart by."""
+        """A sidecar that scrapes the server's metrics and writes some to CloudWatch. `selectors`
+        has their names, by dimensions."""
         group = log_group(self, "Metrics", self._deployment, self._key, f"{self.log_name}-metrics")
         self.definition.add_container(
             "metrics",
@@ -183,7 +183,7 @@ class Task(Construct):
 _COMMON = {
     "LOG_FORMAT": "json",
     "DATA_DIR": "/data",
-    "TMPDIR": "/data",  # the one place that may be written
+    "TMPDIR": "/data",  # the only writable path
     "METRICS_PORT": str(METRICS_PORT),
 }
 
@@ -199,7 +199,8 @@ def _health_check() -> ecs.HealthCheck:
 
 
 def _scrape(service: str) -> dict[str, object]:
-    """As Prometheus has it; JSON is YAML too. A metric's own label `job` becomes `exported_job`."""
+    """In Prometheus's format; JSON is valid YAML. A metric's own label `job` becomes
+    `exported_job`."""
     target = {"targets": [f"127.0.0.1:{METRICS_PORT}"], "labels": {"service": service}}
     return {
         "global": {"scrape_interval": "60s", "scrape_timeout": "10s"},

@@ -1,4 +1,4 @@
-"""Telemetry as a function behind an HTTP API, from the image that the tasks run."""
+"""Telemetry as a function behind an HTTP API, from the same image as the tasks."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ _ACCESS = {
 
 
 class TelemetryFunction(Construct):
-    """It keeps nothing of its own: its tables are the same that the service would use."""
+    """Stateless: it uses the same tables that the service would use."""
 
     def __init__(
         self, scope: Construct, deployment: Deployment, image: Image, key: kms.IKey

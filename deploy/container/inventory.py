@@ -1,4 +1,4 @@
-"""Writes what an image is made of: sbom.json (CycloneDX) and licences.txt, into a folder."""
+"""Writes the inventory of an image: sbom.json (CycloneDX) and licences.txt, into a folder."""
 
 import json
 import sys
@@ -11,9 +11,9 @@ KNOWN_WORDS = {
     "Permission is hereby granted, free of charge": "MIT",
     "Redistribution and use in source and binary forms": "BSD",
 }
-"""By what a licence says of itself."""
+"""Licences by a phrase in their text."""
 UNSAID = {"protobuf-py-ext": "Apache-2.0"}
-"""Those that say nothing in their package: the licence of their project."""
+"""Packages without licence metadata: the licence of their project."""
 
 
 def licence_of(distribution: Distribution) -> str:
@@ -27,7 +27,7 @@ def licence_of(distribution: Distribution) -> str:
 
 
 def _licence_in_file(distribution: Distribution) -> str | None:
-    """The licence whose words are in the file that it brings."""
+    """The licence whose text is in the package's licence file."""
     for file in distribution.files or ():
         if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING")):
             text = " ".join(file.read_text(encoding="utf-8").split())

@@ -1,6 +1,6 @@
 """Builds the Grafana dashboards beside it: `python deploy/grafana/build.py`.
 
-The JSON files are what Grafana reads; this says once what a panel looks like.
+Grafana reads the JSON files; this defines the look of a panel once.
 """
 
 import json
@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 12, 8
 RATE = "[$__rate_interval]"
 
 Panel = tuple[str, str, dict[str, str]]
-"""A title, a unit, and queries by their legends."""
+"""A title, a unit, and queries by legend."""
 
 POOL: list[Panel] = [
     (

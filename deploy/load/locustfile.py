@@ -1,8 +1,8 @@
-"""Load for locust: tracks, users of the Platform and devices, at a rate that answers do not slow.
+"""Load for locust: tracks, users of the Platform and devices, at a rate independent of responses.
 
-Locust's users wait for their answers, so a slow server would be asked less. Here a user only starts
-calls when they are due, each in a greenlet of its own (open loop). How to read it is in
-docs/gamedays.md.
+Locust's users wait for their responses, so a slow server would get fewer requests. Here a user only
+starts calls when they are due, each in its own greenlet (open loop). docs/gamedays.md explains the
+results.
 """
 
 import os
@@ -31,7 +31,7 @@ def _add_rate(parser: ArgumentParser) -> None:
 
 @events.init.add_listener
 def _set_users(environment: Environment, **_: object) -> None:
-    """As many users as the rate takes; those without a credential do not come."""
+    """As many users as the rate needs; kinds without a credential are left out."""
     if environment.parsed_options is None:
         return
     starts = environment.parsed_options.rate / CALLS_PER_TRACK
@@ -57,11 +57,11 @@ class OpenLoopUser(FastHttpUser):
         gevent.spawn(self.visit)
 
     def visit(self) -> None:
-        """What one of them does, from its coming to its going."""
+        """One complete visit."""
 
 
 class Tracks(OpenLoopUser):
-    """Each visit is one track: it claims, three in ten ask again, and it marks."""
+    """Each visit is one track: it claims, three in ten retry the claim, and it marks."""
 
     def visit(self) -> None:
         headers = {"Authorization": f"Bearer {TRACK_TOKEN}", "X-Track-ID": f"load-{uuid4().hex}"}
@@ -74,7 +74,7 @@ class Tracks(OpenLoopUser):
         self.client.post(path, headers=headers, name="mark")
 
     def _claim(self, headers: dict[str, str], name: str) -> str | None:
-        """409 is an answer, not a failure: the pool is empty."""
+        """409 is a valid response, not a failure: the pool is empty."""
         with self.client.post(
             "/v1/allocate", headers=headers, name=name, catch_response=True
         ) as answer:
@@ -84,7 +84,7 @@ class Tracks(OpenLoopUser):
 
 
 class PlatformUsers(OpenLoopUser):
-    """Each visit looks at one's sandboxes and projects."""
+    """Each visit lists the user's sandboxes and projects."""
 
     def visit(self) -> None:
         headers = {"Authorization": f"Bearer {PLATFORM_KEY}"}

@@ -35,7 +35,7 @@ def main(file: str, *arguments: str) -> None:
     offset, right = ClockOffset(Path(file)), time.time
     time.time = lambda: right() + offset.get()
     sys.argv = ["sandyard", *arguments]
-    runpy.run_module("sandyard", run_name="__main__")  # only now: modules keep it
+    runpy.run_module("sandyard", run_name="__main__")  # only now: some modules keep `time.time`
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ index."""
 
 
 class Effect(StrEnum):
-    """How an event's data relates to the subject's state."""
+    """What an event's data says of the subject's state."""
 
     FULL = "full"
     """The whole state."""
