@@ -15,36 +15,37 @@ from sandyard_client.wire import Answer, Lost, Request
 T = TypeVar("T")
 
 NEVER_SENT = "never_sent"
-"""What an interrupt is marked with that came before any attempt had reached the server."""
+"""Marks an interrupt that came before any attempt reached the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Sends requests by one policy. Clock and randomness are fields, so that tests pass their
-    own."""
+    """Sends requests with one retry policy. Clock and randomness are fields, so that tests can
+    replace them."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     clock: Callable[[], float] = time.monotonic
     draw: Callable[[float, float], float] = random.uniform
     on_retry: Callable[[str], object] | None = None
-    """Told why a call is going to be sent again."""
+    """Called with the reason before a call is retried."""
 
     def until(self, seconds: float) -> float:
         return self.clock() + seconds
 
     def within(self, seconds: float) -> "Calls":
-        """The same, with so many seconds for each call with its retries."""
+        """The same, with this many seconds for each call including its retries."""
         return replace(self, policy=replace(self.policy, within_sec=max(0.0, seconds)))
 
     def call(self, request: Request) -> Flow[Answer]:
-        """The successful answer. ApiError as the server refuses; ConnectionFailedError if nobody
-        answers; UncertainOutcomeError if an answer was lost that can't be asked for again."""
+        """The successful response. ApiError if the server refuses; ConnectionFailedError if there
+        is no response; UncertainOutcomeError if a response was lost and the call must not be
+        repeated."""
         outcome = yield from self._tried(request, send)
         assert isinstance(outcome, Answer)  # noqa: S101 - that is what `send` gives
         return outcome
 
     def open(self, request: Request) -> Flow[Stream]:
-        """The same for an answer that is read piece by piece."""
+        """The same for a streamed response."""
         outcome = yield from self._tried(request, _open)
         assert isinstance(outcome, Stream)  # noqa: S101 - that is what `_open` gives
         return outcome
@@ -90,7 +91,7 @@ class Calls:
     def _delay(
         self, request: Request, outcome: Answer | Lost, attempt: int, until: float
     ) -> float | None:
-        """None if it is not tried again: it may not be, or not in time."""
+        """None if it is not retried: not allowed, or not in time."""
         if not may_repeat(request, outcome):
             return None
         now = datetime.now(UTC)
@@ -99,7 +100,7 @@ class Calls:
 
 
 def chunks(stream: Stream) -> Flow[bytes | None]:
-    """The next bytes of a stream, None at its end. ConnectionFailedError if it breaks off."""
+    """The next bytes of a stream, None at its end. ConnectionFailedError if it is interrupted."""
     piece: bytes | Lost | None = yield Read(stream)
     if isinstance(piece, Lost):
         raise ConnectionFailedError(f"The answer broke off: {piece.reason}.")
@@ -107,14 +108,14 @@ def chunks(stream: Stream) -> Flow[bytes | None]:
 
 
 def streamed(calls: Calls, request: Request) -> Flow[None]:
-    """Emits the answer's bytes as they come. ConnectionFailedError if they break off."""
+    """Emits the response's bytes as they arrive. ConnectionFailedError if they are interrupted."""
     stream = yield from calls.open(request)
     while (piece := (yield from chunks(stream))) is not None:
         yield Emit(piece)
 
 
 def consumed(flow: Flow[T], take: Callable[[Any], object]) -> Flow[T]:
-    """The flow, with what it emits handed to `take`."""
+    """The flow, with each value it emits passed to `take`."""
     step = advance(flow)
     while not isinstance(step, Done):
         if isinstance(step, Emit):
@@ -156,7 +157,7 @@ def _paused(seconds: float, *, may_be_done: bool) -> Flow[None]:
 
 
 def _is_undecided(outcome: Answer | Lost) -> bool:
-    """Whether the server may have carried the call out."""
+    """Whether the server may have carried out the call."""
     return outcome.was_sent if isinstance(outcome, Lost) else outcome.status >= 500
 
 

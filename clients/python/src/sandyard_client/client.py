@@ -1,4 +1,4 @@
-"""A connection to a server that runs flows, and calls of the API that have no face of their own."""
+"""A connection to a server that runs flows, and generic API calls."""
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,17 +29,17 @@ class Client:
         retries: RetryPolicy | None = None,
         on_retry: Callable[[str], object] | None = None,
     ) -> None:
-        """`on_retry` is told why a call is going to be sent again."""
+        """`on_retry` is called with the reason before a call is retried."""
         self.connection = connection or Connection.load()
         self.calls = Calls(retries or RetryPolicy(), on_retry=on_retry)
         self._transport = SyncTransport(self.connection)
 
     def call(self, request: Request) -> Any:
-        """The JSON of its answer; ApiError as the server refuses."""
+        """The JSON of the response; ApiError if the server refuses."""
         return self.run(self.calls.json(request))
 
     def items(self, request: Request, key: str, *, limit: int | None = None) -> Iterator[Any]:
-        """What a listing has under `key`, page by page."""
+        """The items of a listing under `key`, page by page."""
         return self.iterate(self.calls.pages(request, key, limit=limit))
 
     def run(self, flow: Flow[T]) -> T:
@@ -49,7 +49,7 @@ class Client:
         return self._transport.iterate(flow)
 
     def run_until(self, flow: Flow[None], stopping: threading.Event) -> None:
-        """Run it, but no longer than until its next wait once `stopping` is set."""
+        """Run it, but only until its next wait once `stopping` is set."""
 
         def sleep(seconds: float) -> None:
             if stopping.wait(seconds):

@@ -1,4 +1,4 @@
-"""Where a server is and how one is let in: passed in, from the environment, or from a profile."""
+"""Address and credentials of a server: passed in, from the environment, or from a profile."""
 
 import os
 import ssl
@@ -33,7 +33,7 @@ _KEY_PREFIXES = ("sbk-", "e2b_")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server and the credentials for it; each call takes the one that it needs."""
+    """A server and the credentials for it; each call uses the one that it needs."""
 
     url: str = LOCAL_URL
     track_token: str | None = field(default=None, repr=False)
@@ -43,7 +43,7 @@ class Connection:
     api_key: str | None = field(default=None, repr=False)
     """An API key of an account, or the access token of a login."""
     timeout_sec: float = 30.0
-    """For each attempt to connect, to send and to get an answer."""
+    """For each attempt to connect, to send and to receive a response."""
     verify: ssl.SSLContext | bool = True
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class Connection:
 
     @classmethod
     def load(cls, profile: str | None = None, **given: str | None) -> "Connection":
-        """What is given here, then the environment (`SANDYARD_URL`, `SANDYARD_TOKEN` …), then the
-        profile of the configuration file."""
+        """From the arguments, then the environment (`SANDYARD_URL`, `SANDYARD_TOKEN` …), then the
+        profile in the configuration file."""
         known = {each.name for each in fields(cls)}
         stored = {
             key: value
@@ -71,7 +71,7 @@ class Connection:
         return replace(cls(), **{**stored, **environment, **chosen})  # type: ignore[arg-type]
 
     def headers_for(self, credential: Credential) -> dict[str, str]:
-        """ConfigurationError names the variable where there is no such credential."""
+        """Raises ConfigurationError, naming the variable, if there is no such credential."""
         if credential is Credential.NONE:
             return {}
         name = _FIELDS[credential]

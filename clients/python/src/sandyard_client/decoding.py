@@ -1,4 +1,5 @@
-"""JSON as the models say: what newer servers add is left out, times become `datetime`."""
+"""Decodes JSON to the models: unknown fields of newer servers are ignored, times become
+`datetime`."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass

@@ -1,7 +1,7 @@
 """A device's registration and readings, as flows: each reading is stored exactly once.
 
-A reading gets its id once, before anything else happens to it, and the id follows from what it
-says. So whatever is sent again, by a retry, after a restart or by a caller who was told of a full
+A reading gets its id once, before anything else, and the id is derived from its content. So
+whatever is sent again, by a retry, after a restart or by a caller that got an error about a full
 disk, is the same reading to the server.
 """
 
@@ -53,7 +53,7 @@ class DeviceIdentity:
         return _posted("/telemetry/v1/register", body)
 
     def stamped(self, reading: Reading) -> Reading:
-        """The whole reading with its id; one that has everything stays as it is."""
+        """The complete reading with its id; a complete one is unchanged."""
         whole = {
             "timestamp_ms": time.time_ns() // 1_000_000,
             "sensor_status": {},
@@ -68,14 +68,14 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What came of sending."""
+    """The result of sending."""
 
     stored: int = 0
-    """The server has them, durably; now or from before."""
+    """Stored durably on the server; now or earlier."""
     waiting: int = 0
-    """In the buffer, for the next time."""
+    """In the buffer, to be sent next time."""
     rejected: Sequence[Rejection] = field(default_factory=tuple)
-    """The server will never take these; they are kept apart in the buffer."""
+    """Rejected permanently by the server; stored separately in the buffer."""
     trouble: SandyardClientError | None = None
     """Why some are still waiting."""
 
@@ -88,8 +88,8 @@ def register(calls: Calls, identity: DeviceIdentity) -> Flow[RegisteredAnswer]:
 def deliver(
     calls: Calls, identity: DeviceIdentity, buffer: ReadingBuffer, readings: Sequence[Reading]
 ) -> Flow[Delivery]:
-    """Buffer them, then send what waits. With a full disk they are sent past the buffer;
-    BufferFullError if that fails too, with the readings as they are to be sent again."""
+    """Buffer the readings, then send all waiting ones. If the disk is full they are sent directly;
+    BufferFullError if that fails too, with the readings to send again."""
     stamped = [identity.stamped(each) for each in readings]
     try:
         yield from work(lambda: buffer.add(stamped))
@@ -99,8 +99,8 @@ def deliver(
 
 
 def flush(calls: Calls, identity: DeviceIdentity, buffer: ReadingBuffer) -> Flow[Delivery]:
-    """Send what waits, the oldest first. A server that is away is no error: `trouble` says so.
-    UnauthorizedError and the like are raised, and the buffer stays as it is."""
+    """Send waiting readings, oldest first. An unavailable server is not an error: `trouble` reports
+    it. UnauthorizedError and the like are raised, and the buffer is unchanged."""
     stored = 0
     rejected: list[Rejection] = []
     trouble: SandyardClientError | None = None
@@ -144,8 +144,8 @@ def _past_buffer(
 def _sent(
     calls: Calls, identity: DeviceIdentity, readings: Sequence[Reading]
 ) -> Flow[tuple[list[str], list[Rejection]]]:
-    """The ids that the server has, and what it refused for good. A device that it does not know is
-    registered; a request that is too much for it is halved."""
+    """The ids that the server has stored, and what it rejected permanently. An unknown device is
+    registered; a request that is too large is halved."""
     try:
         answer = yield from _ask(calls, readings)
     except InvalidError as error:

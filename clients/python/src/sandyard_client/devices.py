@@ -21,7 +21,7 @@ _Client = TypeVar("_Client", Client, AsyncClient)
 
 
 class _Buffered(Generic[_Client]):
-    """What both faces share: who the device is, its buffer and its client."""
+    """Shared by the sync and async classes: the device's identity, its buffer and its client."""
 
     _client_class: type[_Client]
 
@@ -46,11 +46,11 @@ class _Buffered(Generic[_Client]):
 
     @property
     def waiting(self) -> int:
-        """How many readings are in the buffer."""
+        """The number of readings in the buffer."""
         return len(self._buffer)
 
     def rejections(self) -> list[Rejection]:
-        """What the server refused for good, kept until it is forgotten."""
+        """Readings that the server rejected permanently, stored until they are forgotten."""
         return self._buffer.rejections()
 
     def forget_rejections(self) -> None:
@@ -62,8 +62,8 @@ class _Buffered(Generic[_Client]):
 
 
 class Device(_Buffered[Client]):
-    """The buffer is a file of the device's own; what waits in it survives a restart. Close it, or
-    use it in a `with` block."""
+    """The buffer is a file of the device; waiting readings survive a restart. Close it, or use it
+    in a `with` block."""
 
     _client_class = Client
 
@@ -71,9 +71,9 @@ class Device(_Buffered[Client]):
         return self._client.run(flows.register(self._client.calls, self.identity))
 
     def send(self, readings: Sequence[Reading] = ()) -> Delivery:
-        """Write the readings to the buffer and send what waits there. A reading has `sensors`, and
-        may have `timestamp_ms` (else now), `sensor_status` and `batch_id`. ValueError for one that
-        could never be sent; BufferFullError if the disk is full and the server away."""
+        """Write the readings to the buffer and send all waiting ones. A reading has `sensors`, and
+        may have `timestamp_ms` (default: now), `sensor_status` and `batch_id`. ValueError for one
+        that could never be sent; BufferFullError if the disk is full and the server unavailable."""
         calls = self._brief(self._client.calls)
         return self._client.run(flows.deliver(calls, self.identity, self._buffer, readings))
 

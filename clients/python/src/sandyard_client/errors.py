@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions: the server's own codes, and what only a caller can meet."""
+"""Exceptions: the server's error codes, and errors on the client's side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class ApiError(SandyardClientError):
     retry_after: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     may_be_done: bool = False
-    """Whether an earlier attempt of the same call was sent and its answer lost."""
+    """Whether an earlier attempt of the same call was sent and its response lost."""
 
     def __str__(self) -> str:
         where = f" (request {self.request_id})" if self.request_id else ""

@@ -1,4 +1,4 @@
-"""Files of a running sandbox, as flows: whole or not at all, of any size."""
+"""Files of a running sandbox, as flows: of any size, written completely or not at all."""
 
 import logging
 import tarfile
@@ -23,7 +23,7 @@ _TRANSFER_SEC = 300.0
 _TRIES = 3
 
 Progress = Callable[[int, int | None], object]
-"""Told how many bytes have gone, and of how many if that is known."""
+"""Called with the bytes transferred, and the total if known."""
 
 
 def read(calls: Calls, sandbox_id: str, path: str) -> Flow[bytes]:
@@ -32,7 +32,7 @@ def read(calls: Calls, sandbox_id: str, path: str) -> Flow[bytes]:
 
 
 def write(calls: Calls, sandbox_id: str, path: str, data: bytes) -> Flow[FileAnswer]:
-    """Repeating it comes to the same: the whole file is replaced."""
+    """Idempotent: the whole file is replaced."""
     request = _at(
         "PUT", sandbox_id, "", path, content=lambda: _slices(data), size=len(data), **_OCTETS
     )
@@ -42,7 +42,7 @@ def write(calls: Calls, sandbox_id: str, path: str, data: bytes) -> Flow[FileAns
 def upload(
     calls: Calls, sandbox_id: str, source: Path, path: str, progress: Progress | None
 ) -> Flow[None]:
-    """A file, also into a folder that is there, or all that is in a folder."""
+    """A file, also into an existing folder, or the contents of a folder."""
     if source.is_dir():
         yield from _upload_folder(calls, sandbox_id, source, path, progress)
         return
@@ -55,7 +55,7 @@ def upload(
 def download(
     calls: Calls, sandbox_id: str, path: str, target: Path, progress: Progress | None
 ) -> Flow[None]:
-    """A file, or a folder with all that is in it. A file is there whole or not at all."""
+    """A file, or a folder with its contents. A file is written completely or not at all."""
     found = yield from _stat(calls, sandbox_id, path)
     if found.kind == "folder":
         yield from _download_folder(calls, sandbox_id, path, target, progress)
@@ -92,7 +92,7 @@ def list_folder(calls: Calls, sandbox_id: str, path: str, depth: int) -> Flow[li
 
 
 def remove(calls: Calls, sandbox_id: str, path: str) -> Flow[None]:
-    """NotFoundError if it is not there, and was not removed by an attempt whose answer was lost."""
+    """NotFoundError if it does not exist, unless an attempt whose response was lost removed it."""
     try:
         yield from calls.call(_at("DELETE", sandbox_id, "", path))
     except NotFoundError as error:
@@ -141,7 +141,7 @@ def _put(
 
 
 def _save(calls: Calls, request: Request, target: Path, progress: Progress | None) -> Flow[None]:
-    """From the beginning again where the answer breaks off."""
+    """Starts over if the response is interrupted."""
     for attempt in range(1, _TRIES + 1):
         try:
             yield from _save_once(calls, request, target, progress)
@@ -196,7 +196,7 @@ def _pack(source: Path, archive: Path) -> None:
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """No entry leaves the folder: links that would, and devices, are left out."""
+    """No entry can leave the folder: links that would, and devices, are skipped."""
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as tar:
         tar.extractall(target, filter=_kept)  # noqa: S202 - by the filter of the library

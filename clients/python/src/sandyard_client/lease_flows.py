@@ -1,8 +1,8 @@
-"""Taking, keeping and giving up a lease, as flows.
+"""Acquiring, renewing and releasing a lease, as flows.
 
-A lease belongs to a track and a key, so a call that is sent again with them finds what the lost one
-did. Waiting goes by ticket (`POST /v1/queue`): a call that waits in the server would still take a
-sandbox for a caller who is gone.
+A lease belongs to a track and a key, so a repeated call with them finds the result of the lost one.
+Waiting uses a ticket (`POST /v1/queue`): a call that waits in the server would still take a sandbox
+for a caller that has gone.
 """
 
 import uuid
@@ -32,7 +32,7 @@ from sandyard_client.steps import Flow, Sleep
 from sandyard_client.wire import Answer, Credential, Request
 
 SETTLE_SEC = 15.0
-"""For finding out what became of a lease whose caller has given up."""
+"""For settling a lease whose caller has given up."""
 _POLL_SEC = 2.0
 _NEXT_POLL_SEC = 0.5
 _ENDED = frozenset({"ALLOCATION_EXPIRED", "NOT_SANDBOX_OWNER", "TRANSITION_NOT_ALLOWED"})
@@ -42,7 +42,7 @@ Waiting = Callable[[TicketAnswer], object]
 
 @dataclass(frozen=True, slots=True)
 class LeaseWish:
-    """What to lease, and as whom."""
+    """What to lease, and for which track and key."""
 
     track: str
     key: str | None = None
@@ -71,7 +71,7 @@ class LeaseWish:
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """A lease as it was last told, and the server's clock at that moment."""
+    """A lease as last reported, and the server's clock at that time."""
 
     lease: LeaseAnswer
     told_at: datetime
@@ -82,15 +82,15 @@ class LeaseState:
 
     @property
     def seconds_left(self) -> float:
-        """From when it was told on, by the server's clock: the caller's may be wrong."""
+        """Since the last report, by the server's clock: the caller's may be wrong."""
         return self.lease.expires_at - self.told_at.timestamp()
 
 
 def take(
     calls: Calls, wish: LeaseWish, *, wait_sec: float, on_wait: Waiting | None
 ) -> Flow[LeaseState]:
-    """One lease, or none: where it fails or is interrupted and the server may have made one, that
-    one is found and given up."""
+    """One lease, or none: if it fails or is interrupted and the server may have created one, that
+    lease is found and released."""
     try:
         if wait_sec > 0:
             return (yield from _queue(calls, wish, wait_sec, on_wait))
@@ -128,7 +128,7 @@ def _queue(
 
 
 def _ask(calls: Calls, wish: LeaseWish) -> Flow[Answer | None]:
-    """None if nothing is to be had just now."""
+    """None if nothing is available now."""
     try:
         return (yield from calls.call(wish.request("POST", "/v1/queue")))
     except ConflictError as error:
@@ -138,18 +138,18 @@ def _ask(calls: Calls, wish: LeaseWish) -> Flow[Answer | None]:
 
 
 def _is_decided(error: BaseException) -> bool:
-    """Whether there is no lease: the server said so, or was never reached."""
+    """Whether there is certainly no lease: the server said so, or was never reached."""
     if isinstance(error, ConnectionFailedError):
         return not error.was_sent
     if isinstance(error, RateLimitedError | UnauthorizedError | ForbiddenError):
-        return not error.may_be_done  # turned away before the lease was looked for
+        return not error.may_be_done  # refused before the lease was looked up
     is_refused = isinstance(error, ApiError) and not isinstance(error, UnavailableError)
     return is_refused or isinstance(error, ConfigurationError)
 
 
 def settle(calls: Calls, wish: LeaseWish, cause: BaseException) -> Flow[None]:
-    """Nobody is going to use what was asked for: leave the queue, give up what there is. Where that
-    fails, a note of the cause says so, and it is not tried again for it."""
+    """The caller will not use the lease: leave the queue, and release the lease if there is one. If
+    that fails, a note is added to the cause; a cause with a note is not settled again."""
     if getattr(cause, "__notes__", ()) or getattr(cause, NEVER_SENT, False):
         return
     quickly = calls.within(SETTLE_SEC)
@@ -166,7 +166,7 @@ def settle(calls: Calls, wish: LeaseWish, cause: BaseException) -> Flow[None]:
 
 
 def _leave_quietly(calls: Calls, wish: LeaseWish) -> Flow[None]:
-    """A ticket that nobody asks for ends by itself, so failing is no matter."""
+    """An abandoned ticket expires by itself, so failures are ignored."""
     try:
         yield from _leave(calls, wish)
     except SandyardClientError:
@@ -182,7 +182,7 @@ def _leave(calls: Calls, wish: LeaseWish) -> Flow[None]:
 
 def find(calls: Calls, wish: LeaseWish) -> Flow[LeaseState | None]:
     """The live lease of the track and key, if there is one. A claim for a name that no sandbox has
-    answers a lease that is there, and never makes one."""
+    returns an existing lease, and never creates one."""
     nowhere = {"X-Sandbox-Name-Prefix": f"none-{uuid.uuid4().hex}"}
     try:
         answer = yield from calls.call(wish.request("POST", "/v1/allocate", **nowhere))
@@ -192,7 +192,7 @@ def find(calls: Calls, wish: LeaseWish) -> Flow[LeaseState | None]:
 
 
 def give_up(calls: Calls, track: str, sandbox_id: str) -> Flow[None]:
-    """Done when the server has said so, or that the lease is over already."""
+    """Returns when the server has confirmed it, or reports that the lease is already over."""
     try:
         yield from calls.call(_about(track, sandbox_id, "mark-for-deletion"))
     except NotFoundError:
@@ -231,9 +231,9 @@ def renew(
     minutes: int,
     tell: Callable[[LeaseState], object],
 ) -> Flow[None]:
-    """Keep the end at least so many minutes ahead until the flow is stopped. LeaseLostError when
-    the lease ends, also because the server grants no more. `current` is the lease as its holder
-    knows it: the sandbox may be replaced meanwhile."""
+    """Keep the end at least this many minutes ahead until the flow is stopped. LeaseLostError when
+    the lease ends, also because the server grants no extension. `current` returns the holder's
+    current lease: the sandbox may be replaced meanwhile."""
     while True:
         state = current()
         yield Sleep(max(0.0, state.seconds_left - minutes * 60))

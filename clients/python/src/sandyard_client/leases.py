@@ -21,14 +21,14 @@ OnLost = Callable[[SandyardClientError], object]
 
 
 class _Held:
-    """What both faces tell of the lease that they hold."""
+    """Shared by the sync and async classes: the properties of the lease."""
 
     def __init__(self, wish: LeaseWish, state: LeaseState, on_lost: OnLost | None) -> None:
         self._wish = wish
         self._state = state
         self._on_lost = on_lost
         self.lost: SandyardClientError | None = None
-        """Why the background renewal came to its end, if it failed."""
+        """Why the background renewal ended, if it failed."""
         self.is_released = False
 
     @property
@@ -60,7 +60,7 @@ class _Held:
         return f"<Lease of {self.name!r} {self.sandbox_id} by {self.track!r} {ends}>"
 
     def as_json(self) -> dict[str, Any]:
-        """As the server told it."""
+        """As last reported by the server."""
         return asdict(self._state.lease)
 
     def check(self) -> None:
@@ -115,12 +115,13 @@ class Lease(_Held):
         on_wait: Waiting | None = None,
         on_lost: OnLost | None = None,
     ) -> Self:
-        """One sandbox for this track and key (the track itself if there is none), and the same one
-        if they have it already. `wait` are the seconds to wait in the queue; `on_wait` is told the
-        position. With `renew_minutes` the end is kept that far ahead in the background.
+        """Lease one sandbox for this track and key (default: the track itself); returns the
+        existing lease if they have one. `wait` is how many seconds to wait in the queue; `on_wait`
+        is called with the position. With `renew_minutes` the end is kept that far ahead in the
+        background.
 
-        NoSandboxesAvailableError if none was free in time. However it fails, no lease is left
-        behind that the server would tell of.
+        NoSandboxesAvailableError if none was free in time. However it fails, it leaves no lease
+        behind that the server would report.
         """
         wish = LeaseWish(track, key, name_prefix, minutes, label, urgency)
         used = client or Client()
@@ -140,17 +141,17 @@ class Lease(_Held):
         )
 
     def extend(self, minutes: int) -> None:
-        """Move the end so far; LeaseLostError if it has ended."""
+        """Extend the lease by `minutes`; LeaseLostError if it has ended."""
         calls = self._client.calls
         self._learn(self._client.run(flows.extend(calls, self.track, self.sandbox_id, minutes)))
 
     def replace(self, reason: str) -> None:
-        """Another sandbox for the rest of the lease, instead of a broken one."""
+        """Replace a broken sandbox with another one for the rest of the lease."""
         flow = flows.replace_sandbox(self._client.calls, self.track, self.sandbox_id, reason)
         self._learn(self._client.run(flow))
 
     def release(self) -> None:
-        """Give the sandbox up. It may be called again: after it worked it does nothing."""
+        """Release the sandbox. May be called again: after a success it does nothing."""
         if self.is_released:
             return
         self._stop_renewing()
@@ -237,22 +238,22 @@ class AsyncLease(_Held):
         on_wait: Waiting | None = None,
         on_lost: OnLost | None = None,
     ) -> "AsyncAcquisition":
-        """As `Lease.acquire`; nothing is asked for before it is entered or awaited."""
+        """Like `Lease.acquire`; nothing is sent until it is entered or awaited."""
         wish = LeaseWish(track, key, name_prefix, minutes, label, urgency)
         return AsyncAcquisition(wish, wait, renew_minutes, client, on_wait, on_lost)
 
     async def extend(self, minutes: int) -> None:
-        """Move the end so far; LeaseLostError if it has ended."""
+        """Extend the lease by `minutes`; LeaseLostError if it has ended."""
         flow = flows.extend(self._client.calls, self.track, self.sandbox_id, minutes)
         self._learn(await self._client.run(flow))
 
     async def replace(self, reason: str) -> None:
-        """Another sandbox for the rest of the lease, instead of a broken one."""
+        """Replace a broken sandbox with another one for the rest of the lease."""
         flow = flows.replace_sandbox(self._client.calls, self.track, self.sandbox_id, reason)
         self._learn(await self._client.run(flow))
 
     async def release(self) -> None:
-        """Give the sandbox up, also when the task is cancelled meanwhile."""
+        """Release the sandbox, even if the task is cancelled meanwhile."""
         if not self.is_released:
             await _to_its_end(self._release())
 
@@ -265,7 +266,7 @@ class AsyncLease(_Held):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections if they are the lease's own; the lease itself stays."""
+        """Close the connections if the lease owns them; the lease itself is not released."""
         if self._owns_client:
             await self._client.close()
 
@@ -280,7 +281,7 @@ class AsyncLease(_Held):
 
 
 class AsyncAcquisition:
-    """A lease that is going to be taken."""
+    """A lease that is acquired when awaited or entered."""
 
     def __init__(
         self,
@@ -321,7 +322,7 @@ class AsyncAcquisition:
         )
 
     async def _taken(self, used: AsyncClient) -> LeaseState:
-        """However often its task is cancelled, it ends when there is no lease."""
+        """However often its task is cancelled, it ends only when there is no lease."""
         flow = flows.take(used.calls, self._wish, wait_sec=self._wait, on_wait=self._on_wait)
         taking = asyncio.ensure_future(used.run(flow))
         try:
@@ -357,7 +358,7 @@ class AsyncAcquisition:
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish it although the task is cancelled; the cancellation comes after it."""
+    """Finish it even if the task is cancelled; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

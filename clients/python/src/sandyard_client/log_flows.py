@@ -1,4 +1,4 @@
-"""What is followed as it comes: lines of logs, events, readings."""
+"""Streams that are followed live: log lines, events, readings."""
 
 import codecs
 from collections import OrderedDict
@@ -19,8 +19,8 @@ _PAGE = 100
 
 
 def log_lines(calls: Calls, sandbox_id: str, *, lines: int, follow: bool) -> Flow[None]:
-    """Emits what the program of the last run wrote, line by line. ConnectionFailedError if it is
-    followed and breaks off: logs have no offsets, so going on could double lines."""
+    """Emits the output of the last run's program, line by line. ConnectionFailedError if following
+    is interrupted: logs have no offsets, so continuing could repeat lines."""
     path = f"/sandboxes/{sandbox_id}/logs"
     if not follow:
         told = yield from calls.json(about("GET", path, query={"lines": lines}))
@@ -41,7 +41,7 @@ def log_lines(calls: Calls, sandbox_id: str, *, lines: int, follow: bool) -> Flo
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """A part's events and who may read them."""
+    """A part's events and the credential to read them."""
 
     path: str
     credential: Credential
@@ -63,8 +63,8 @@ def tail_events(
     filters: Mapping[str, str | None],
     every_sec: float,
 ) -> Flow[None]:
-    """Emits each event once, the oldest first, and goes on for ever. Each look begins a minute
-    before the last one, as an event may come into the log a little after its time."""
+    """Emits each event once, oldest first, indefinitely. Each poll starts a minute before the last
+    one, as an event may appear in the log slightly after its time."""
     seen = _Seen()
     while True:
         query = {**filters, "from": since.isoformat(), "limit": _PAGE}
@@ -79,7 +79,7 @@ def tail_events(
 
 
 def tail_readings(calls: Calls, hardware_id: str, *, since_ms: int, every_sec: float) -> Flow[None]:
-    """Emits each reading of the device from that time on once, also one that comes in late."""
+    """Emits each reading of the device from that time on once, including late ones."""
     seen = _Seen()
     while True:
         request = Request(
@@ -97,7 +97,7 @@ def tail_readings(calls: Calls, hardware_id: str, *, since_ms: int, every_sec: f
 
 
 class _Seen:
-    """The ids of what was told, the last ones of them."""
+    """The most recent ids that were emitted."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[str, None] = OrderedDict()
@@ -112,7 +112,7 @@ class _Seen:
 
 
 def watched(look: Callable[[], Flow[Any]], *, every_sec: float) -> Flow[None]:
-    """Emits what `look` gives whenever it is different from before."""
+    """Emits the result of `look` whenever it has changed."""
     before: Any = None
     while True:
         found = yield from look()

@@ -1,4 +1,4 @@
-"""Profiles: servers and credentials by name, in a file that nobody else can read."""
+"""Profiles: named servers and credentials, in a file that only its owner can read."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ DEFAULT = "default"
 
 
 def config_file() -> Path:
-    """`SANDYARD_CONFIG`, or `sandyard/config` where the user's configuration is."""
+    """`SANDYARD_CONFIG`, or `sandyard/config` in the user's configuration folder."""
     if named := os.environ.get("SANDYARD_CONFIG"):
         return Path(named)
     folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
@@ -25,7 +25,7 @@ def profile_name(given: str | None) -> str:
 
 
 def read_profile(name: str | None = None) -> dict[str, str]:
-    """Its values. One that was asked for by name must be there; the default one need not."""
+    """Its values. A profile requested by name must exist; the default one need not."""
     chosen = profile_name(name)
     found = _read(config_file())
     if chosen in found:
@@ -40,7 +40,7 @@ def list_profiles() -> list[str]:
 
 
 def write_profile(name: str, values: Mapping[str, str]) -> Path:
-    """Add these to the profile. The file is replaced whole, with mode 0600."""
+    """Add these values to the profile. The file is replaced as a whole, with mode 0600."""
     path = config_file()
     known = _read(path)
     if not known.has_section(name):
@@ -52,7 +52,7 @@ def write_profile(name: str, values: Mapping[str, str]) -> Path:
 
 
 def remove_profile(name: str) -> bool:
-    """False if there was none."""
+    """False if it did not exist."""
     path = config_file()
     known = _read(path)
     if not known.remove_section(name):

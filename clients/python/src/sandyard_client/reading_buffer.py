@@ -1,4 +1,4 @@
-"""Readings that wait on disk until the server has them: a SQLite file, durable at each return."""
+"""Readings waiting on disk until the server has them: a SQLite file, durable after each call."""
 
 import json
 import sqlite3
@@ -28,7 +28,7 @@ class DiskFullError(BufferUnusableError):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A reading that the server will never take, and why."""
+    """A reading that the server rejected permanently, and why."""
 
     batch_id: str
     code: str
@@ -37,14 +37,14 @@ class Rejection:
 
 
 class ReadingBuffer:
-    """Threads and processes may share a file: whatever two of them send twice is stored once.
-    DiskFullError from any write that finds no room, BufferUnusableError if the file is damaged or
-    can't be opened; it stays as it is."""
+    """Threads and processes may share a file: readings that two of them send are stored once.
+    DiskFullError from any write if the disk is full, BufferUnusableError if the file is damaged or
+    can't be opened; the file is unchanged."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._settled: set[str] = set()
-        """What the server has, and could not be removed here."""
+        """Readings that the server has, but that could not be removed here."""
         self._path = path
         try:
             self._database = sqlite3.connect(path, check_same_thread=False, timeout=30)
@@ -52,7 +52,7 @@ class ReadingBuffer:
             raise BufferUnusableError(f"{path}: {error}") from error
         try:
             with self._translated():
-                # The journal stays allocated, so that a full disk seldom keeps one from removing.
+                # The journal stays allocated, so that a full disk rarely prevents removals.
                 self._database.execute("PRAGMA journal_mode=PERSIST")
                 self._database.execute("PRAGMA synchronous=FULL")
                 self._database.executescript(_SCHEMA)
@@ -61,7 +61,7 @@ class ReadingBuffer:
             raise
 
     def add(self, readings: Sequence[Reading]) -> None:
-        """All of them or none; one that waits already is not added again."""
+        """All of them or none; one that is already waiting is not added again."""
         rows = [(each["batch_id"], json.dumps(each)) for each in readings]
         statement = "INSERT OR IGNORE INTO waiting (batch_id, reading) VALUES (?, ?)"
         with self._lock, self._translated():
@@ -78,8 +78,8 @@ class ReadingBuffer:
         return waiting[:count]
 
     def settle(self, batch_ids: Sequence[str], rejected: Sequence[Rejection]) -> None:
-        """Remove what the server has; keep what it refused apart. Where the disk is full they stay,
-        and are only not sent again by this object."""
+        """Remove what the server has; store what it rejected separately. If the disk is full they
+        stay, but this object does not send them again."""
         gone = [*batch_ids, *(each.batch_id for each in rejected)]
         rows = [
             (each.batch_id, each.code, each.message, json.dumps(each.reading)) for each in rejected

@@ -1,4 +1,4 @@
-"""Which requests are sent again, and after how long; pure decisions."""
+"""Which requests are retried, and after which delay; pure decisions."""
 
 import random
 from collections.abc import Callable
@@ -13,19 +13,18 @@ _NEVER_BETTER = frozenset({501, 505})
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Delays double from `first_delay_sec` to `longest_delay_sec`, half of each drawn at random;
-    what the server asks for by `Retry-After` is the least."""
+    """Delays double from `first_delay_sec` to `longest_delay_sec`, with half of each as jitter; the
+    server's `Retry-After` is the minimum."""
 
     within_sec: float = 60.0
-    """From the first attempt on; no attempt begins later."""
+    """Counted from the first attempt; no attempt starts later."""
     first_delay_sec: float = 0.2
     longest_delay_sec: float = 8.0
 
 
 def may_repeat(request: Request, outcome: Answer | Lost) -> bool:
-    """A request that may be repeated, after anything that another try can mend. Any other only
-    where it was surely not carried out: it never reached the server, or was turned away by a rate
-    limit."""
+    """A repeatable request, after any failure that may be temporary. Any other only if it was
+    certainly not carried out: it never reached the server, or was refused by a rate limit."""
     if isinstance(outcome, Lost):
         return request.is_repeatable or not outcome.was_sent
     if outcome.status == 429:
@@ -43,7 +42,7 @@ def delay_before(
     now: datetime,
     draw: Callable[[float, float], float] = random.uniform,
 ) -> float:
-    """How many seconds to wait before the attempt of this number; the first retry has number 1."""
+    """Seconds to wait before this attempt; the first retry has number 1."""
     longest = min(policy.longest_delay_sec, policy.first_delay_sec * 2 ** min(attempt - 1, 30))
     delay = draw(longest / 2, longest)
     asked = outcome.retry_after(now) if isinstance(outcome, Answer) else None

@@ -1,4 +1,4 @@
-"""Sandboxes of an account and what runs in them, as flows."""
+"""Sandboxes of an account and their commands, as flows."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ from sandyard_client.steps import Emit, Flow, Sleep, Stream
 from sandyard_client.wire import Credential, Request
 
 ATTEMPT = "sandyard-client-attempt"
-"""The name in a sandbox's metadata by which the call that made it knows it again."""
+"""The metadata key by which a call recognizes the sandbox that it created."""
 _START_SEC = 600.0
 _LOOKS = 3
 _LOOK_AGAIN_SEC = 0.5
@@ -43,7 +43,7 @@ class OverTimeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended; 128 and a signal's number if one ended it."""
+    """How a command ended; 128 plus the number of the signal that ended it."""
 
     exit_code: int
     stdout: str
@@ -53,7 +53,7 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """A piece of what a command wrote."""
+    """A chunk of a command's output."""
 
     stream: str
     text: str
@@ -61,7 +61,7 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True)
 class CommandBytes:
-    """The same without any loss, as not everything that commands write is text."""
+    """The same as bytes, for output that is not text."""
 
     stream: str
     data: bytes
@@ -91,7 +91,7 @@ def about(
 
 
 def template_id(calls: Calls, template: str) -> Flow[str]:
-    """Of a template by its id or its name; official ones go before others of the name."""
+    """The id of a template, given its id or its name; official ones take precedence."""
     if template.startswith("tpl-"):
         return template
     listing = about("GET", "/templates", query={"q": template, "limit": 100})
@@ -104,8 +104,8 @@ def template_id(calls: Calls, template: str) -> Flow[str]:
 
 
 def create(calls: Calls, template: str, body: Mapping[str, Any]) -> Flow[SandboxAnswer]:
-    """One sandbox, however many answers are lost: its name is the account's own, and its metadata
-    tells whose call made it."""
+    """One sandbox, however many responses are lost: its name is unique in the account, and its
+    metadata identifies the call that created it."""
     attempt = uuid.uuid4().hex
     metadata = {**(body.get("metadata") or {}), ATTEMPT: attempt}
     chosen = yield from template_id(calls, template)
@@ -132,7 +132,7 @@ def _made_by(calls: Calls, name: str, attempt: str) -> Flow[SandboxAnswer | None
 
 
 def _given_up(calls: Calls, name: str, attempt: str, cause: BaseException) -> Flow[None]:
-    """Nobody is going to use what a call without an answer may have made."""
+    """Delete the sandbox that a call without a response may have created."""
     if isinstance(cause, ConfigurationError) or not getattr(cause, "was_sent", True):
         return
     try:
@@ -144,7 +144,7 @@ def _given_up(calls: Calls, name: str, attempt: str, cause: BaseException) -> Fl
 
 
 def create_started(calls: Calls, template: str, body: Mapping[str, Any]) -> Flow[SandboxAnswer]:
-    """A sandbox that runs, or none."""
+    """A running sandbox, or none."""
     sandbox = yield from create(calls, template, body)
     try:
         return (yield from start(calls, sandbox.sandbox_id))
@@ -161,7 +161,7 @@ def get(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
 
 
 def start(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
-    """However many ask, one program starts; so it may be asked for again."""
+    """Idempotent: concurrent and repeated calls start one program."""
     path = f"/sandboxes/{sandbox_id}/start"
     request = about("POST", path, timeout_sec=_START_SEC)
     return decode(SandboxAnswer, (yield from calls.within(_START_SEC).json(request)))
@@ -173,7 +173,7 @@ def stop(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
 
 
 def recycle(calls: Calls, sandbox_id: str) -> Flow[None]:
-    """Give it up for good; one that is gone already is as good."""
+    """Delete it permanently; not an error if it is already deleted."""
     request = about("DELETE", f"/sandboxes/{sandbox_id}", timeout_sec=_START_SEC)
     try:
         yield from calls.call(request)
@@ -193,8 +193,8 @@ def link(
 
 
 def start_command(calls: Calls, sandbox_id: str, wish: CommandWish) -> Flow[str]:
-    """Its id. It is started at most once: where the answer is lost, it is looked for by its tag,
-    and UncertainOutcomeError if it is not there."""
+    """Returns its id. It is started at most once: if the response is lost, the command is looked up
+    by its tag; UncertainOutcomeError if it is not found."""
     tag = f"client-{uuid.uuid4().hex}"
     path = f"/sandboxes/{sandbox_id}/commands"
     request = about("POST", path, repeatable=False, json=wish.body(tag))
@@ -220,8 +220,8 @@ def follow(
     offset: int = 0,
     as_bytes: bool = False,
 ) -> Flow[int]:
-    """Emits what the command writes until it ends, as CommandOutput or CommandBytes, and gives its
-    exit code. After a lost connection it goes on where it was, so nothing is missing or doubled.
+    """Emits the command's output until it ends, as CommandOutput or CommandBytes, and returns its
+    exit code. After a lost connection it continues where it was, so nothing is missing or repeated.
     OverTimeError with the offset when the time is over."""
     encoding = {"encoding": "base64"} if as_bytes else {}
     while True:
@@ -241,7 +241,7 @@ def follow(
             for event in events.feed(piece):
                 if event.kind == "exit":
                     return int(event.data["exit_code"])
-                if event.kind == "ended":  # the next call tells why
+                if event.kind == "ended":  # the next call returns the reason
                     continue
                 offset = int(event.id)
                 yield Emit(_output(event.kind, event.data["data"], as_bytes=as_bytes))
@@ -257,7 +257,7 @@ def _output(stream: str, data: str, *, as_bytes: bool) -> CommandOutput | Comman
 
 
 def _next_piece(stream: Stream) -> Flow[bytes | None]:
-    """None also where it broke off: the command is asked for again."""
+    """None also if interrupted: the output is then requested again."""
     try:
         return (yield from chunks(stream))
     except ConnectionFailedError:
@@ -278,7 +278,7 @@ def run(
     timeout_sec: float | None,
     on_output: Callable[[CommandOutput], object] | None,
 ) -> Flow[CommandResult]:
-    """Run a command to its end, or kill it with its group when its time is over."""
+    """Run a command to its end, or kill its process group when its time is over."""
     until = None if timeout_sec is None else calls.until(timeout_sec)
     command_id = yield from start_command(calls, sandbox_id, wish)
     pieces: list[CommandOutput] = []

@@ -29,7 +29,7 @@ _Telling = Callable[[Calls], Flow[SandboxAnswer]]
 
 
 class SandboxOptions(TypedDict, total=False):
-    """What a new sandbox may be told; left out is the server's default."""
+    """Options of a new sandbox; omitted ones have the server's defaults."""
 
     name: str
     project_id: str
@@ -60,7 +60,7 @@ def _checked(result: CommandResult, command: str | Sequence[str], *, check: bool
 
 
 class Files:
-    """Files of a running sandbox; paths are absolute or begin at `/workspace`."""
+    """Files of a running sandbox; paths are absolute or relative to `/workspace`."""
 
     def __init__(self, client: Client, sandbox_id: str) -> None:
         self._client = client
@@ -70,7 +70,7 @@ class Files:
         return self._client.run(files.read(self._client.calls, self._sandbox_id, path))
 
     def write(self, path: str, data: bytes | str) -> FileAnswer:
-        """Whole or not at all; makes the folders above."""
+        """Write the file completely or not at all; creates parent folders."""
         content = data.encode() if isinstance(data, str) else data
         return self._client.run(files.write(self._client.calls, self._sandbox_id, path, content))
 
@@ -79,28 +79,28 @@ class Files:
         return self._client.run(flow)
 
     def remove(self, path: str) -> None:
-        """A folder with all that is in it."""
+        """Remove a file, or a folder with its contents."""
         self._client.run(files.remove(self._client.calls, self._sandbox_id, path))
 
     def upload(self, source: Path, path: str, *, progress: files.Progress | None = None) -> None:
-        """A file or a folder of this machine."""
+        """Upload a local file or folder."""
         flow = files.upload(self._client.calls, self._sandbox_id, source, path, progress)
         self._client.run(flow)
 
     def download(self, path: str, target: Path, *, progress: files.Progress | None = None) -> None:
-        """A file or a folder, to this machine."""
+        """Download a file or a folder to a local path."""
         flow = files.download(self._client.calls, self._sandbox_id, path, target, progress)
         self._client.run(flow)
 
 
 class Sandbox:
-    """In a `with` block it is given up at its end."""
+    """At the end of a `with` block it is deleted."""
 
     def __init__(self, client: Client, told: SandboxAnswer, *, owns_client: bool = False) -> None:
         self._client = client
         self._owns_client = owns_client
         self.told = told
-        """As the server last told it."""
+        """As last reported by the server."""
         self.files = Files(client, told.sandbox_id)
 
     @classmethod
@@ -112,8 +112,8 @@ class Sandbox:
         client: Client | None = None,
         **options: Unpack[SandboxOptions],
     ) -> Self:
-        """Of a template by its name or id, and started unless told otherwise. A name that is taken
-        is a ConflictError; what does not start is given up again."""
+        """Create a sandbox from a template, by name or id, and start it unless told otherwise.
+        ConflictError if the name is taken; a sandbox that does not start is deleted again."""
         make = flows.create_started if start else flows.create
         return cls._told(client, lambda calls: make(calls, template, _body(options)))
 
@@ -151,7 +151,7 @@ class Sandbox:
         self.told = self._client.run(flows.start(self._client.calls, self.sandbox_id))
 
     def stop(self) -> None:
-        """Its files are kept."""
+        """Stop the sandbox and keep its files."""
         self.told = self._client.run(flows.stop(self._client.calls, self.sandbox_id))
 
     def run(
@@ -164,9 +164,9 @@ class Sandbox:
         check: bool = False,
         on_output: OnOutput | None = None,
     ) -> CommandResult:
-        """Run a command, or a line for the shell, to its end. It is started at most once, and its
-        output survives lost connections and a restart of the server. CommandFailedError with
-        `check` unless it ends with 0."""
+        """Run a command, or a shell command line, to its end. It is started at most once, and its
+        output survives lost connections and a restart of the server. With `check`,
+        CommandFailedError unless it ends with 0."""
         wish = CommandWish(command, env, folder)
         flow = flows.run(
             self._client.calls, self.sandbox_id, wish, timeout_sec=timeout, on_output=on_output
@@ -174,17 +174,17 @@ class Sandbox:
         return _checked(self._client.run(flow), command, check=check)
 
     def logs(self, *, lines: int = 100, follow: bool = False) -> Iterator[str]:
-        """What its program wrote; with `follow` until the program ends."""
+        """The program's output; with `follow` until the program ends."""
         flow = log_lines(self._client.calls, self.sandbox_id, lines=lines, follow=follow)
         return self._client.iterate(flow)
 
     def link(self, *, port: int | None = None, minutes: int = 60) -> AccessTokenAnswer:
-        """A link and a token that open what listens at the port."""
+        """A link and a token for the program that listens on the port."""
         flow = flows.link(self._client.calls, self.sandbox_id, port=port, minutes=minutes)
         return self._client.run(flow)
 
     def recycle(self) -> None:
-        """Give it and its files up."""
+        """Delete the sandbox and its files."""
         self._client.run(flows.recycle(self._client.calls, self.sandbox_id))
 
     def __enter__(self) -> Self:
@@ -258,7 +258,7 @@ class AsyncSandbox:
         client: AsyncClient | None = None,
         **options: Unpack[SandboxOptions],
     ) -> "AsyncMaking[Self]":
-        """As `Sandbox.create`; nothing is asked for before it is entered or awaited."""
+        """Like `Sandbox.create`; nothing is sent until it is entered or awaited."""
         make = flows.create_started if start else flows.create
         return AsyncMaking(
             lambda: cls._told(client, lambda calls: make(calls, template, _body(options)))
@@ -347,7 +347,7 @@ _Made = TypeVar("_Made", bound=AsyncSandbox)
 
 
 class AsyncMaking(Generic[_Made]):
-    """A sandbox that is going to be there: awaited, or entered and then given up at the end."""
+    """A sandbox to be created: awaited, or entered and then deleted at the end."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, _Made]]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Server-sent events, parsed as the bytes come in."""
+"""Server-sent events, parsed incrementally."""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class ServerEvent:
 
 
 class ServerEvents:
-    """Feed it bytes in pieces of any size; it gives the events that are complete."""
+    """Feed it bytes in chunks of any size; it returns the complete events."""
 
     def __init__(self) -> None:
         self._rest = b""

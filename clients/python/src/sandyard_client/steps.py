@@ -1,5 +1,6 @@
-"""What a flow asks its driver to do. A flow is a generator that decides and does no I/O: it yields
-steps and is sent their results, so that one flow serves callers with and without asyncio."""
+"""The steps that a flow asks its driver to perform. A flow is a generator that decides and does no
+I/O: it yields steps and is sent their results, so that one flow serves callers with and without
+asyncio."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer whose body is read piece by piece; its driver closes it when the flow ends."""
+    """A response whose body is streamed; its driver closes it when the flow ends."""
 
     answer: Answer
     handle: Any
@@ -46,14 +47,14 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that blocks, such as a write to disk. Result: what it returns."""
+    """A blocking operation, such as a write to disk. Result: its return value."""
 
     function: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """A value for whoever iterates over the flow."""
+    """A value for the consumer of the flow."""
 
     value: Any
 
@@ -82,7 +83,7 @@ def work(function: Callable[[], T]) -> Flow[T]:
 def advance(
     flow: Flow[T], result: Any = None, *, error: BaseException | None = None
 ) -> Step | Done[T]:
-    """The flow's next step, once it was told the result of the last or what went wrong in it."""
+    """The flow's next step, given the result of the last one or its error."""
     try:
         return flow.send(result) if error is None else flow.throw(error)
     except StopIteration as end:

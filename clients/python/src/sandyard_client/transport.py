@@ -1,4 +1,4 @@
-"""The two drivers of flows, over httpx: one that blocks, one for asyncio."""
+"""The two drivers of flows, over httpx: a blocking one, and one for asyncio."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ class SyncTransport:
         self._client = httpx.Client(timeout=connection.timeout_sec, verify=connection.verify)
 
     def with_sleep(self, sleep: Callable[[float], None]) -> "SyncTransport":
-        """The same connections, with another way to wait."""
+        """The same connections, with a different sleep function."""
         other = object.__new__(SyncTransport)
         other._connection, other._client, other._sleep = self._connection, self._client, sleep
         return other
@@ -58,7 +58,7 @@ class SyncTransport:
                 return result
 
     def iterate(self, flow: Flow[T]) -> Generator[Any, None, T]:
-        """What the flow emits."""
+        """The values that the flow emits."""
         with ExitStack() as streams:
             step = advance(flow)
             while not isinstance(step, Done):
@@ -69,7 +69,8 @@ class SyncTransport:
                 try:
                     step = advance(flow, self._do(step, streams))
                 except BaseException as error:
-                    # Also an interrupt between two steps; a flow that has ended raises it as it is.
+                    # Also an interrupt between two steps; a flow that has ended raises it
+                    # unchanged.
                     step = advance(flow, error=error)
             return step.value
 
@@ -127,7 +128,7 @@ class AsyncTransport:
             return step.value
 
     async def iterate(self, flow: Flow[None]) -> AsyncIterator[Any]:
-        """What the flow emits."""
+        """The values that the flow emits."""
         async with AsyncExitStack() as streams:
             step = advance(flow)
             while not isinstance(step, Done):

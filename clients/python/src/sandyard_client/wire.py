@@ -1,4 +1,4 @@
-"""What goes out and what comes back, free of any HTTP library."""
+"""Requests and responses, independent of any HTTP library."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from sandyard_client.errors import ApiError, UnexpectedAnswerError, error_class
 
 Query = Mapping[str, str | int | float | bool | None]
 Content = Callable[[], Iterator[bytes]]
-"""Gives the whole body again each time it is called, so that a request can be sent again."""
+"""Returns the whole body each time it is called, so that a request can be sent again."""
 
 
 class Credential(StrEnum):
@@ -32,13 +32,13 @@ class Request:
     path: str
     credential: Credential = Credential.NONE
     is_repeatable: bool = False
-    """Whether sending it twice comes to the same as sending it once."""
+    """Whether sending it twice has the same effect as sending it once."""
     headers: Mapping[str, str] = field(default_factory=dict)
     query: Query = field(default_factory=dict)
     json: Any = None
     content: Content | None = None
     size: int | None = None
-    """Of the content in bytes, where it is known."""
+    """Size of the content in bytes, if known."""
     timeout_sec: float | None = None
 
 
@@ -54,7 +54,7 @@ class Answer:
         return 200 <= self.status < 300
 
     def json(self) -> Any:
-        """UnexpectedAnswerError if it is none: a proxy or another program answered."""
+        """UnexpectedAnswerError if it is not JSON: a proxy or another program responded."""
         try:
             return json.loads(self.body) if self.body else None
         except ValueError as error:
@@ -65,11 +65,11 @@ class Answer:
 
     @property
     def server_time(self) -> datetime | None:
-        """The server's clock when it answered."""
+        """The server's clock when it responded."""
         return _http_date(self.headers.get("date", ""))
 
     def retry_after(self, now: datetime) -> float | None:
-        """How many seconds the server asks to wait: a number or a date (RFC 9110)."""
+        """Seconds that the server asks to wait: from a number or a date (RFC 9110)."""
         sent = self.headers.get("retry-after", "").strip()
         if sent.isascii() and sent.isdigit():
             return float(sent)
@@ -77,7 +77,7 @@ class Answer:
         return None if until is None else max(0.0, (until - now).total_seconds())
 
     def error(self) -> ApiError:
-        """As the server told it; a proxy's answer has no code, so its status stands for one."""
+        """As reported by the server; a proxy's response has no code, so its status is used."""
         told = _error_of(self.body)
         code = str(told.get("code") or f"HTTP_{self.status}")
         return error_class(self.status, code)(
@@ -97,11 +97,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No answer came."""
+    """There was no response."""
 
     reason: str
     was_sent: bool
-    """Whether the server may have got the request."""
+    """Whether the server may have received the request."""
 
 
 def _http_date(text: str) -> datetime | None:
