@@ -101,10 +101,10 @@ class WiredPart(ABC):
             await self.embedded.prepare()
         await self.check()
 
-    async def start(self) -> None:  # noqa: B027 - most parts have nothing of the kind
+    async def start(self) -> None:  # noqa: B027 - optional hook
         pass
 
-    def drain(self) -> None:  # noqa: B027 - most parts have no such calls
+    def drain(self) -> None:  # noqa: B027 - optional hook
         pass
 
     @abstractmethod

@@ -53,8 +53,7 @@ class ServeOptions:
     port: int
     data_dir: Path
     worker_of: int | None = None
-    """The process id of the parent, which checked the port and prints messages for all its
-    workers."""
+    """The process id of the parent, which has checked the port and acts for all its workers."""
     tls: Tls | None = None
 
     @property

@@ -24,7 +24,7 @@ from sandyard.gameday.processes import (
 from sandyard.gameday.prometheus import prometheus
 from sandyard.gameday.skewed import ClockOffset
 
-TRACK_TOKEN = "gameday-track"  # noqa: S105 - of servers that live for this run, on loopback
+TRACK_TOKEN = "gameday-track"  # noqa: S105 - for this run's servers on loopback
 ADMIN_TOKEN = "gameday-admin"  # noqa: S105
 _SETTINGS = {
     "PARTS": "broker",

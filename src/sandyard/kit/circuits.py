@@ -80,7 +80,7 @@ class _Contexts(AsyncAbstractRepository):
     async def update_state(self, name: str, state: str, opened_at: float | None) -> None:
         await self._write(name, self._store.move(name, state, opened_at))
 
-    async def inc_failures(self, name: str, failure_count: int) -> None:  # noqa: ARG002 - the store counts those of all
+    async def inc_failures(self, name: str, failure_count: int) -> None:  # noqa: ARG002 - the store counts those of all processes
         await self._write(name, self._count_failure(name))
 
     async def reset_failure(self, name: str) -> None:

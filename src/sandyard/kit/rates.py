@@ -9,7 +9,7 @@ _FORM = re.compile(r"\s*(\d+)\s*(?:/|per)\s*(\d+)?\s*(second|minute|hour|day)s?\
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A number of requests per window, which begins with the first of them."""
+    """A number of attempts per window, which begins with the first of them."""
 
     amount: int
     window: timedelta

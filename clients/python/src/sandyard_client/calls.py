@@ -41,13 +41,13 @@ class Calls:
         is no response; UncertainOutcomeError if a response was lost and the call must not be
         repeated."""
         outcome = yield from self._tried(request, send)
-        assert isinstance(outcome, Answer)  # noqa: S101 - that is what `send` gives
+        assert isinstance(outcome, Answer)  # noqa: S101 - `send` returns this
         return outcome
 
     def open(self, request: Request) -> Flow[Stream]:
         """The same for a streamed response."""
         outcome = yield from self._tried(request, _open)
-        assert isinstance(outcome, Stream)  # noqa: S101 - that is what `_open` gives
+        assert isinstance(outcome, Stream)  # noqa: S101 - `_open` returns this
         return outcome
 
     def json(self, request: Request) -> Flow[Any]:

@@ -199,7 +199,7 @@ def _unpack(archive: Path, target: Path) -> None:
     """No entry can leave the folder: links that would, and devices, are skipped."""
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as tar:
-        tar.extractall(target, filter=_kept)  # noqa: S202 - by the filter of the library
+        tar.extractall(target, filter=_kept)  # noqa: S202 - uses the library's filter
 
 
 def _kept(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:

@@ -59,7 +59,7 @@ class SignalRelay:
         """Returns its exit code, by the shell's convention."""
         self._is_starting = True
         try:
-            self._process = subprocess.Popen(command, env=environment)  # noqa: S603 - as asked
+            self._process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's command
             for number in self._pending:
                 self._process.send_signal(number)
             code = self._process.wait()
@@ -191,6 +191,6 @@ def _require_command(name: str) -> None:
     from shutil import which
 
     if which(name) is None:
-        if os.path.exists(name):  # noqa: PTH110 - as `which` looks
+        if os.path.exists(name):  # noqa: PTH110 - like `which`
             raise CallFailedError(f"{name}: is not executable", ExitCode.EXEC_NOT_EXECUTABLE)
         raise CallFailedError(f"{name}: there is no such command", ExitCode.EXEC_NOT_FOUND)
