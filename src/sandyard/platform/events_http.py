@@ -27,7 +27,7 @@ AccountId = Annotated[
 def create_events_router(
     log: EventLog, events: EventListing, guard: AccessGuard, *, prefix: str
 ) -> APIRouter:
-    """`events` lists what the log holds, and what other parts have of accounts."""
+    """`events` lists the log's events, and those of other parts about accounts."""
     routes = account_routes(guard, prefix=prefix, tag="events")
 
     @routes.get("/events", "List your events")

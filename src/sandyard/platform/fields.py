@@ -21,7 +21,7 @@ VISIBLE = pattern(
     r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$",
     "must be one line, with no space at its ends and no control characters",
 )
-"""Anything that can be seen, on one line, with no space at its ends."""
+"""Any printable characters, on one line, without spaces at the ends."""
 _PROSE = pattern(
     r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$",
     "must have no control characters but tabs and new lines",
@@ -37,10 +37,10 @@ Prose = Annotated[StrictStr, Field(min_length=1, max_length=10_000, pattern=_PRO
 
 _Exact = Annotated[Decimal, PlainSerializer(lambda exact: f"{exact:.6f}", return_type=str)]
 Money = _Exact
-"""An amount in an answer: a text with six places."""
+"""An amount in an answer: a string with six decimal places."""
 Currency = Annotated[str, Field(description="Of the amounts, by its code of ISO 4217")]
 Quantity = _Exact
-"""Hours of vCPU, or of GB, likewise."""
+"""Hours of vCPU, or of GB, in the same form."""
 
 
 def _other_id(description: str) -> Any:
@@ -57,12 +57,12 @@ Search = Annotated[
 
 
 def whole(value: object) -> object:
-    """60.0 is an integer too, as JSON has it."""
+    """60.0 is an integer too, as in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def unchanged() -> Any:
-    """The default of a field that may be left out, but not be null; nobody ever sees it."""
+    """The default of a field that may be omitted, but not null; it is never visible."""
     return Field(default=None, json_schema_extra=_without_default)
 
 
@@ -95,7 +95,7 @@ class NamedBody(RequestBody):
 
 
 def _no_number(value: object) -> object:
-    """A number is no time here: it might count seconds or years."""
+    """Numbers are refused as times: they might be seconds or years."""
     if isinstance(value, str) and value.replace(".", "", 1).lstrip("+-").isdigit():
         raise ValueError("must be an ISO 8601 date, not a number")
     return value

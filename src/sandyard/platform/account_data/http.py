@@ -1,4 +1,4 @@
-"""Calls of people about all that is theirs: taking it along, and leaving."""
+"""Calls of users about all their data: export, and deletion of the account."""
 
 from collections.abc import Callable
 from typing import Annotated

@@ -39,7 +39,7 @@ def create_auth_router(
     *,
     prefix: str,
 ) -> APIRouter:
-    """Signup, login and passwords, also by pages; what needs no credential is limited by
+    """Sign-up, login and passwords, also by pages; calls without a credential are limited by
     address."""
     routes = account_routes(guard, prefix=f"{prefix}/auth", tag="accounts")
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type

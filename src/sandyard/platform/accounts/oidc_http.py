@@ -14,7 +14,7 @@ from sandyard.platform.accounts.schemas import LoginAnswer, OidcBegunAnswer, Oid
 def create_oidc_router(
     logins: IdentityLogins, address_of: Callable[[Request], str], *, prefix: str
 ) -> APIRouter:
-    """Open to everybody, limited by address."""
+    """Open to everyone, limited by address."""
     router = APIRouter(prefix=f"{prefix}/auth/oidc", tags=["accounts"], route_class=OnDemandRoute)
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 

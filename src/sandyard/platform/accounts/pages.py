@@ -48,7 +48,7 @@ _EMAIL_FIELD = '<p><label>E-mail address <input name="email" type="email" requir
 def create_pages_router(
     accounts: Accounts, signups: Signups, address_of: Callable[[Request], str]
 ) -> APIRouter:
-    """`address_of` is where a request comes from, for the rate limits."""
+    """`address_of` returns a request's address, for the rate limits."""
     router = APIRouter(include_in_schema=False, route_class=OnDemandRoute)
     _add_verification(router, signups, address_of)
     _add_reset(router, accounts, address_of)
@@ -115,7 +115,7 @@ def _add_forgotten(
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """Of a form; nothing if it is none."""
+    """The fields of a form; none if it is invalid."""
     try:
         return dict(parse_qsl((await request.body()).decode(), max_num_fields=8))
     except ValueError:
@@ -131,7 +131,7 @@ def _forgot_form() -> str:
 
 
 def _form(action: str, button: str, inputs: str = "", **hidden: str) -> str:
-    """`action` is relative, so that it holds behind a proxy with a path of its own."""
+    """`action` is relative, so that it works behind a proxy with a path prefix."""
     kept = "".join(
         f'<input type="hidden" name="{name}" value="{escape(value)}">'
         for name, value in hidden.items()

@@ -23,7 +23,7 @@ _ProjectId = Annotated[str, Path(description="The id from the response that crea
 
 
 class _Calls:
-    """What the calls for projects and for sandboxes share."""
+    """The calls that projects and sandboxes share."""
 
     def __init__(self, environments: Environments, holders: Holder) -> None:
         self._environments = environments

@@ -167,7 +167,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
 async def _as_text(
     lines: AsyncIterator[str], is_stopping: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """A server that stops ends what goes on for as long as a program does."""
+    """Ends when the server stops, even if the program does not."""
     while not is_stopping():
         line = asyncio.ensure_future(anext(lines, None))
         try:

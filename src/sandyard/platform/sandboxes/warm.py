@@ -31,7 +31,7 @@ class WarmSandboxes:
         self._storage_bytes = storage_bytes
 
     async def keep(self) -> WarmReport:
-        """Keep as many as the templates say, and end those of no template."""
+        """Maintain as many as the templates say, and end those of no template."""
         pools = [self._pool(template) for template in await self._templates.warm_templates()]
         return WarmReport(started=await self._runs.keep(pools))
 

@@ -172,7 +172,7 @@ async def _files(sessions: Sessions, sandbox_id: str, caller: Caller) -> Files:
 
 
 async def _followed(files: Files, path: str) -> FileInfo:
-    """What is at the path; of a link, what it leads to."""
+    """The entry at the path; for a link, its target."""
     for _ in range(_MOST_LINKS):
         info = await files.stat(path)
         if info.target is None:
@@ -184,7 +184,7 @@ async def _followed(files: Files, path: str) -> FileInfo:
 async def _stream(
     content: AsyncIterator[bytes], media_type: str, headers: dict[str, str], *, status: int = 200
 ) -> Response:
-    """The answer begins once the first bytes are there; what goes wrong before has a status."""
+    """The answer begins with the first bytes, so that earlier errors still get a status."""
     first = await anext(content, b"")
 
     async def pieces() -> AsyncIterator[bytes]:

@@ -13,7 +13,7 @@ _LONGEST_CHARACTER = 4
 
 class Encoding(StrEnum):
     TEXT = "text"
-    """UTF-8; what is none becomes U+FFFD."""
+    """UTF-8; invalid bytes become U+FFFD."""
     BASE64 = "base64"
 
     def write(self, data: bytes) -> str:

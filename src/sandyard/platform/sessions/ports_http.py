@@ -12,7 +12,7 @@ from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sessions.service import Sessions
 
 UrlOf = Callable[[str, int], str]
-"""Where a port of a sandbox is reached."""
+"""The URL of a sandbox's port."""
 
 _PORT = {"port": 8080, "url": "http://8080-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/"}
 

@@ -84,7 +84,7 @@ class TerminalTokens:
         return await self._guard.issue(principal, self._logins(sandbox_id))
 
     async def read(self, sandbox_id: str, token: str) -> Principal:
-        """LoginRequiredError if it is for another sandbox, or its minute is over."""
+        """LoginRequiredError if it is for another sandbox, or has expired."""
         return await self._guard.by_token(token, self._logins(sandbox_id))
 
     def _logins(self, sandbox_id: str) -> Logins:
@@ -133,8 +133,8 @@ def create_terminal_router(
         await terminal.serve(WebSocketClient(websocket), until_revoked(guard, principal))
 
     async def open_terminal(websocket: WebSocket) -> None:
-        """What goes wrong is told as JSON before the connection is closed: a page can't read the
-        answer to a handshake."""
+        """Errors are sent as JSON before the connection is closed: a page can't read the answer to
+        a handshake."""
         with suppress(WebSocketDisconnect):
             try:
                 await serve(websocket)
@@ -195,10 +195,10 @@ def _resize_of(text: str) -> Resize:
 
 
 def _require_origin(websocket: WebSocket, allowed: Sequence[str]) -> None:
-    """A page of this server's own host, or one that is allowed; programs send no origin."""
+    """A page of this server's host, or an allowed one; programs send no origin."""
     origin = websocket.headers.get("origin")
     own_host = websocket.headers.get("host")
-    with suppress(ValueError):  # what is no address at all is refused as well
+    with suppress(ValueError):  # an invalid address is refused as well
         if origin is None or origin in allowed or urlsplit(origin).netloc == own_host:
             return
     raise TerminalOriginError

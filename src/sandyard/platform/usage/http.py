@@ -52,7 +52,7 @@ def create_usage_router(
 
 
 def _utc(moment: datetime | None) -> datetime | None:
-    """Moments at the edge of the calendar have no UTC; the edge itself will do."""
+    """Times at the limits of the calendar have no UTC equivalent; the limit itself is used."""
     if moment is None:
         return None
     try:

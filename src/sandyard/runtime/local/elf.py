@@ -15,8 +15,8 @@ _MAY_BE_RUN = 0x10
 
 
 def elf_file(machine: int, content: bytes) -> bytes:
-    """An ELF file of one segment. It starts at the first byte of `content`, which is at `BASE +
-    HEADER_BYTES`. `machine` is the number of the processor's family."""
+    """An ELF file of one segment. Execution starts at the first byte of `content`, which is at
+    `BASE + HEADER_BYTES`. `machine` is the number of the processor's family."""
     size = HEADER_BYTES + len(content)
     entry = BASE + HEADER_BYTES
     identity = b"\x7fELF\x02\x01\x01" + bytes(9)

@@ -1,4 +1,4 @@
-"""The heads of requests to the egress proxy: read strictly, and written anew."""
+"""The heads of requests to the egress proxy: parsed strictly, and rewritten."""
 
 import re
 from dataclasses import dataclass

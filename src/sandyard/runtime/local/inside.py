@@ -95,7 +95,7 @@ def aliases(root: Path, *, has_root: bool = False) -> dict[str, str]:
 
 def ca_bundle(folder: Path, root: Path, *ca_files: Path) -> Path | None:
     """A file with the system's certificates and these; None if none are given."""
-    from hashlib import sha256  # supervisors use only this module's names, and do without it
+    from hashlib import sha256  # here, because supervisors import this module and do not need it
 
     given = [file.read_bytes() for file in ca_files]
     if not given:

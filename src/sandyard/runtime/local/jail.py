@@ -61,7 +61,7 @@ class Contents:
     """Programs that are executable but not readable, so that nobody can trace them."""
 
     mounts: Mapping[str, Path] = field(default_factory=dict)
-    """Writable folders, the root first; they then have the persistent files."""
+    """Writable folders, the root first; the persistent files are in them."""
 
     def over(self, mounts: Mapping[str, Path]) -> "Contents":
         """The same in a writable root, which already has the persistent files."""

@@ -1,4 +1,4 @@
-"""What a program writes, in numbered pieces of which only the last few are kept."""
+"""A program's output, in numbered pieces of which only the last few are stored."""
 
 import time
 from pathlib import Path

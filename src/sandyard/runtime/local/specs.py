@@ -86,7 +86,7 @@ class Specs:
         return str(self._snapshots.path_of(spec.snapshot_id))
 
     def _environment(self, name: str | None) -> Environment | None:
-        """Raises EnvironmentMissingError, also where nothing is isolated."""
+        """Raises EnvironmentMissingError, also if nothing is isolated."""
         if name is None:
             return None
         if self._policy.isolation == "none":

@@ -54,7 +54,7 @@ class Watchdog:
         self._idle_since: tuple[list[int], float] | None = None
 
     def watch_folders(self, pid_inside: int) -> None:
-        """Also count the machine's in-memory folders; this process is in the machine."""
+        """Also count the machine's in-memory folders; `pid_inside` is a process of the machine."""
         if self._spec.isolation != "none":
             found = (memory_folder(pid_inside, name) for name in _MEMORY_FOLDERS)
             self._folders = [folder for folder in found if folder is not None]
