@@ -22,7 +22,7 @@ GIT_MISSING = (
 _LONGEST_URL = 2000
 _LONGEST_REF = 200
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(?:[./][A-Za-z0-9_+-]+)*")
-_ASKS_FOR_LOGIN = "could not read Username"
+_ASKS_FOR_LOGIN = re.compile(r"could not read Username for '([!-~]{1,300}?)'")
 _ANY_USER = "x-access-token"
 """What hosts take beside a token that needs no name."""
 _USER, _PASSWORD = "SANDYARD_GIT_USER", "SANDYARD_GIT_TOKEN"
@@ -92,10 +92,11 @@ def clone_command(url: str, *, protocol: str, ref: str | None = None) -> list[st
 
 def clone_failure(stderr: str) -> str:
     """The message for what git wrote to stderr."""
-    if _ASKS_FOR_LOGIN in stderr:
+    if asked := _ASKS_FOR_LOGIN.search(stderr):
         return (
-            "The repository could not be cloned: it does not exist, or it is private and no token "
-            "was given. For a private one, set the secret that `repository_secret` names."
+            f"The repository could not be cloned: {asked[1]} asks for a login, and has no token. "
+            "The repository does not exist, or it is private: then set the secret that "
+            "`repository_secret` names."
         )
     lines = stderr.splitlines()
     return f"The repository could not be cloned: {lines[-1][:300] if lines else 'git failed'}"

@@ -83,14 +83,14 @@ class TestPoolsFromBeforeTheMemory:
         self, store: PoolStore, number: int
     ) -> None:
         await fill_simulated(store, first_external_ids(25)[number])
-        with pytest.raises(ProviderMismatchError, match="sandboxes of the simulated provider"):
+        with pytest.raises(ProviderMismatchError, match="belongs to the simulated provider"):
             await own(store, REAL).require()
         assert await remembered(store) is None
         await own(store, SIMULATED).require()
 
     async def test_one_with_others_is_a_real_ones(self, store: PoolStore) -> None:
         await fill(store, 1)
-        with pytest.raises(ProviderMismatchError, match="sandboxes of another provider"):
+        with pytest.raises(ProviderMismatchError, match="belongs to another provider"):
             await own(store, SIMULATED).require()
         assert await remembered(store) is None
         await own(store, REAL).require()

@@ -86,7 +86,7 @@ def test_from_create_to_delete_by_the_command_line(server: ServerProcess) -> Non
         *("--rate", "6/hour", "--max-leases", "2"),
     )
     assert code == 0, told
-    assert "shown this once" in told
+    assert "shown only once" in told
     first = as_track(server, token, "acme-1")
     assert first.status_code == 201
     assert as_track(server, token, "acme-1").json() == first.json()

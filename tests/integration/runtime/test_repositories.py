@@ -113,7 +113,7 @@ async def test_a_token_goes_to_no_other_host(cloning: LocalRuntime, server: GitS
     """Not by a redirect either: 127.0.0.1 and localhost are two hosts."""
     server.add("secret-elsewhere", {"Procfile": _PROCFILE})
     url = f"{server.url}/elsewhere/secret-elsewhere/.git"
-    with pytest.raises(CloneFailedError, match=r"Username for 'https://localhost"):
+    with pytest.raises(CloneFailedError, match=r"https://localhost\S* asks for a login"):
         await cloning.start(new_run_id(), Program(Repository(url, token=TOKEN)), LIMITS)
 
 

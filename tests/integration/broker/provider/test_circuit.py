@@ -38,7 +38,7 @@ class TestCircuit:
                 await second(provider)
             assert refused.value.retry_after == 3600
         assert sum(simulator.calls.values()) == 3
-        assert "provider circuit is now opened" in caplog.text
+        assert "provider circuit breaker is now opened" in caplog.text
 
     async def test_opens_for_time_outs_and_for_a_provider_that_is_not_there(
         self, serve: Serve, connect: Connect
