@@ -69,8 +69,7 @@ NO_RULES = EgressRules()
 class EgressPolicy:
     network: Network
     hosts: Sequence[str] = ()
-    """The allow-list of `packages`: `name`, `*.name` for all subdomains, optionally with `:port`.
-    """
+    """The allow-list of `packages`: `name`, `*.name` for subdomains, optionally with `:port`."""
     allowed_networks: Sequence[str] = ()
     """Private networks that may still be reached."""
     rules: EgressRules = NO_RULES

@@ -24,10 +24,10 @@ _LONGEST_REF = 200
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(?:[./][A-Za-z0-9_+-]+)*")
 _ASKS_FOR_LOGIN = re.compile(r"could not read Username for '([!-~]{1,300}?)'")
 _ANY_USER = "x-access-token"
-"""What hosts take beside a token that needs no name."""
+"""The user name that hosts accept with a token that needs none."""
 _USER, _PASSWORD = "SANDYARD_GIT_USER", "SANDYARD_GIT_TOKEN"
 _HELPER = f'!printf "username=%s\\npassword=%s\\n" "${_USER}" "${_PASSWORD}" #'
-"""Run by a shell, with a word of git's behind it."""
+"""Run by a shell; git appends a word."""
 _URL_TEXT = re.compile(r"[!-~]+")
 _CLONE = (
     *("clone", "--quiet", "--depth", "1", "--single-branch", "--no-tags"),
@@ -45,7 +45,7 @@ _SETTINGS = {
 
 
 def check_url(url: str) -> None:
-    """Return if the address is one that may be tried, or raise InvalidRepositoryError."""
+    """Return if the URL may be tried, or raise InvalidRepositoryError."""
     if not _URL_TEXT.fullmatch(url) or len(url) > _LONGEST_URL:
         raise InvalidRepositoryError
     try:
@@ -65,8 +65,8 @@ def check_ref(ref: str) -> None:
 
 
 def credentials(url: str, token: str | None) -> Mapping[str, str]:
-    """The variables by which git finds the token, for this host alone: it stands in no word of a
-    command and in no file."""
+    """The variables that give git the token, for this host only: it is in no command line and in no
+    file."""
     nobody_else = {"GIT_CONFIG_KEY_0": "credential.helper", "GIT_CONFIG_VALUE_0": ""}
     if token is None:
         return {**nobody_else, "GIT_CONFIG_COUNT": "1"}
@@ -83,7 +83,7 @@ def credentials(url: str, token: str | None) -> Mapping[str, str]:
 
 
 def clone_command(url: str, *, protocol: str, ref: str | None = None) -> list[str]:
-    """Clone into the folder that it is run in, by this protocol alone."""
+    """Clone into the working directory, by this protocol only."""
     chosen = [] if ref is None else ["--branch", ref]
     settings = {**_SETTINGS, f"protocol.{protocol}.allow": "always"}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -91,7 +91,7 @@ def clone_command(url: str, *, protocol: str, ref: str | None = None) -> list[st
 
 
 def clone_failure(stderr: str) -> str:
-    """The message for what git wrote to stderr."""
+    """The message for git's stderr."""
     if asked := _ASKS_FOR_LOGIN.search(stderr):
         return (
             f"The repository could not be cloned: {asked[1]} asks for a login, and has no token. "

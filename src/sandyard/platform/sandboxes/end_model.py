@@ -98,7 +98,7 @@ def stored_snapshot(ended: Ended, *, retention: timedelta) -> StoredSnapshot | N
 
 
 def reason_of(ended: Ended) -> str:
-    """In words that help the owner."""
+    """In words that an owner can act on."""
     match ended.reason:
         case "exited":
             reason = f"its program ended with code {ended.exit_code}"

@@ -182,7 +182,7 @@ class Reconcile:
 
 
 def _is_use(command: Process, run: Running) -> bool:
-    """Its program started before the run was recorded, commands later. A terminal is a use only
+    """Its program started before it was running, commands later. A terminal is a use only
     while a client is connected, which is recorded elsewhere; its shell may run forever."""
     is_later = command.started_at > run.started_at
     return command.is_running and is_later and not command.is_terminal
