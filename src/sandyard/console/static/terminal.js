@@ -4,7 +4,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const element = document.querySelector("[data-terminal]");
   const status = document.querySelector("[data-terminal-status]");
-  const terminal = new Terminal({ cursorBlink: true, fontSize: 14 });
+  const terminal = new Terminal({ cursorBlink: true, fontSize: 14, lineHeight: 1.2 });
   const fit = new FitAddon.FitAddon();
   const base = new URL(element.dataset.terminal, location.href);
   base.protocol = base.protocol.replace("http", "ws");
