@@ -158,13 +158,14 @@ def lasting(seconds: float | None) -> str:
 
 
 def size(value: float | None) -> str:
+    """In units of 1024: a GB is 2^30 bytes, as everywhere."""
     if value is None:
         return _NOTHING
     amount = float(value)
     for unit in _UNITS[:-1]:
-        if amount < 1000:
+        if amount < 1024:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
+        amount /= 1024
     return f"{amount:.1f} {_UNITS[-1]}"
 
 

@@ -31,11 +31,12 @@ def test_a_time_can_carry_no_markup() -> None:
 
 
 def test_sizes_have_the_largest_fitting_unit() -> None:
-    assert [size(each) for each in (0, 999, 1000, 1_500_000, 2 * 10**12)] == [
+    assert [size(each) for each in (0, 1023, 1024, 3 * 2**19, 2**30, 2**41)] == [
         "0 B",
-        "999 B",
+        "1023 B",
         "1.0 kB",
         "1.5 MB",
+        "1.0 GB",
         "2.0 TB",
     ]
     assert size(None) == "\N{EN DASH}"
