@@ -96,6 +96,11 @@ def test_an_account_is_exported_and_deleted(page: Page, console: ServerProcess) 
     expect(page.get_by_text("INVALID_CREDENTIALS")).to_be_visible()
 
 
+def test_an_operator_is_told_who_sees_users(operator: Page, console: ServerProcess) -> None:
+    operator.goto(f"{console.url}/console/admin")
+    expect(operator.get_by_text("Log in with an admin account to see users.")).to_be_visible()
+
+
 def test_an_admin_deactivates_and_brings_back_a_user(admin: Page) -> None:
     admin.get_by_role("link", name="Admin").click()
     parts = admin.locator("#health li")
