@@ -41,6 +41,17 @@ def test_an_action_is_confirmed_and_told_in_the_history(
     expect(operator.get_by_text("lease.ended")).to_be_visible()
 
 
+def test_only_a_lease_has_an_end(operator: Page, console: ServerProcess) -> None:
+    leased = lease(console, "ending-1")
+    operator.goto(f"{console.url}/console/labs?q={leased['sandbox_id'][:12]}")
+    ends = operator.locator("#list tbody tr td:nth-child(4)")
+    expect(ends.locator("time")).to_be_visible()
+    headers = console.track | {"X-Track-ID": "ending-1"}
+    path = f"{console.url}/v1/sandboxes/{leased['sandbox_id']}/mark-for-deletion"
+    assert httpx.post(path, headers=headers, timeout=60).is_success
+    expect(ends).to_have_text("\N{EN DASH}")
+
+
 def test_a_job_runs_now_and_tells_its_counts(operator: Page, console: ServerProcess) -> None:
     operator.goto(f"{console.url}/console/labs/jobs")
     expect(operator.locator("#provider .state.ok")).to_have_text("reachable")

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.pages import lasting
 from sandyard.kit.errors import NotFoundError
 
 LABS = "/console/labs"
@@ -94,10 +95,19 @@ async def _pool(request: ConsoleRequest) -> dict[str, Any]:
         "reserved": reserved,
         "stats": stats,
         "outlook": history,
+        "exhausted_in": exhausted_in(stats["available"], history["exhausted_in_sec"]),
         "waiting": queue["tickets"],
         "more_wait": queue["next_cursor"] is not None,
         "provider": provider,
     }
+
+
+def exhausted_in(available: int, estimated_sec: int | None) -> str | None:
+    """None if nothing is foreseen. The estimate is from the last sample, which is up to a minute
+    older than the count: an estimate of 0 with sandboxes available is out of date."""
+    if not available:
+        return "empty now"
+    return lasting(estimated_sec) if estimated_sec else None
 
 
 async def _reserved_soon(request: ConsoleRequest) -> list[dict[str, Any]]:
