@@ -114,6 +114,7 @@ def test_it_is_stopped_and_started_in_the_list(ann: Page, console: ServerProcess
     expect(ann.locator("#live.on")).to_be_visible()
     row.get_by_role("button", name="Stop").click()
     expect(row.locator(".state.stopped")).to_be_visible(timeout=60_000)
+    expect(row.locator("td:nth-child(3)")).to_have_text("\N{EN DASH}")  # nothing runs that ends
     row.get_by_role("button", name="Start").click()
     expect(row.locator(".state.running")).to_be_visible(timeout=60_000)
 

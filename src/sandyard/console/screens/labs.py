@@ -52,7 +52,15 @@ _TO_COME = ("scheduled", "pending", "filled")
 _SOON_SEC = 24 * 3600
 """Reservations of the next day are shown with the pool."""
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_COLOURS = {"allocated": 0, "reserved": 1, "available": 2, "held": 3, "stale": 4}
+_COLOURS = {
+    "allocated": 0,
+    "reserved": 1,
+    "available": 2,
+    "held": 3,
+    "stale": 4,
+    "pending_deletion": 5,
+    "deletion_failed": 6,
+}
 """Colours of the lines, matching the bar above them."""
 BULK = {
     "delete": ("status", "track", "name", "older_than_hours"),
@@ -156,8 +164,7 @@ def _used_states(samples: Collection[dict[str, Any]]) -> list[str]:
 
 def _series(state: str, samples: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
     values = [None if each is None else each[state] for each in samples]
-    colour = _COLOURS.get(state, 5)
-    return {"label": state.replace("_", " "), "values": values, "colour": colour}
+    return {"label": state.replace("_", " "), "values": values, "colour": _COLOURS[state]}
 
 
 async def _show_sandbox(request: ConsoleRequest) -> Response:

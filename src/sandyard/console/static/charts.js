@@ -3,8 +3,8 @@
 "use strict";
 
 const COLOURS = {
-  light: ["#c2410c", "#2563eb", "#15803d", "#a21caf", "#b45309", "#0e7490"],
-  dark: ["#fb923c", "#60a5fa", "#4ade80", "#e879f9", "#fbbf24", "#22d3ee"],
+  light: ["#c2410c", "#2563eb", "#15803d", "#a21caf", "#a16207", "#0e7490", "#be123c"],
+  dark: ["#fb923c", "#60a5fa", "#4ade80", "#e879f9", "#fde047", "#22d3ee", "#fda4af"],
 };
 const charts = new WeakMap();
 const HEIGHT = 220;
