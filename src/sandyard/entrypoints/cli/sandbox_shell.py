@@ -62,12 +62,15 @@ def _attached(connection: "Connection", path: str) -> int:
 
 
 class _Terminal:
-    """Input is sent from a separate thread; output is received here."""
+    """Input is sent from a separate thread; output is received here. Nothing is sent before the
+    server has attached the terminal: if it refuses and closes the connection meanwhile, the failed
+    write can hide its message."""
 
     def __init__(self, socket: "ClientConnection") -> None:
         self._socket = socket
 
     def serve(self) -> int:
+        _exit_code_of(json.loads(self._socket.recv()))  # attached, or an error
         threading.Thread(target=self._send_keys, daemon=True).start()
         with _raw_terminal(), self._resizing():
             for message in self._socket:
