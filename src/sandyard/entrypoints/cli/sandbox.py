@@ -3,17 +3,20 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
-from sandyard.entrypoints.cli.exit_codes import CallFailedError
+from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.sandbox_copy import copy
 from sandyard.entrypoints.cli.sandbox_exec import exec_command
 from sandyard.entrypoints.cli.sandbox_names import id_of
 from sandyard.entrypoints.cli.sandbox_shell import shell
 from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, output_options
+
+if TYPE_CHECKING:
+    from sandyard_client import Client
 
 _EPILOG = """\b
 Examples:
@@ -186,16 +189,36 @@ def logs(target: Target, sandbox: str, follow: bool, lines: int) -> None:
 def open_sandbox(
     target: Target, view: View, sandbox: str, port: int | None, minutes: int, is_printed: bool
 ) -> None:
-    """Open the sandbox's page in a browser, with a link that is valid for some minutes."""
+    """Open the sandbox's page in a browser, with a link that is valid for some minutes. Without a
+    browser the link is printed, and the exit code is 1."""
     from sandyard_client.sandbox_flows import link
 
     with connected(target) as client:
-        flow = link(client.calls, id_of(client, sandbox), port=port, minutes=minutes)
-        made = client.run(flow)
+        sandbox_id = id_of(client, sandbox)
+        _require_served(client, sandbox_id)
+        made = client.run(link(client.calls, sandbox_id, port=port, minutes=minutes))
     if view.output == "json":
         shown = {"url": made.url, "token": made.token, "expires_at": made.expires_at.isoformat()}
         click.echo(json.dumps(shown))
     elif is_printed or made.url is None:
         click.echo(made.url or made.token)
     else:
-        click.launch(made.url)
+        _browse(made.url)
+
+
+def _require_served(client: "Client", sandbox_id: str) -> None:
+    """A request to its page is answered: it runs, or the request starts it."""
+    from sandyard_client import ConflictError
+    from sandyard_client.sandbox_flows import about
+
+    found = client.call(about("GET", f"/sandboxes/{sandbox_id}"))
+    if found["status"] != "running" and not found["wake_on_request"]:
+        raise ConflictError(409, "NOT_RUNNING", "It is not running. Start it first.")
+
+
+def _browse(url: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(url):
+        click.echo(url)
+        raise CallFailedError("No browser could be opened. Open the link above.", ExitCode.FAILED)
