@@ -87,7 +87,20 @@ def test_a_lease_is_taken_seen_extended_and_released(sandyard: CommandLine, trac
     assert json.loads(sandyard(*arguments).out)["expires_at"] == lease["expires_at"] + 300
     assert lease["sandbox_id"] in sandyard("lease", "release", "--track", track).out
     sandyard("lease", "release", lease["sandbox_id"], "--track", track)
+    repeated = sandyard("lease", "release", "--track", track)
+    assert (repeated.out, "has no lease" in repeated.err) == ("", True)
     assert json.loads(sandyard("lease", "list", "--track", track, "-o", "json").out) == []
+
+
+def test_a_lease_gets_another_sandbox(sandyard: CommandLine, track: str) -> None:
+    lease = json.loads(sandyard("lease", "allocate", "--track", track, "-o", "json").out)
+    replace = ("lease", "replace", "--track", track, "-o", "json")
+    replaced = json.loads(sandyard(*replace, "--reason", "no network").out)
+    assert replaced["sandbox_id"] != lease["sandbox_id"]
+    assert replaced["expires_at"] == lease["expires_at"]
+    assert json.loads(sandyard(*replace, lease["sandbox_id"]).out) == replaced
+    assert replaced["sandbox_id"] in sandyard("lease", "release", "--track", track).out
+    assert "NO_LEASE" in sandyard(*replace, code=3).err
 
 
 def test_exit_codes_say_what_kind_of_failure_it_was(
@@ -95,7 +108,7 @@ def test_exit_codes_say_what_kind_of_failure_it_was(
 ) -> None:
     claim = ("lease", "allocate", "--track", track)
     assert "NO_SANDBOXES" in sandyard(*claim, "--name-prefix", "no-such-", code=6).err
-    sandyard("lease", "release", "--track", track, code=3)
+    sandyard("lease", "extend", "--track", track, "--minutes", "5", code=3)
     sandyard("pool", "history", "no-such-sandbox", code=3)
     sandyard(*claim, "--wait", "soon", code=2)
     sandyard("lease", "allocate", "--track", "no blanks", code=2)
@@ -331,6 +344,32 @@ def test_a_command_in_a_sandbox_is_as_one_here(sandyard: CommandLine, box: str) 
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SEC) == 9
+
+
+def test_a_page_is_opened_in_a_browser_or_its_link_is_printed(
+    sandyard: CommandLine, box: str, tmp_path: Path
+) -> None:
+    with sandyard.started("sandbox", "open", box, BROWSER="echo %s") as process:
+        out, err = process.communicate(timeout=PATIENCE_SEC)
+    assert (process.returncode, "sandyard_token=" in out, err) == (0, True, "")
+    with sandyard.started("sandbox", "open", box, PATH=str(tmp_path)) as process:
+        out, err = process.communicate(timeout=PATIENCE_SEC)
+    assert (process.returncode, "sandyard_token=" in out) == (1, True)
+    assert err == "Error: No browser could be opened. Open the link above.\n"
+
+
+def test_what_needs_a_running_sandbox_says_that_it_is_not(
+    sandyard: CommandLine, ann: Person
+) -> None:
+    create = ("sandbox", "create", "still", "--template", "static", "--no-start", "-o", "json")
+    sandbox_id = json.loads(sandyard(*create).out)["sandbox_id"]
+    assert "NOT_RUNNING" in sandyard("sandbox", "open", "still", "--print", code=5).err
+    with sandyard.started("sandbox", "shell", "still") as process:
+        _, err = process.communicate(timeout=PATIENCE_SEC)
+    assert (process.returncode, "NOT_RUNNING" in err) == (125, True), err
+    ann.call("PATCH", f"/sandboxes/{sandbox_id}", {"wake_on_request": True})
+    assert "sandyard_token=" in sandyard("sandbox", "open", "still", "--print").out
+    sandyard("sandbox", "rm", "still")
 
 
 def test_listings_and_logs_are_followed(sandyard: CommandLine, box: str) -> None:

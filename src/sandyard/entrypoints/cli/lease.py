@@ -20,6 +20,7 @@ _EPILOG = """\b
 Examples:
   sandyard lease allocate --track dns-101-ann --wait 60 -o json
   sandyard lease extend --track dns-101-ann --minutes 30
+  sandyard lease replace --track dns-101-ann --reason 'no network'
   sandyard lease release --track dns-101-ann
   sandyard lease list --watch
   sandyard lease exec --wait 60 -- pytest tests/lab
@@ -46,7 +47,7 @@ _KEY = click.option(
 
 @click.group("lease", epilog=_EPILOG)
 def command() -> None:
-    """Lease sandboxes of the pool, extend and release leases."""
+    """Lease sandboxes of the pool; extend, replace and release them."""
 
 
 command.add_command(exec_command)
@@ -93,13 +94,19 @@ def allocate(target: Target, view: View, **wish: Any) -> None:
 @_KEY
 @connection_options
 def release(target: Target, sandbox_id: str | None, track: str, key: str | None) -> None:
-    """Release a lease, by its sandbox or by track and key. By its sandbox it may be repeated."""
-    from sandyard_client.lease_flows import give_up
+    """Release a lease, by its sandbox or by track and key. It may be repeated: if the track has no
+    lease, a line on stderr says so, and the exit code is 0."""
+    from sandyard_client.lease_flows import LeaseWish, find, give_up
 
     with connected(target, patience_sec=60) as client:
-        chosen = sandbox_id or _found(client, track, key).lease.sandbox_id
-        client.run(give_up(client.calls, track, chosen))
-    click.echo(f"released {chosen}")
+        if sandbox_id is None:
+            state = client.run(find(client.calls, LeaseWish(track, key)))
+            if state is None:
+                click.echo(f"{_no_lease(track)} Nothing was released.", err=True)
+                return
+            sandbox_id = state.lease.sandbox_id
+        client.run(give_up(client.calls, track, sandbox_id))
+    click.echo(f"released {sandbox_id}")
 
 
 @command.command("extend", epilog=_EPILOG)
@@ -120,6 +127,28 @@ def extend(
     with connected(target) as client:
         chosen = sandbox_id or _found(client, track, key).lease.sandbox_id
         state = client.run(extend(client.calls, track, chosen, minutes))
+    view.show_one(asdict(state.lease), _LEASE)
+
+
+@command.command("replace", epilog=_EPILOG)
+@click.argument("sandbox_id", required=False)
+@_TRACK
+@_KEY
+@click.option("--reason", default="requested by the track", show_default=True, help="Why.")
+@output_options()
+@connection_options
+def replace(
+    target: Target, view: View, sandbox_id: str | None, track: str, key: str | None, reason: str
+) -> None:
+    """Get another sandbox for the rest of the lease; the old one is held for an operator. By its
+    sandbox it may be repeated: the result is the same."""
+    from dataclasses import asdict
+
+    from sandyard_client.lease_flows import replace_sandbox
+
+    with connected(target) as client:
+        chosen = sandbox_id or _found(client, track, key).lease.sandbox_id
+        state = client.run(replace_sandbox(client.calls, track, chosen, reason))
     view.show_one(asdict(state.lease), _LEASE)
 
 
@@ -163,5 +192,9 @@ def _found(client: "Client", track: str, key: str | None) -> "LeaseState":
 
     state = client.run(find(client.calls, LeaseWish(track, key)))
     if state is None:
-        raise NotFoundError(404, "NO_LEASE", f"Track {track} has no lease with this key.")
+        raise NotFoundError(404, "NO_LEASE", _no_lease(track))
     return state
+
+
+def _no_lease(track: str) -> str:
+    return f"Track {track} has no lease with this key."
