@@ -17,9 +17,15 @@ from pydantic import (
 
 from sandyard.kit.patterns import pattern
 
+_UNSEEN = (
+    r"\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f"
+    r"\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
+)
+"""Control and format characters, of which many are invisible or turn the text around. The joiners
+U+200C and U+200D are allowed: Persian and emoji need them."""
 VISIBLE = pattern(
-    r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$",
-    "must be one line, with no space at its ends and no control characters",
+    rf"^[^\s{_UNSEEN}]([^{_UNSEEN}]*[^\s{_UNSEEN}])?$",
+    "must be one line, with no space at its ends and no control or invisible characters",
 )
 """Any printable characters, on one line, without spaces at the ends."""
 _PROSE = pattern(
