@@ -78,6 +78,7 @@ def test_the_platforms_five_minutes_and_a_preview_after_them(server: ServerProce
     assert '"status":"stopped"' in done.stdout, done
     assert '"filesCount":1' in done.stdout, done
     assert '"status":"running"' in done.stdout, done
+    assert done.stdout.endswith("<h1>Hello</h1>\n"), done
 
 
 def test_an_error_is_no_field(server: ServerProcess) -> None:

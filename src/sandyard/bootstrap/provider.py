@@ -49,7 +49,9 @@ async def open_provider(
     simulator = Simulator(token=token, state_file=data_dir / "simulated-provider.json")
     simulator.load_or_create(SIMULATED_SANDBOXES)
     async with listen(create_simulator_app(simulator)) as url:
-        about = f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults at {url}/_sim"
+        about = (
+            f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults and more sandboxes at {url}/_sim"
+        )
         yield ProviderAddress(url, token, about)
 
 
