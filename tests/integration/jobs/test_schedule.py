@@ -85,6 +85,7 @@ async def test_who_has_run_a_job_does_not_ask_for_it_before_it_is_due(tmp_path: 
     async with asyncio.timeout(60):
         await again.wait()
     assert leases.asked == 2, "others ask every second, in case that it died"
-    assert ran[1] - ran[0] >= 2
+    # Two seconds from one request for it to the next; each run begins a moment after its request.
+    assert ran[1] - ran[0] > 1.5
     await schedule.stop()
     await database.close()
