@@ -376,8 +376,7 @@ def decide_action(row: Sandbox | None, action: Action, cause: Cause) -> Transiti
 
 
 def is_overdue(sandbox: Sandbox, *, grace_sec: int, now: int) -> bool:
-    """Whether it is allocated and its lab and grace period are over: its track did not release
-    it."""
+    """Whether it is still allocated after its lab and grace period."""
     end = sandbox.expires_at
     return sandbox.status is Status.ALLOCATED and end is not None and end + grace_sec <= now
 
