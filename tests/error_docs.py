@@ -19,7 +19,7 @@ _SECTIONS = {
     "sandyard.runtime.": "The runtime",
 }
 _NOT_IMPORTED = ("__main__", ".migrations", ".supervisor", ".egress_proxy", ".launch", ".forward")
-_OF_COMMANDS = ("sandyard.telemetry.fleet.",)
+_OF_COMMANDS = ("sandyard.tools.",)
 _HEAD = """# Errors
 
 All error codes of all parts, with their statuses and messages. Every error has the same shape:

@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from sandyard.gameday.model import Engine, Scenario
-from sandyard.gameday.scenarios import SCENARIOS
+from sandyard.tools.gameday.model import Engine, Scenario
+from sandyard.tools.gameday.scenarios import SCENARIOS
 from tests.engines import AWS_ENVIRONMENT, dynamo_server, postgres_folder, postgres_server
 
 SECONDS, RATE = "8", "10"

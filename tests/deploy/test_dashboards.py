@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from sandyard.gameday.prometheus import prometheus
+from sandyard.tools.gameday.prometheus import prometheus
 from tests.e2e.telemetry.api import Api
 from tests.people import signed_up
 from tests.servers import ServerProcess, csp_simulator, sandyard_serve

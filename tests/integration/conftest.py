@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.broker.provider.client import HttpProvider, ProviderPolicy
-from sandyard.broker.provider.simulator import Simulator, create_simulator_app
 from sandyard.entrypoints.server import Listener, free_port
+from sandyard.tools.provider.simulator import Simulator, create_simulator_app
 
 PATIENT = ProviderPolicy(
     connect_timeout_sec=5,

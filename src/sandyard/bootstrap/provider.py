@@ -14,15 +14,15 @@ from sandyard.kit.rotation import Secret
 from sandyard.settings import ProviderSettings, Settings
 
 if TYPE_CHECKING:
-    from sandyard.broker.provider.check import Target
     from sandyard.broker.provider.client import ProviderPolicy
+    from sandyard.tools.provider.check import Target
 
 SIMULATED_SANDBOXES = 25
 
 
 def simulated_sandbox_ids() -> list[str]:
     """The pool's ids of the initial sandboxes of the built-in simulated provider."""
-    from sandyard.broker.provider.simulator import first_external_ids
+    from sandyard.tools.provider.simulator import first_external_ids
 
     return [ids.sandbox_id(each) for each in first_external_ids(SIMULATED_SANDBOXES)]
 
@@ -43,7 +43,7 @@ async def open_provider(
     if url is not None:
         yield ProviderAddress(url, settings.secret("csp_api_token"), url)
         return
-    from sandyard.broker.provider.simulator import Simulator, create_simulator_app
+    from sandyard.tools.provider.simulator import Simulator, create_simulator_app
 
     token = secrets.token_urlsafe(16)
     simulator = Simulator(token=token, state_file=data_dir / "simulated-provider.json")
@@ -71,7 +71,7 @@ def provider_policy(provider: ProviderSettings) -> "ProviderPolicy":
 
 def provider_target(settings: ProviderSettings) -> "Target":
     """The configured provider, for a conformance check."""
-    from sandyard.broker.provider.check import Target
+    from sandyard.tools.provider.check import Target
 
     return Target(
         base_url=settings.csp_base_url or "",

@@ -9,12 +9,12 @@ from sandyard.broker.listing_model import decide_discovery
 from sandyard.broker.model import Listed
 from sandyard.broker.pool_provider import PoolProvider
 from sandyard.broker.ports import PoolStore
-from sandyard.broker.provider.simulator import first_external_ids
 from sandyard.broker.provider_model import SIMULATED
 from sandyard.broker.verification import verify
 from sandyard.kit import ids
 from sandyard.kit.events import EventQuery
 from sandyard.kit.transitions import Cause
+from sandyard.tools.provider.simulator import first_external_ids
 from tests.clocks import ManualClock
 from tests.pools import NOW, fill
 

@@ -4,8 +4,8 @@ import pytest
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.ports import PoolStore
-from sandyard.broker.provider.simulator import Simulator
 from sandyard.broker.service import Broker
+from sandyard.tools.provider.simulator import Simulator
 from tests.clocks import ManualClock
 from tests.integration.broker.yard import Yard
 from tests.integration.conftest import Connect

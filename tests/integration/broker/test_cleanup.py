@@ -15,9 +15,9 @@ from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.errors import ProviderUnavailableError
 from sandyard.broker.model import Action, Status, Tombstone
 from sandyard.broker.ports import PoolStore
-from sandyard.broker.provider.simulator import Faults
 from sandyard.kit import ids
 from sandyard.kit.errors import UnavailableError
+from sandyard.tools.provider.simulator import Faults
 from tests.integration.broker.yard import (
     BACKOFF_BASE_SEC,
     BACKOFF_MAX_SEC,

@@ -9,9 +9,9 @@ from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.errors import ProviderUnavailableError
 from sandyard.broker.expiry import ExpiryReport
 from sandyard.broker.model import Status
-from sandyard.broker.provider.simulator import Faults
 from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
+from sandyard.tools.provider.simulator import Faults
 from tests.integration.broker.yard import (
     DAY,
     DEADLINE_SEC,

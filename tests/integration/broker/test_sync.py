@@ -12,9 +12,9 @@ from starlette.routing import Route
 from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.model import Action, Sandbox, StaleReason, Status
-from sandyard.broker.provider.simulator import Faults
 from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
+from sandyard.tools.provider.simulator import Faults
 from tests.integration.broker.yard import HEALTHY, LAB_HOURS, OUTAGE, Yard
 from tests.integration.conftest import Connect, Serve, count
 

@@ -8,12 +8,12 @@ from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.errors import ProviderUnavailableError, SandboxNotFoundError
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Sandbox, Status, Tombstone
-from sandyard.broker.provider.simulator import Simulator
 from sandyard.broker.service import Broker
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
 from sandyard.kit.sql.database import Database
+from sandyard.tools.provider.simulator import Simulator
 from tests.clocks import ManualClock
 from tests.integration.broker.yard import DAY, OUTAGE, GatedProvider, Yard
 from tests.integration.conftest import Connect, Serve, count, eventually

@@ -17,10 +17,10 @@ from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import PoolTransition, Sandbox, Status, Tombstone
 from sandyard.broker.ports import PoolStore, Provider
-from sandyard.broker.provider.simulator import Faults, Simulator
 from sandyard.broker.service import Broker
 from sandyard.broker.sync import Sync
 from sandyard.kit.errors import UnavailableError
+from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.clocks import ManualClock
 from tests.integration.conftest import Connect
 

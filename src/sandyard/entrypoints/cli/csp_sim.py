@@ -60,8 +60,8 @@ def command(
     **faults: object,
 ) -> None:
     """Run a simulated cloud provider, with faults that can be switched on (also at /_sim)."""
-    from sandyard.broker.provider.simulator import Faults, Simulator, create_simulator_app
     from sandyard.entrypoints.server import Listener, require_free_port
+    from sandyard.tools.provider.simulator import Faults, Simulator, create_simulator_app
 
     try:
         simulator = Simulator(token=token, faults=Faults().changed(faults), state_file=state)

@@ -52,7 +52,7 @@ def _play(url: str, data_dir: Path) -> None:
     from sandyard_client import SandyardClientError
 
     from sandyard.entrypoints.cli.exit_codes import call_failed
-    from sandyard.entrypoints.demo import actors
+    from sandyard.tools.demo import actors
 
     try:
         with actors(url, data_dir, random.Random()) as (classroom, fleet):  # noqa: S311 - a game
@@ -69,7 +69,7 @@ def _play(url: str, data_dir: Path) -> None:
 @contextmanager
 def _serving(host: str, port: int, data_dir: Path, url: str) -> Iterator[None]:
     """`sandyard serve` as a separate process, which logs to the data dir."""
-    from sandyard.entrypoints.demo import SETTINGS
+    from sandyard.tools.demo import SETTINGS
 
     arguments = ("serve", "--host", host, "--port", str(port), "--data-dir", str(data_dir))
     with (data_dir / "demo.log").open("ab") as log:

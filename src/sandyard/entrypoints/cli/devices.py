@@ -10,8 +10,8 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.telemetry.fleet.checking import Difference
-    from sandyard.telemetry.fleet.simulation import FleetPlan, Summary
+    from sandyard.tools.fleet.checking import Difference
+    from sandyard.tools.fleet.simulation import FleetPlan, Summary
 
 _EPILOG = """\b
 Examples:
@@ -100,8 +100,8 @@ def simulate(
     import secrets
 
     from sandyard.kit.observability.log import configure_logging
-    from sandyard.telemetry.fleet.board import BoardBehavior
-    from sandyard.telemetry.fleet.simulation import FleetPlan
+    from sandyard.tools.fleet.board import BoardBehavior
+    from sandyard.tools.fleet.simulation import FleetPlan
 
     configure_logging("ERROR", "text")
     _require_url(url)
@@ -135,7 +135,7 @@ async def _simulate(
     plan: "FleetPlan", *, url: str, admin_token: str
 ) -> "tuple[Summary, list[Difference]]":
     from sandyard.entrypoints.cli.progress import counting
-    from sandyard.telemetry.fleet.simulation import open_fleet
+    from sandyard.tools.fleet.simulation import open_fleet
 
     async with open_fleet(plan, url=url, admin_token=admin_token) as fleet:
         with counting("send", plan.count * plan.readings) as progress:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from sandyard.gameday.model import Engine
-from sandyard.gameday.scenarios import SCENARIOS, find_scenario
+from sandyard.tools.gameday.model import Engine
+from sandyard.tools.gameday.scenarios import SCENARIOS, find_scenario
 
 _WIDTH = max(len(each.name) for each in SCENARIOS)
 _LIST = "\n".join(f"  {each.name:{_WIDTH}}  {each.summary}" for each in SCENARIOS)
@@ -59,11 +59,11 @@ def command(scenario: str, engine: str, seconds: int, rate: int, rules: Path) ->
     second. Exit code 1 if a guarantee was broken or an expected alert did not fire.
     """
     from sandyard.entrypoints.cli.progress import while_working
-    from sandyard.gameday.errors import GameDayError
-    from sandyard.gameday.model import Load
-    from sandyard.gameday.report import lines
-    from sandyard.gameday.runner import hold
-    from sandyard.gameday.stage import Place
+    from sandyard.tools.gameday.errors import GameDayError
+    from sandyard.tools.gameday.model import Load
+    from sandyard.tools.gameday.report import lines
+    from sandyard.tools.gameday.runner import hold
+    from sandyard.tools.gameday.stage import Place
 
     chosen, kind = find_scenario(scenario), Engine(engine)
     if chosen is None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from sandyard.broker.provider.check import Finding
     from sandyard.settings import Settings
+    from sandyard.tools.provider.check import Finding
 
 _EPILOG = """\b
 Examples:
@@ -46,7 +46,7 @@ def check(create: bool, delete_id: str | None) -> None:
 
 async def _check(settings: "Settings", *, create: bool, delete_id: str | None) -> bool:
     from sandyard.bootstrap.provider import provider_target
-    from sandyard.broker.provider.check import ProviderCheck
+    from sandyard.tools.provider.check import ProviderCheck
 
     passed = True
     run = ProviderCheck(provider_target(settings.provider), create=create, delete_id=delete_id)

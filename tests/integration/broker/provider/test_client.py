@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from sandyard.broker.errors import ProviderUnavailableError
 from sandyard.broker.model import Listed
-from sandyard.broker.provider.simulator import Simulator
+from sandyard.tools.provider.simulator import Simulator
 from tests.integration.broker.provider.calls import DIALECTS, EMPTY, account, page, query
 from tests.integration.conftest import Answers, Connect, Serve, status
 

@@ -8,8 +8,8 @@ from starlette.types import ASGIApp
 
 from sandyard.broker.errors import ProviderUnavailableError
 from sandyard.broker.model import Listed
-from sandyard.broker.provider.simulator import Faults, Simulator
 from sandyard.entrypoints.server import free_port
+from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.broker.provider.calls import (
     DEADLINE_SEC,
     DIALECTS,

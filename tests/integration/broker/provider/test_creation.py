@@ -4,7 +4,7 @@ import pytest
 
 from sandyard.broker.errors import CreationNotSupportedError, ProviderUnavailableError
 from sandyard.broker.model import Listed
-from sandyard.broker.provider.simulator import Faults, Simulator
+from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.broker.provider.calls import DIALECTS
 from tests.integration.conftest import Answers, Connect, Serve, status
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.broker.provider.simulator import Faults, Simulator, create_simulator_app
+from sandyard.tools.provider.simulator import Faults, Simulator, create_simulator_app
 from tests.integration.broker.provider.simulators import DELETES, LISTS, NO_FAULTS, control
 from tests.integration.conftest import Connect, Serve
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sandyard.broker.provider.simulator import Simulator
+from sandyard.tools.provider.simulator import Simulator
 from tests.integration.broker.provider.simulators import DELETES, LISTS, NO_FAULTS, control
 
 

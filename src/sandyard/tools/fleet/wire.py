@@ -1,0 +1,164 @@
+"""A fleet's connections, which lose responses."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import httpx
+
+from sandyard.kit.errors import SandyardError
+from sandyard.tools.fleet.stalls import StallTimeout, Trouble
+
+CONNECTIONS = 50
+_TIMEOUT_SEC = 10
+_WORKING_SEC = 0.01
+"""A connection is broken off within this time after the whole request was sent."""
+
+
+class ServerRefusedError(SandyardError):
+    """The server refused a call of the fleet. Check the URL and the token."""
+
+    code = "SERVER_REFUSED"
+
+
+class ServerNotFoundError(SandyardError):
+    """No server answers. Start one with `sandyard serve`, or give the --url of one that runs."""
+
+    code = "SERVER_NOT_FOUND"
+
+
+class _BrokenOffError(Exception):
+    """The board lost its radio while the server worked."""
+
+
+@dataclass(slots=True)
+class RequestCounters:
+    requests: int = 0
+    answers_lost: int = 0
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No response, or one that asks for a retry."""
+
+    retry_after_sec: float = 0
+
+
+class Wire:
+    """Calls to one server, at most `CONNECTIONS` at a time."""
+
+    def __init__(
+        self, url: str, *, lost_answers: float, stall_timeout: StallTimeout, rng: Random
+    ) -> None:
+        self.counters = RequestCounters()
+        self.url = url
+        self._stall_timeout = stall_timeout
+        self._lost_answers = lost_answers
+        self._rng = rng
+        # One client per connection: the cost of a call in a shared pool grows with its size.
+        trusted = httpx.create_ssl_context()
+        self._clients = [
+            httpx.AsyncClient(
+                base_url=url.rstrip("/") + "/telemetry/v1",
+                timeout=_TIMEOUT_SEC,
+                limits=httpx.Limits(max_connections=1),
+                verify=trusted,
+            )
+            for _ in range(CONNECTIONS)
+        ]
+        self._free: asyncio.LifoQueue[httpx.AsyncClient] = asyncio.LifoQueue()
+        for client in self._clients:
+            self._free.put_nowait(client)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.aclose()
+
+    def trouble(self) -> Trouble:
+        return Trouble(self._stall_timeout)
+
+    @property
+    def last_failure(self) -> str:
+        return self._stall_timeout.last_failure
+
+    async def call(self, method: str, path: str, **options: Any) -> Any:
+        """Call until there is a response; returns its JSON, None for a 404."""
+        trouble = self.trouble()
+        while isinstance(answer := await self.attempt(method, path, **options), Failed):
+            self.counters.retries += 1
+            await trouble.wait(retry_after_sec=answer.retry_after_sec)
+        trouble.over()
+        return answer
+
+    async def attempt(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        body: object = None,
+        params: Mapping[str, str | int] | None = None,
+        may_get_lost: bool = False,
+    ) -> Any:
+        """The response's JSON, None for a 404, or Failed. Raises ServerRefusedError."""
+        is_lost = may_get_lost and self._rng.random() < self._lost_answers
+        # Half of the lost responses arrive and are discarded, half never arrive.
+        breaks_off = is_lost and self._rng.random() < 0.5
+        extensions = {"trace": self._break_off} if breaks_off else {}
+        client = await self._free.get()
+        try:
+            self.counters.requests += 1
+            response = await client.request(
+                method, path, headers=headers, json=body, params=params, extensions=extensions
+            )
+        except _BrokenOffError:
+            return self._lost()
+        except httpx.RequestError as error:
+            return self._failed(f"{type(error).__name__} {error}".strip())
+        finally:
+            self._free.put_nowait(client)
+        return self._lost() if is_lost else self._parse_response(response)
+
+    async def _break_off(self, event: str, _details: object) -> None:
+        """Called by httpx at each step; disconnect once the server has the whole request."""
+        if event == "http11.receive_response_headers.started":
+            await asyncio.sleep(self._rng.uniform(0, _WORKING_SEC))
+            raise _BrokenOffError
+
+    def _parse_response(self, response: httpx.Response) -> Any:
+        if response.is_server_error or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            retry_after = response.headers.get("Retry-After", "")
+            return self._failed(
+                _in_words(response), int(retry_after) if retry_after.isdecimal() else 0
+            )
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        if not response.is_success:
+            raise ServerRefusedError(f"The server refused a call: {_in_words(response)}")
+        try:
+            return response.json()
+        except ValueError as error:
+            raise ServerRefusedError(
+                f"{response.request.url} does not return JSON. Check the --url."
+            ) from error
+
+    def _lost(self) -> Failed:
+        self.counters.answers_lost += 1
+        return self._failed("an answer got lost")
+
+    def _failed(self, why: str, retry_after_sec: float = 0) -> Failed:
+        self._stall_timeout.last_failure = why
+        return Failed(retry_after_sec)
+
+
+def _in_words(response: httpx.Response) -> str:
+    """The status, and the message if the server is one of ours."""
+    try:
+        message = " " + response.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        message = ""
+    request = response.request
+    return f"{request.method} {request.url.path} got {response.status_code}{message}"

@@ -1,0 +1,1 @@
+"""A simulated cloud provider, and the conformance check of a real one."""
