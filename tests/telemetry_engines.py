@@ -21,7 +21,7 @@ from sandyard.kit.dynamo.values import Item, wire
 from sandyard.kit.events import EventLog
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.sql.events import SqlEventLog
-from sandyard.kit.transitions import Cause, settle
+from sandyard.kit.transitions import Cause, change_entity
 from sandyard.telemetry.errors import DeviceBusyError, DeviceNotFoundError
 from sandyard.telemetry.intake import validate
 from sandyard.telemetry.jobs import RemoveExpired
@@ -255,7 +255,7 @@ async def register_on(
 ) -> Device:
     """A registration at this time, straight on the store."""
     cause = Cause("key:test", at_ms)
-    device = await settle(
+    device = await change_entity(
         partial(find_device, store, said.hardware_id),
         lambda found: decide_registration(
             found, said, confirmation_id=confirmation_id, cause=cause
@@ -274,7 +274,7 @@ async def register_on(
 async def rename_on(store: TelemetryStore, hardware_id: str, name: str | None) -> Device | None:
     """The device with its new name, straight on the store; None if there is no such device."""
     try:
-        return await settle(
+        return await change_entity(
             partial(find_device, store, hardware_id),
             lambda found: decide_rename(found, name, Cause("operator", NOW_MS)),
             store.apply,

@@ -27,7 +27,7 @@ from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore, Provider
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class PoolAutoscaler:
         self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
     ) -> bool:
         """Read, decide and apply; returns whether something changed."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             cause = Cause.by(actor("job", "pool"), self._clock)
             change = decide(await self._store.find_autoscaler(), cause)
             if change is None:

@@ -23,7 +23,7 @@ from sandyard.broker.ports import PoolStore
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 _PAGE = 100
 _IN_FLIGHT_SEC = 300
@@ -81,7 +81,7 @@ class Clients:
 
     async def delete(self, name: str) -> None:
         """Its leases stay until they end; its tokens are refused within half a minute."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             cause = Cause.by(actor("operator"), self._clock)
             client = await self._store.find_client(name)
             if await self._pool.apply_together(decide_deleted(client, cause)):
@@ -122,7 +122,7 @@ class Clients:
 
     async def _settle(self, name: str, decide: Decide) -> Client:
         async with self._turn:
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 cause = Cause.by(actor("operator"), self._clock)
                 transition = decide(await self._store.find_client(name), cause)
                 if await self._pool.apply_together(transition):

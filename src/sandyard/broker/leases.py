@@ -22,7 +22,7 @@ from sandyard.broker.rows import Rows
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 _PAGE = 50
 _RETRY_AFTER = 30
@@ -110,7 +110,7 @@ class Leases:
     async def _replace(
         self, sandbox_id: str, asked: Replacement, check: CheckFree | None
     ) -> tuple[Lease, bool]:
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             now = int(self._clock.now())
             old = replaceable(await self._rows.find(sandbox_id), asked.track_id, now)
             if old.replaced_by is not None:
@@ -145,7 +145,7 @@ class Leases:
     ) -> Lease | None:
         """The lease on the free sandbox; None if one of the two has changed. Retries if only the
         reservation has changed."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             cause = Cause.by(actor("track", asked.track_id), self._clock, reason=asked.reason)
             until = cause.at_ms // 1000 + self._hold_sec
             held, leased = decide_replacement(

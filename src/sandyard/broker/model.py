@@ -16,8 +16,8 @@ from sandyard.broker.errors import (
     TransitionNotAllowedError,
 )
 from sandyard.kit.events import actor
-from sandyard.kit.frozen import maker_of
-from sandyard.kit.transitions import DATA, Cause, Transition, changed, changed_in
+from sandyard.kit.frozen import fast_constructor
+from sandyard.kit.transitions import DATA, Cause, Transition, changed, changed_fields
 
 TOMBSTONE_SECONDS = 7 * 24 * 3600
 LEASE_GARBAGE_SECONDS = 7 * 24 * 3600
@@ -87,7 +87,7 @@ class Lease:
         return self.expires_at + LEASE_GARBAGE_SECONDS
 
 
-make_lease = maker_of(Lease)
+make_lease = fast_constructor(Lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def decide_claim(free: Sandbox, claim: Claim) -> Transition[Sandbox]:
         "reserved_for": None,
         "updated_at": claim.now,
     }
-    return changed_in(free, lease, "lease.created", claim.cause)
+    return changed_fields(free, lease, "lease.created", claim.cause)
 
 
 def decide_reserved(

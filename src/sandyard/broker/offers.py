@@ -25,7 +25,7 @@ from sandyard.broker.ticket_model import (
 )
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition, Tries, followed_by, subject_of
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition, followed_by, subject_of
 
 _PAGE = 100
 _ROUNDS = 3
@@ -300,7 +300,7 @@ class Offers:
         """Apply it, and count one sandbox less for the reservation."""
         before = lost.before
         assert before is not None  # noqa: S101 - it was kept for a reservation
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             found = await self._store.find_reservation(before.reservation_id or "")
             counted = [] if found is None else [decide_lost(found, self._cause())]
             if await self._store.apply_together(lost, *counted):

@@ -15,7 +15,7 @@ from sandyard.broker.provider_model import (
 )
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class PoolProvider:
 
     async def change(self) -> str | None:
         """Bind the pool to the configured provider, if allowed; returns the previous one."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             bound, change = await self._decide_change()
             if change is None or await self._store.apply_together(change):
                 return bound.provider if bound else None

@@ -19,7 +19,7 @@ from sandyard.broker.ports import PoolStore, Probed, Prober
 from sandyard.broker.probe_model import decide_passed_at_claim, may_be_unprobed
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 
 _LATE = "no answer in time"
 _MOST_REFUSED = 5
@@ -94,7 +94,7 @@ class ProbedClaims:
         if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self._clock.now()):
             return claimed
         probing = self._probes.begin()
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             row = await self._leased(claimed.lease.sandbox_id, claim)
             if row.probed_at is not None:
                 return Claimed(row.lease, is_new=claimed.is_new)

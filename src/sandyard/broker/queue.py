@@ -34,7 +34,7 @@ from sandyard.broker.ticket_watch import TicketWatch, Waiter
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import EventQuery, actor
 from sandyard.kit.ids import EventIds
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 
 _PAGE = 100
 _LATELY_MS = 600_000
@@ -106,7 +106,7 @@ class Queue:
     async def ask(self, make_claim: MakeClaim, *, urgency: int = URGENCY) -> Claimed | Ticket:
         """The lease, if the caller has one, or a sandbox is free or reserved for its ticket;
         otherwise its ticket, which is created if there is none."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             claim = make_claim()
             ticket = await self._store.find_ticket(*claim.lease_key)
             if ticket is None:

@@ -28,7 +28,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
 from sandyard.kit.ids import EventIds
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Reservations:
         A repeat with the same key returns the reservation of the first call. Raises
         OverbookedError, InvalidReservationError and ReservationExistsError.
         """
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             cause = Cause.by(actor("operator"), self._clock)
             reservation_id = self._id(key, cause)
             if key and (standing := await self._store.find_reservation(reservation_id)):
@@ -116,7 +116,7 @@ class Reservations:
 
     async def cancel(self, reservation_id: str) -> Reservation:
         """End it now; sandboxes that are not leased go back. One that is over does not change."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             found = await self.get(reservation_id)
             cancelled = decide_cancelled(found, Cause.by(actor("operator"), self._clock))
             if cancelled is None:
@@ -173,7 +173,7 @@ class Reservations:
         """Unreserve its sandboxes, then record its end; None if another process is changing
         them."""
         cause = Cause.by(actor("job", "reservations"), self._clock, reason=OVER)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             while rows := await self._store.reserved_for(reservation.reservation_id, limit=_PAGE):
                 if not any(await self._offers.apply([decide_unreserved(r, cause) for r in rows])):
                     return None

@@ -9,7 +9,7 @@ from sandyard.broker.offers import Offers
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.ticket_model import becomes_free
 from sandyard.kit.clock import Clock
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 
@@ -37,7 +37,7 @@ class Rows:
     ) -> tuple[Sandbox | Tombstone, bool]:
         """Read, decide and apply; retries on conflicts, each time with the current time. Returns
         the row and whether it changed. Raises RowBusyError."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             row = await self.find(sandbox_id)
             transition = decide(row, Cause.by(by, self._clock))
             if transition is None:

@@ -35,13 +35,13 @@ from sandyard.broker.ticket_watch import Waiter
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import ForbiddenError, NotFoundError, UnavailableError
 from sandyard.kit.events import EventQuery, LoggedEvent, actor
-from sandyard.kit.frozen import maker_of
+from sandyard.kit.frozen import fast_constructor
 from sandyard.kit.paging import Page
 from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 
-_make_claim = maker_of(Claim)
+_make_claim = fast_constructor(Claim)
 _RETRY_AFTER_EXHAUSTED = 30
 _RETRY_AFTER_WAITING = 1
 

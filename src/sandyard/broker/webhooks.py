@@ -28,7 +28,7 @@ from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import LoggedEvent, actor
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 Decide = Callable[[Webhook | None, Cause], Transition[Webhook] | None]
 Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]
@@ -112,7 +112,7 @@ class Webhooks:
         return True
 
     async def delete(self, webhook_id: str) -> None:
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             cause = Cause.by(actor("operator"), self._clock)
             webhook = await self._store.find_webhook(webhook_id)
             if await self._pool.apply_together(decide_removed(webhook, cause)):
@@ -143,7 +143,7 @@ class Webhooks:
 
     async def _settle(self, webhook_id: str, decide: Decide, *, by: str | None = None) -> Webhook:
         async with self._turn:
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 cause = Cause.by(by or actor("operator"), self._clock)
                 webhook = await self._store.find_webhook(webhook_id)
                 transition = decide(webhook, cause)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def maker_of(kind: type[T]) -> Callable[..., T]:
+def fast_constructor(kind: type[T]) -> Callable[..., T]:
     """A function that creates an instance from all field values in order, like the class itself."""
     names = _names_of(kind)
     if not _can_be_drafted(kind):

@@ -7,15 +7,16 @@ still has the sequence that it was decided from, and writes the events in the sa
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from sandyard.kit.clock import Clock, rfc3339_from_ms, utc_time
 from sandyard.kit.events import Effect, Event, State
-from sandyard.kit.frozen import maker_of, quick_replace
+from sandyard.kit.frozen import fast_constructor, quick_replace
 
 SECRET: Mapping[str, bool] = {"secret": True}
 """Marks a dataclass field that no event may contain: `field(metadata=SECRET)`."""
@@ -49,20 +50,21 @@ class Entity(Protocol):
 
 
 E = TypeVar("E", bound=Entity)
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
 class Transition(Generic[E]):
     """From `before` to `after`. Without `before` the entity is created, without `after` removed.
 
-    `given` are facts beyond the entity that the decision depends on, such as a count of others.
-    They are compared too: if one has changed, nothing is applied.
+    `preconditions` are facts beyond the entity that the decision depends on, such as a count of
+    others. A store reads them again under a lock: if one has changed, nothing is applied.
     """
 
     before: E | None
     after: E | None
     events: tuple[Event, ...]
-    given: tuple[Any, ...] = ()
+    preconditions: tuple[Any, ...] = ()
 
     @property
     def result(self) -> E:
@@ -94,17 +96,17 @@ class Cause:
 
 
 def created(
-    entity: E, kind: str, cause: Cause, *, first: int = 1, given: tuple[Any, ...] = ()
+    entity: E, kind: str, cause: Cause, *, first: int = 1, preconditions: tuple[Any, ...] = ()
 ) -> Transition[E]:
     """Create the entity, with `first` as its sequence. For an id that may be reused after a
     removal, pass the time: then the new entity's sequences are greater than the old one's."""
     entity = _numbered(entity, first)
     event = _event(entity, kind, cause, Effect.FULL, state_of(entity))
-    return Transition(None, entity, (event,), given)
+    return Transition(None, entity, (event,), preconditions)
 
 
 def changed(
-    before: E, after: E, kind: str, cause: Cause, *, given: tuple[Any, ...] = ()
+    before: E, after: E, kind: str, cause: Cause, *, preconditions: tuple[Any, ...] = ()
 ) -> Transition[E]:
     """The event contains the fields that differ; periodically, and for the first change of an
     entity that predates events, the whole state."""
@@ -113,10 +115,10 @@ def changed(
         event = _event(after, kind, cause, Effect.PARTIAL, state_changes(before, after))
     else:
         event = _event(after, kind, cause, Effect.FULL, state_of(after))
-    return Transition(before, after, (event,), given)
+    return Transition(before, after, (event,), preconditions)
 
 
-def changed_in(before: E, changes: Mapping[str, Any], kind: str, cause: Cause) -> Transition[E]:
+def changed_fields(before: E, changes: Mapping[str, Any], kind: str, cause: Cause) -> Transition[E]:
     """The same if the fields that may differ are known, for decisions made thousands of times a
     second. All of them are state."""
     sequence = before.sequence + 1
@@ -183,14 +185,14 @@ def stateless_event(
     )
 
 
-class Tries:
-    """`async for _ in Tries()`: up to ATTEMPTS iterations, with increasing random delays in
-    between, so that processes do not keep conflicting."""
+class ConflictRetries:
+    """`async for _ in ConflictRetries()`: up to ATTEMPTS iterations, with increasing random delays
+    in between, so that processes do not keep conflicting."""
 
     def __init__(self) -> None:
         self._made = 0
 
-    def __aiter__(self) -> "Tries":
+    def __aiter__(self) -> "ConflictRetries":
         return self
 
     async def __anext__(self) -> int:
@@ -203,24 +205,56 @@ class Tries:
         return self._made
 
 
-async def settle(
+async def change_entity(
     find: Callable[[], Awaitable[E | None]],
     decide: Callable[[E | None], Transition[E] | None],
     apply: Callable[[Transition[E]], Awaitable[bool]],
     *,
-    lock: asyncio.Lock,
     busy: type[Exception],
+    lock: asyncio.Lock | None = None,
 ) -> E:
     """Read, decide and apply; retry after a concurrent change. Returns the entity after the change,
-    or as read if the decision is to change nothing. Callers that share the lock are serialized."""
-    async with lock:
-        async for _ in Tries():
+    or as read if the decision is to change nothing or to remove it. Callers that share the lock are
+    serialized. Raises `busy` after ATTEMPTS conflicts."""
+    async with lock or nullcontext():
+        async for _ in ConflictRetries():
             entity = await find()
             transition = decide(entity)
             if transition is None and entity is not None:
                 return entity
             if transition is not None and await apply(transition):
-                return transition.result
+                return transition.after or transition.before  # type: ignore[return-value]
+    raise busy
+
+
+@overload
+async def apply_decision(
+    decide: Callable[[], Awaitable[D]],
+    apply: Callable[[D], Awaitable[bool]],
+    *,
+    busy: type[Exception],
+) -> D: ...
+@overload
+async def apply_decision(
+    decide: Callable[[], Awaitable[D | None]],
+    apply: Callable[[D], Awaitable[bool]],
+    *,
+    busy: type[Exception],
+) -> D | None: ...
+async def apply_decision(
+    decide: Callable[[], Awaitable[Any]],
+    apply: Callable[[Any], Awaitable[bool]],
+    *,
+    busy: type[Exception],
+) -> Any:
+    """For decisions that need more than one entity: `decide` reads what it needs and returns one
+    transition or several (whatever `apply` takes). Retries after a concurrent change. Returns the
+    decision that was applied; an empty one (None, no transitions) is returned without being
+    applied. Raises `busy` after ATTEMPTS conflicts."""
+    async for _ in ConflictRetries():
+        decision = await decide()
+        if not decision or await apply(decision):
+            return decision
     raise busy
 
 
@@ -292,4 +326,4 @@ def _event(entity: Entity, kind: str, cause: Cause, effect: Effect, data: State)
     return _make_event(*what, cause.reason, account_id)
 
 
-_make_event = maker_of(Event)
+_make_event = fast_constructor(Event)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events import Event
-from sandyard.kit.transitions import E, Transition, settle
+from sandyard.kit.transitions import E, Transition, change_entity
 
 
 class BusyError(UnavailableError):
@@ -32,7 +32,7 @@ async def change(
     lock: asyncio.Lock,
 ) -> E:
     """The entity after the change. Callers that share the lock run one at a time."""
-    return await settle(
+    return await change_entity(
         find,
         lambda entity: None if entity is None else decide(entity),
         store.apply,

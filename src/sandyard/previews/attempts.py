@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.previews.errors import PreviewBusyError
 from sandyard.previews.model import (
     Attempt,
@@ -98,7 +98,7 @@ class Attempts:
         change."""
         current: Preview | None = preview
         async with self._locks.of(preview.project_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 transition = None if current is None else decide(current)
                 if transition is None:
                     return False

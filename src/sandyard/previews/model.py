@@ -168,7 +168,7 @@ def begin_attempt(
     """Raises PreviewsLimitError."""
     quota.require(preview.project_id)
     after = replace(preview, attempt=attempt)
-    return _changed(preview, after, "preview.requested", cause, given=(quota.running,))
+    return _changed(preview, after, "preview.requested", cause, preconditions=(quota.running,))
 
 
 def abandon_attempt(
@@ -241,8 +241,8 @@ def change_files(
     if quota is not None:
         quota.require()
     after = replace(preview, files_version=preview.files_version + 1)
-    given = () if quota is None else (quota,)
-    transition = _changed(preview, after, "files.changed", cause, given=given)
+    preconditions = () if quota is None else (quota,)
+    transition = _changed(preview, after, "files.changed", cause, preconditions=preconditions)
     [event] = transition.events
     counts = {"written": len(files.written), "deleted": len(files.deleted)}
     return replace(transition, events=(replace(event, data={**event.data, **counts}),))
@@ -275,13 +275,13 @@ def stored_anew(preview: Preview, kind: str, *, cause: Cause) -> Transition[Prev
 
 
 def _changed(
-    before: Preview, after: Preview, kind: str, cause: Cause, *, given: tuple[Any, ...] = ()
+    before: Preview, after: Preview, kind: str, cause: Cause, *, preconditions: tuple[Any, ...] = ()
 ) -> Transition[Preview]:
     """The sequence of a preview that is created again under the same id starts at the current time,
     so that it differs from that of the removed one."""
     if before.sequence:
-        return changed(before, after, kind, cause, given=given)
-    return created(after, kind, cause, first=cause.at_ms // 1000, given=given)
+        return changed(before, after, kind, cause, preconditions=preconditions)
+    return created(after, kind, cause, first=cause.at_ms // 1000, preconditions=preconditions)
 
 
 def may_be_running(info: SandboxInfo | None, *, now: datetime) -> bool:

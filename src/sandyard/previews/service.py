@@ -10,7 +10,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.concurrency.single_flight import SingleFlight
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.previews.attempts import Attempts, AttemptWait, info_of
 from sandyard.previews.erasure import FileQuotas
 from sandyard.previews.errors import (
@@ -94,7 +94,7 @@ class Previews:
     async def status(self, project_id: str, *, account_id: str) -> StatusReport:
         """The status of the project's sandbox, which is never `expired` because the provider is
         unavailable. If the provider is slow, a recent last response is returned within a second."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             preview = await self._get(project_id, account_id)
             report, recorded = await self._checks.check_in_time(preview)
             if recorded is not None:
@@ -114,7 +114,7 @@ class Previews:
         """End the project's sandbox, if it runs; returns its status. Raises PreviewBusyError while
         one is being created."""
         cause = self._cause(actor)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             preview = await self._get(project_id, account_id)
             if not await self._attempts.end_sandboxes(preview):
                 raise PreviewBusyError
@@ -141,7 +141,7 @@ class Previews:
         """The version of the files after the change set; unchanged if it changes nothing. Raises
         FileBytesLimitError, and FilesVersionError if the files do not have the expected version."""
         async with self._locks.of(project_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 preview = await self._get_writable(project_id, account_id)
                 require_version(preview, expected_version)
                 there = {file.path: file.content for file in await self._store.files(project_id)}

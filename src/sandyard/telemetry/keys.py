@@ -11,7 +11,7 @@ from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, settle
+from sandyard.kit.transitions import Cause, change_entity
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceBusyError, InvalidApiKeyError
 from sandyard.telemetry.intake import is_uuid4
 from sandyard.telemetry.model import (
@@ -97,7 +97,7 @@ class ApiKeys:
     async def revoke(self, key_id: str) -> ApiKey:
         """Revoke a key: here at once, on every other replica within 30 seconds."""
         cause = Cause(_OPERATOR, now_ms(self._clock))
-        key = await settle(
+        key = await change_entity(
             lambda: self._find(key_id),
             lambda key: decide_revocation(key, cause),
             self._store.apply,

@@ -9,7 +9,7 @@ from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Transition, settle
+from sandyard.kit.transitions import Cause, Transition, change_entity
 from sandyard.telemetry.errors import (
     BatchSizeExceededError,
     DeviceBusyError,
@@ -176,7 +176,7 @@ class Telemetry:
         async def find() -> Device | None:
             return (await self._store.find_devices([hardware_id])).get(hardware_id)
 
-        return await settle(
+        return await change_entity(
             find, decide, self._store.apply, lock=self._locks.of(hardware_id), busy=DeviceBusyError
         )
 

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
 import pytest
 
-from sandyard.kit.frozen import maker_of, quick_replace
+from sandyard.kit.frozen import fast_constructor, quick_replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Checked:
 
 
 def test_it_is_the_same_as_one_that_the_class_makes() -> None:
-    made, usual = maker_of(Point)(1, 2, ("a",)), Point(1, 2, ("a",))
+    made, usual = fast_constructor(Point)(1, 2, ("a",)), Point(1, 2, ("a",))
     assert type(made) is Point
     assert (made, hash(made), repr(made)) == (usual, hash(usual), repr(usual))
     assert (made.total, replace(made, x=5).x) == (3, 5)
@@ -38,17 +38,17 @@ def test_it_is_the_same_as_one_that_the_class_makes() -> None:
 
 
 def test_it_is_frozen() -> None:
-    made = maker_of(Point)(1, 2, ())
+    made = fast_constructor(Point)(1, 2, ())
     for each in fields(Point):
         with pytest.raises(FrozenInstanceError):
             setattr(made, each.name, 3)
     with pytest.raises(TypeError):
-        maker_of(Point)(1)
+        fast_constructor(Point)(1)
 
 
 def test_a_class_that_checks_its_values_makes_its_own() -> None:
     with pytest.raises(ValueError, match="negative"):
-        maker_of(Checked)(-1)
+        fast_constructor(Checked)(-1)
 
 
 def test_a_copy_with_changes_is_what_replace_makes() -> None:

@@ -10,13 +10,16 @@ import pytest
 
 from sandyard.kit.events import Effect
 from sandyard.kit.transitions import (
+    ATTEMPTS,
     DATA,
     FULL_EVERY,
     SECRET,
     Cause,
     Transition,
+    apply_decision,
+    change_entity,
     changed,
-    changed_in,
+    changed_fields,
     created,
     json_value,
     removed,
@@ -90,7 +93,7 @@ def test_a_change_holds_what_is_different_and_counts_up() -> None:
 def test_a_change_of_known_fields_is_the_same(size: int | None) -> None:
     changes = {"colour": Colour.BLUE, "size": size}
     slow = changed(THING, replace(THING, colour=Colour.BLUE, size=size), "thing.painted", CAUSE)
-    assert changed_in(THING, changes, "thing.painted", CAUSE) == slow
+    assert changed_fields(THING, changes, "thing.painted", CAUSE) == slow
 
 
 def test_what_takes_its_place_is_told_whole() -> None:
@@ -108,9 +111,9 @@ def test_one_that_is_removed_has_no_result() -> None:
 
 
 def test_facts_go_along() -> None:
-    assert changed(THING, THING, "x", CAUSE, given=(1,)).given == (1,)
-    assert created(THING, "x", CAUSE, given=(2,)).given == (2,)
-    assert Transition(None, THING, ()).given == ()
+    assert changed(THING, THING, "x", CAUSE, preconditions=(1,)).preconditions == (1,)
+    assert created(THING, "x", CAUSE, preconditions=(2,)).preconditions == (2,)
+    assert Transition(None, THING, ()).preconditions == ()
 
 
 def test_a_remark_changes_nothing() -> None:
@@ -174,3 +177,79 @@ def test_a_change_tells_the_whole_state_now_and_then(sequence: int, effect: Effe
     assert event.data == (
         state_of(replace(before, size=7)) if effect is Effect.FULL else {"size": 7}
     )
+
+
+class Store:
+    """Has one thing; the first `conflicts` changes come too late."""
+
+    def __init__(self, thing: Thing | None, *, conflicts: int = 0) -> None:
+        self.thing = thing
+        self.conflicts = conflicts
+
+    async def find(self) -> Thing | None:
+        return self.thing
+
+    async def apply(self, transition: Transition[Thing]) -> bool:
+        self.conflicts -= 1
+        if self.conflicts >= 0:
+            return False
+        self.thing = transition.after
+        return True
+
+
+class BusyError(Exception):
+    pass
+
+
+def paint(thing: Thing | None) -> Transition[Thing] | None:
+    assert thing is not None
+    if thing.colour is Colour.BLUE:
+        return None
+    return changed(thing, replace(thing, colour=Colour.BLUE), "thing.painted", CAUSE)
+
+
+def remove(thing: Thing | None) -> Transition[Thing] | None:
+    assert thing is not None
+    return removed(thing, "thing.removed", CAUSE)
+
+
+@pytest.mark.parametrize("conflicts", [0, 1, 3])
+async def test_a_change_is_decided_again_after_a_conflict(conflicts: int) -> None:
+    store = Store(THING, conflicts=conflicts)
+    painted = await change_entity(store.find, paint, store.apply, busy=BusyError)
+    assert painted == store.thing
+    assert painted.colour is Colour.BLUE
+
+
+async def test_an_entity_that_need_not_change_is_returned_as_it_is() -> None:
+    blue = replace(THING, colour=Colour.BLUE)
+    store = Store(blue, conflicts=1)
+    assert await change_entity(store.find, paint, store.apply, busy=BusyError) is blue
+    assert store.conflicts == 1
+
+
+async def test_a_removed_entity_is_returned_as_it_was() -> None:
+    store = Store(THING)
+    assert await change_entity(store.find, remove, store.apply, busy=BusyError) is THING
+    assert store.thing is None
+
+
+async def test_too_many_conflicts_are_an_error() -> None:
+    store = Store(THING, conflicts=ATTEMPTS)
+    with pytest.raises(BusyError):
+        await change_entity(store.find, paint, store.apply, busy=BusyError)
+    store = Store(THING, conflicts=ATTEMPTS)
+    with pytest.raises(BusyError):
+        await apply_decision(lambda: _decide(store), store.apply, busy=BusyError)
+
+
+async def _decide(store: Store) -> Transition[Thing] | None:
+    return paint(await store.find())
+
+
+async def test_a_decision_is_applied_or_empty() -> None:
+    store = Store(THING, conflicts=2)
+    painted = await apply_decision(lambda: _decide(store), store.apply, busy=BusyError)
+    assert painted is not None
+    assert painted.after == store.thing
+    assert await apply_decision(lambda: _decide(store), store.apply, busy=BusyError) is None

@@ -27,4 +27,4 @@ def test_an_official_template_is_on_nobodys_quota() -> None:
         create_template(wanted(), template_id="tpl-1", by=admin, quota=used_up, cause=CAUSE)
     official = wanted(is_official=True)
     made = create_template(official, template_id="tpl-1", by=admin, quota=used_up, cause=CAUSE)
-    assert made.given == ()
+    assert made.preconditions == ()

@@ -210,7 +210,7 @@ def test_the_quota_counts_what_runs_but_the_preview_itself() -> None:
 
 def test_an_attempt_rests_on_what_else_runs() -> None:
     begun = begin_attempt(NEW, Attempt("a", END), quota=NOBODY, cause=CAUSE)
-    assert begun.given == (NOBODY.running,)
+    assert begun.preconditions == (NOBODY.running,)
     with pytest.raises(PreviewsLimitError):
         begin_attempt(NEW, Attempt("a", END), quota=replace(NOBODY, limit=0), cause=CAUSE)
 

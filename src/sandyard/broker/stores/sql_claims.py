@@ -28,7 +28,7 @@ from sandyard.broker.stores.sql_rows import (
     values_of,
 )
 from sandyard.broker.stores.tables import sandboxes
-from sandyard.kit.frozen import maker_of
+from sandyard.kit.frozen import fast_constructor
 from sandyard.kit.sql.batches import BatchUpdate, Prepared, Together
 
 _column = sandboxes.c
@@ -144,7 +144,7 @@ def _end_expired(connection: sa.Connection, leased: Sandbox | None, claim: Claim
 _FIELDS = tuple(each.name for each in fields(Sandbox))
 _READ = [_column[name] for name in _FIELDS]
 _STATES = {status.value: status for status in Status}
-_make_sandbox = maker_of(Sandbox)
+_make_sandbox = fast_constructor(Sandbox)
 
 
 def read_sandbox(row: Sequence[Any]) -> Sandbox:

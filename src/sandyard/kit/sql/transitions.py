@@ -125,7 +125,9 @@ class SqlTransitions:
         extra_events: Sequence[Event] = (),
     ) -> None:
         """The same inside the caller's transaction; raises StaleTransitionError."""
-        self._require_facts(connection, [fact for each in transitions for fact in each.given])
+        self._require_facts(
+            connection, [fact for each in transitions for fact in each.preconditions]
+        )
         for kind, group in groupby(transitions, key=_inserted):
             if kind is None:
                 for each in group:

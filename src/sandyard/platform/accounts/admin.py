@@ -9,7 +9,7 @@ from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker, is_account_id, resource_id
 from sandyard.kit.ids import account_id as make_account_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.accounts.errors import AccountNotFoundError
 from sandyard.platform.accounts.model import (
     Account,
@@ -112,7 +112,7 @@ class Administration:
         decide: Callable[[Account, OtherAdmins], Transition[Account] | None],
     ) -> Account:
         async with self._locks.of(_ADMINS):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 account = await self.get_account(account_id)
                 others = await self._store.find_other_admins(account_id)
                 transition = decide(account, others)

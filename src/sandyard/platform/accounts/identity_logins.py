@@ -10,7 +10,7 @@ from typing import Any
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import actor
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.accounts.errors import (
     AccountExistsError,
     AccountInactiveError,
@@ -102,7 +102,7 @@ class IdentityLogins:
         )
 
     async def _find_or_open(self, identity: Identity) -> Account:
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             account = await self._store.find_by_login(identity.email)
             if account is not None:
                 return account

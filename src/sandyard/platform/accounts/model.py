@@ -171,8 +171,8 @@ def deactivate(
     if not account.is_active:
         return None
     after = replace(_without_logins(account), is_active=False)
-    given = _require_other_admin(account, others)
-    return updated(account, after, "account.deactivated", cause, given=given)
+    preconditions = _require_other_admin(account, others)
+    return updated(account, after, "account.deactivated", cause, preconditions=preconditions)
 
 
 def delete_account(account: Account, others: OtherAdmins, cause: Cause) -> Transition[Account]:
@@ -192,8 +192,8 @@ def delete_account(account: Account, others: OtherAdmins, cause: Cause) -> Trans
         deleted_at=cause.at,
         updated_at=cause.at,
     )
-    given = _require_other_admin(account, others)
-    return changed(account, after, "account.deleted", cause, given=given)
+    preconditions = _require_other_admin(account, others)
+    return changed(account, after, "account.deleted", cause, preconditions=preconditions)
 
 
 def change_role(
@@ -203,8 +203,8 @@ def change_role(
     if account.role is role:
         return None
     after = replace(_without_logins(account), role=role)
-    given = _require_other_admin(account, others)
-    return updated(account, after, "account.role_changed", cause, given=given)
+    preconditions = _require_other_admin(account, others)
+    return updated(account, after, "account.role_changed", cause, preconditions=preconditions)
 
 
 def end_logins(account: Account, cause: Cause) -> Transition[Account] | None:

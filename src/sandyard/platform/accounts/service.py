@@ -12,7 +12,7 @@ from sandyard.kit.concurrency.background import Background
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import (
     AccountNotFoundError,
@@ -118,7 +118,7 @@ class Accounts:
         await self._rate_limiter.hit("reset", address=address)
         password_hash = await self._passwords.hash(password)
         at = self._cause(actor("anonymous"))
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             account = await self._store.find_by_reset_token(hash_token(token))
             if account is None:
                 raise InvalidResetTokenError
@@ -138,7 +138,7 @@ class Accounts:
         cause = self._cause(principal.actor)
         password_hash = await self._passwords.hash(new_password)
         async with self._locks.of(account_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 account = await self.get_account(account_id)
                 if not await self._passwords.verify(current_password, account.password_hash):
                     raise WrongPasswordError
@@ -157,7 +157,7 @@ class Accounts:
         await self._rate_limiter.hit("change", account=account_id, address=address)
         cause = self._cause(principal.actor)
         async with self._locks.of(account_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 account = await self.get_account(account_id)
                 if not await self._passwords.verify(password, account.password_hash):
                     raise WrongPasswordError

@@ -11,7 +11,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.events import actor
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, Transition, Tries, stateless_event
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition, stateless_event
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import AccountExistsError, InvalidVerificationTokenError
 from sandyard.platform.accounts.ids import IdMakers
@@ -125,7 +125,7 @@ class Signups:
         """Make the account and its default project; InvalidVerificationTokenError."""
         await self._rate_limiter.hit("verify", address=address)
         at = self._cause(actor("anonymous"))
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             account, others = await self._verified(token, at)
             try:
                 if await self._store.apply(account, *others):
@@ -169,7 +169,7 @@ class Signups:
         )
 
     async def _resend(self, email: str, cause: Cause) -> None:
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             renewed = await self._renewed(email, cause)
             if await self._store.apply(*(transition for transition, _ in renewed)):
                 break

@@ -10,7 +10,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
 from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
@@ -80,7 +80,7 @@ class MakeBills:
 
     async def _count_one(self, sandbox: Sandbox, *, until: datetime, cause: Cause) -> bool:
         found: Sandbox | None = sandbox
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             transitions = found and count_storage(
                 found, until=until, ids=self._ids.new(), prices=self._prices, cause=cause
             )
@@ -103,7 +103,7 @@ class MakeBills:
 
     async def _bill(self, usage: Usage, bills: Sequence[Bill], cause: Cause) -> int:
         """Returns the number of new bills."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             transitions = bill_usage(usage, bills, new_id=self._make_billing_id, cause=cause)
             if not transitions or await self._store.apply(*transitions):
                 return sum(each.before is None for each in transitions)

@@ -129,7 +129,10 @@ def bill_usage(
     unchanged = UsageVersion(usage.usage_id, usage.sequence)
     new = [
         created(
-            _bill(usage, day, share, new_id(), cause), "bill.created", cause, given=(unchanged,)
+            _bill(usage, day, share, new_id(), cause),
+            "bill.created",
+            cause,
+            preconditions=(unchanged,),
         )
         for day, share in shares.items()
         if day not in billed and share.amount  # amounts below a millionth are not billed
@@ -179,7 +182,7 @@ def warn_of_spending(
         account_id=warnings.account_id,
         cause=cause,
     )
-    return replace(warned, given=(warnings,))
+    return replace(warned, preconditions=(warnings,))
 
 
 def _by_day(bills: Iterable[Bill]) -> Mapping[date, Sequence[Bill]]:

@@ -65,7 +65,7 @@ def set_variable(
         created_at=cause.at,
         updated_at=cause.at,
     )
-    return created(new, "variable.created", cause, given=(quota,))
+    return created(new, "variable.created", cause, preconditions=(quota,))
 
 
 def remove_variable(variable: Variable | None, cause: Cause) -> Transition[Variable]:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.apply import BusyError
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.environment.cipher import Cipher
@@ -69,7 +69,7 @@ class Environments:
         cause, variable_id = Cause.by(by.actor, self._clock), resource_id("env")
         new = NewValue(name, is_secret, self._cipher.encrypt(value))
         quota = CountQuota(ResourceKind.VARIABLES, by.account_id, self._per_account)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             decided = set_variable(
                 await self._store.find_variable(holder_id, name),
                 new,
@@ -86,7 +86,7 @@ class Environments:
     async def remove(self, holder_id: str, name: str, *, by: Principal) -> None:
         """VariableNotFoundError."""
         cause = Cause.by(by.actor, self._clock)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             found = await self._store.find_variable(holder_id, name)
             if await self._store.apply(remove_variable(found, cause)):
                 return

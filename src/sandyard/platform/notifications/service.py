@@ -4,7 +4,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.notifications.errors import NotificationNotFoundError
 from sandyard.platform.notifications.model import (
@@ -69,7 +69,7 @@ class Notifications:
 
     async def _read_batch(self, principal: Principal) -> int:
         cause = Cause.by(principal.actor, self._clock)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             unread = await self._store.find_unread(principal.account_id, limit=_BATCH)
             decided = [each for each in (mark_read(one, cause) for one in unread) if each]
             if await self._store.apply(*decided):

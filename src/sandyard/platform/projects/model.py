@@ -105,7 +105,7 @@ def create_project(
     """ProjectsLimitError."""
     quota.require(ProjectsLimitError)
     project = _new_project(project_id, account_id, name, description, cause)
-    return created(project, "project.created", cause, given=(quota,))
+    return created(project, "project.created", cause, preconditions=(quota,))
 
 
 def create_default_project(
@@ -129,7 +129,7 @@ def archive_project(project: Project, cause: Cause) -> Transition[Project] | Non
     project.require_dispensable()
     archived = replace(project, status=ProjectStatus.ARCHIVED)
     use = ProjectUse(project.project_id)
-    return updated(project, archived, "project.archived", cause, given=(use,))
+    return updated(project, archived, "project.archived", cause, preconditions=(use,))
 
 
 def unarchive_project(project: Project, cause: Cause) -> Transition[Project] | None:
@@ -158,7 +158,7 @@ def delete_project(
     if contents.has_sandboxes:
         raise ProjectInUseError
     deleted = replace(project, deleted_at=cause.at, updated_at=cause.at)
-    return changed(project, deleted, "project.deleted", cause, given=(contents,))
+    return changed(project, deleted, "project.deleted", cause, preconditions=(contents,))
 
 
 def close_project(project: Project, cause: Cause) -> Transition[Project]:

@@ -8,7 +8,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
@@ -43,7 +43,7 @@ class Projects:
         """ProjectNameTakenError, ProjectsLimitError."""
         cause, project_id = self._cause(principal), resource_id("prj")
         quota = CountQuota(ResourceKind.PROJECTS, principal.account_id, self._per_account)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             made = create_project(
                 project_id=project_id,
                 account_id=principal.account_id,
@@ -123,7 +123,7 @@ class Projects:
         """Make it the project of sandboxes that name none; ProjectArchivedError."""
         cause = self._cause(principal)
         async with self._locks.of(principal.account_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 former = await self._store.find_default(principal.account_id)
                 project = await self.get(principal.account_id, project_id)
                 decided = make_default(project, former, cause)
@@ -137,7 +137,7 @@ class Projects:
         """DefaultProjectError, ProjectInUseError."""
         cause = self._cause(principal)
         async with self._locks.of(project_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 project = await self.get(principal.account_id, project_id)
                 contents = await self._store.find_contents(project_id)
                 if await self._store.apply(delete_project(project, contents, cause)):

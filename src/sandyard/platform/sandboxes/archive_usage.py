@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.transitions import Cause, Transition, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.sandboxes.archive_model import count_archives
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
@@ -42,7 +42,7 @@ class ArchiveUsage:
 
     async def count(self, template_id: str, *, until: datetime, cause: Cause) -> bool:
         """Templates under concurrent changes are left to the next run."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             found = await self._store.find(template_id)
             transitions = found and count_archives(
                 found,

@@ -258,7 +258,7 @@ def create_sandbox(
         wake_on_request=new.wake_on_request,
         recycle_on_timeout=new.recycle_on_timeout,
     )
-    return created(sandbox, "sandbox.created", cause, given=(state, quota))
+    return created(sandbox, "sandbox.created", cause, preconditions=(state, quota))
 
 
 def update_sandbox(
@@ -288,7 +288,7 @@ def update_sandbox(
     after = replace(after, updated_at=cause.at)
     if after.idle_stop_minutes != sandbox.idle_stop_minutes:
         after = replace(after, last_used_at=cause.at)  # its use was not recorded before
-    return changed(sandbox, after, "sandbox.updated", cause, given=tuple(states))
+    return changed(sandbox, after, "sandbox.updated", cause, preconditions=tuple(states))
 
 
 def start_sandbox(
@@ -321,7 +321,7 @@ def start_sandbox(
         last_seen_at=cause.at,
         updated_at=cause.at,
     )
-    return changed(sandbox, after, "sandbox.starting", cause, given=(state, quota))
+    return changed(sandbox, after, "sandbox.starting", cause, preconditions=(state, quota))
 
 
 def require_files_here(sandbox: Sandbox, *, node: str, has_snapshot: bool) -> None:

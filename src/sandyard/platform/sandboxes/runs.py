@@ -11,7 +11,7 @@ from typing import Any
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.sandboxes.end_model import (
     SYSTEM,
     End,
@@ -219,7 +219,7 @@ class RunRecorder:
         """Decide and apply, with retries on a conflict; returns the sandbox as it was before, None
         if there was nothing to change."""
         async with self.locks.of(sandbox_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 found = await self._store.find_with_usage(sandbox_id)
                 transitions = decide(*found) if found is not None else None
                 if found is None or transitions is None:

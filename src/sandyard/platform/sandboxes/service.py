@@ -13,7 +13,7 @@ from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.errors import (
@@ -108,7 +108,7 @@ class Sandboxes:
         SandboxNameTakenError, SandboxesLimitError."""
         quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._policy.per_account)
         cause, sandbox_id = self._cause(by.actor), self._ids.sandbox()
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             transition = create_sandbox(
                 new,
                 sandbox_id=sandbox_id,
@@ -134,7 +134,7 @@ class Sandboxes:
     async def change(self, sandbox_id: str, changes: Changes, *, by: Principal) -> PricedSandbox:
         cause = self._cause(by.actor)
         async with self._locks.of(sandbox_id):
-            async for _ in Tries():
+            async for _ in ConflictRetries():
                 sandbox = await self._own(sandbox_id, by.account_id)
                 self._networks.require_here(sandbox, changes)
                 target = changes.values.get("project_id", sandbox.project_id)
@@ -195,7 +195,7 @@ class Sandboxes:
 
     async def recycle(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
         """Stop it and delete it permanently, with its files; its usage and bills stay."""
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             sandbox = await self._own(sandbox_id, by.account_id)
             if sandbox.is_active:
                 self._require_here(sandbox)
@@ -246,7 +246,7 @@ class Sandboxes:
         await self._starts.close()
 
     async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             sandbox = await self._own(sandbox_id, by.account_id)
             template = await self._template_of(sandbox)
             decide = partial(

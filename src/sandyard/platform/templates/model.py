@@ -265,7 +265,7 @@ def create_template(
     if wanted.is_official:
         return _created(wanted, template_id, None, cause)
     quota.require(TemplatesLimitError)
-    return replace(_created(wanted, template_id, by.account_id, cause), given=(quota,))
+    return replace(_created(wanted, template_id, by.account_id, cause), preconditions=(quota,))
 
 
 def create_official_template(

@@ -5,7 +5,7 @@ from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.events import actor
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Tries
+from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
@@ -48,7 +48,7 @@ class Templates:
     async def add_official(self) -> None:
         """Create the templates that ship with the product, unless they exist or were deleted."""
         cause = Cause.by(actor("system"), self._clock)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             there = await self._store.official_names()
             missing = [each for each in official_templates() if each.name not in there]
             made = [
@@ -70,7 +70,7 @@ class Templates:
         require_environment(wanted.environment, await self._environments.names())
         cause, template_id = Cause.by(principal.actor, self._clock), template_id or new_id()
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
-        async for _ in Tries():
+        async for _ in ConflictRetries():
             made = create_template(
                 wanted,
                 template_id=template_id,

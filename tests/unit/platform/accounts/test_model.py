@@ -106,7 +106,7 @@ def test_deactivation_ends_logins_and_is_not_for_oneself() -> None:
     assert deactivate(account(is_active=False), ALONE, by="2" * 12, cause=LATER) is None
     off = deactivate(account(), ALONE, by="2" * 12, cause=LATER)
     assert off is not None
-    assert (off.result.is_active, off.result.token_version, off.given) == (False, 1, ())
+    assert (off.result.is_active, off.result.token_version, off.preconditions) == (False, 1, ())
     assert off.events[0].kind == "account.deactivated"
 
 
@@ -121,10 +121,10 @@ def test_the_last_active_admin_stays_and_the_fact_is_given() -> None:
         change_role(admin, Role.USER, OTHERS, LATER),
     ):
         assert decided is not None
-        assert decided.given == (OTHERS,)
+        assert decided.preconditions == (OTHERS,)
     inactive = change_role(replace(admin, is_active=False), Role.USER, ALONE, LATER)
     assert inactive is not None
-    assert inactive.given == ()
+    assert inactive.preconditions == ()
 
 
 def test_a_role_ends_logins_unless_it_is_there_already() -> None:
@@ -133,7 +133,7 @@ def test_a_role_ends_logins_unless_it_is_there_already() -> None:
     assert promoted is not None
     assert (promoted.result.role, promoted.result.token_version) == (Role.ADMIN, 1)
     assert promoted.events[0].kind == "account.role_changed"
-    assert promoted.given == ()
+    assert promoted.preconditions == ()
 
 
 def test_ended_logins_raise_the_version() -> None:

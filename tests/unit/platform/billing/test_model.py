@@ -77,7 +77,7 @@ def test_an_open_usage_is_billed_up_to_the_last_midnight() -> None:
     assert (bill.usage_id, bill.sandbox_id, bill.project_id) == ("usg-1", "sbx-1", "prj-1")
     assert bill.service_type == "sandbox_runtime"
     assert bill.description == "sandbox_runtime of sbx-1, 43200 s"
-    assert made.given == (UsageVersion("usg-1", 1),)
+    assert made.preconditions == (UsageVersion("usg-1", 1),)
     assert made.events[0].kind == "bill.created"
     assert made.events[0].data["billing_date"] == "2027-01-14"
     assert billed(OPEN, [bill]) == ()
@@ -152,7 +152,7 @@ def test_spending_is_warned_of_once_it_reaches_the_threshold(
     warning = warn_of_spending(found, **WARNING, cause=cause())
     assert (warning is not None) == is_warned
     if warning is not None:
-        assert warning.given == (found.warnings,)
+        assert warning.preconditions == (found.warnings,)
         assert warning.result.related_entity_type == "billing"
         assert warning.result.type is NotificationType.WARNING
         assert "1.440000" in warning.result.message

@@ -56,8 +56,8 @@ def test_the_limit_holds_for_new_ones_alone() -> None:
     full = QUOTA.with_count(2)
     with pytest.raises(VariablesLimitError):
         put(quota=full)
-    assert put(quota=QUOTA.with_count(1)).given == (QUOTA,)
-    assert put(put().result, quota=full).given == ()
+    assert put(quota=QUOTA.with_count(1)).preconditions == (QUOTA,)
+    assert put(put().result, quota=full).preconditions == ()
 
 
 def test_what_is_not_there_is_not_removed() -> None:

@@ -41,7 +41,7 @@ def project(**changes: Any) -> Project:
         quota=QUOTA,
         cause=CAUSE,
     )
-    assert made.given == (QUOTA,)
+    assert made.preconditions == (QUOTA,)
     return replace(made.result, **changes)
 
 
@@ -111,4 +111,4 @@ def test_a_project_with_sandboxes_stays_and_the_fact_is_given() -> None:
     for found in (project(), project(**ARCHIVED)):
         deleted = delete_project(found, EMPTY, LATER)
         assert deleted.result.deleted_at == LATER.at
-        assert (deleted.given, deleted.events[0].kind) == ((EMPTY,), "project.deleted")
+        assert (deleted.preconditions, deleted.events[0].kind) == ((EMPTY,), "project.deleted")

@@ -73,7 +73,7 @@ def create(
 
 
 def test_no_more_than_the_account_may_have() -> None:
-    assert COUNT_QUOTA in create().given
+    assert COUNT_QUOTA in create().preconditions
     with pytest.raises(SandboxesLimitError):
         create(quota=COUNT_QUOTA.with_count(2))
 
@@ -93,7 +93,7 @@ def test_a_new_one_is_created_in_the_project_that_was_found() -> None:
     made = transition.result
     assert (made.status, made.attempt, made.project_id) == (Status.CREATED, 0, "prj-1")
     assert made.created_at == made.updated_at == NOW
-    assert transition.given == (PROJECT, COUNT_QUOTA)
+    assert transition.preconditions == (PROJECT, COUNT_QUOTA)
     assert transition.events[0].kind == "sandbox.created"
     assert transition.events[0].account_id == OWNER
     assert_told(transition)
@@ -148,7 +148,7 @@ def test_name_and_description_change_at_any_time(status: Status) -> None:
     transition = update(replace(SANDBOX, status=status), {"name": "other"}, template=None)
     assert (transition.result.name, transition.result.updated_at) == ("other", NOW)
     assert transition.events[0].data.keys() == {"name", "updated_at"}
-    assert transition.given == (PROJECT,)
+    assert transition.preconditions == (PROJECT,)
     assert_told(transition)
 
 
@@ -189,7 +189,7 @@ def test_a_start_is_a_new_attempt(status: Status) -> None:
     after = transition.result
     assert (after.status, after.attempt, after.node) == (Status.STARTING, 3, "n")
     assert (after.status_reason, after.timeout_at, after.updated_at) == (None, None, NOW)
-    assert transition.given == (PROJECT, FREE)
+    assert transition.preconditions == (PROJECT, FREE)
     assert transition.events[0].kind == "sandbox.starting"
     assert_told(transition)
 
@@ -226,7 +226,7 @@ def test_the_quota_may_be_used_up_and_no_more(in_use: Resources, exceeded: set[s
     check = check_quota(QuotaRequest(OWNER, 1, 1, QUOTA), in_use)
     assert set(check.exceeded) == exceeded
     if not exceeded:
-        assert start(SANDBOX, quota=check).given == (PROJECT, check)
+        assert start(SANDBOX, quota=check).preconditions == (PROJECT, check)
         return
     with pytest.raises(QuotaExceededError) as refused:
         start(SANDBOX, quota=check)
