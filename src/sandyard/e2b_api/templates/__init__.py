@@ -1,0 +1,1 @@
+"""Templates and their tags, by the names that E2B's SDKs use."""
