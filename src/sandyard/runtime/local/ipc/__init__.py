@@ -1,0 +1,1 @@
+"""Messages and pipes between server, supervisor, agent and egress proxy."""

@@ -1,0 +1,1 @@
+"""Measures and enforces a machine's limits, in its supervisor."""

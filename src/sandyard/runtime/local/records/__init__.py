@@ -1,0 +1,1 @@
+"""What server and supervisor share on disk."""

@@ -1,0 +1,1 @@
+"""A machine's root file system: an imported one or the host's, its settings and users."""

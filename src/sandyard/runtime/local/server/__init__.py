@@ -1,0 +1,1 @@
+"""What runs in the server: starts supervisors, sends them requests, reads their records."""

@@ -1,0 +1,1 @@
+"""Where workspaces are stored while they run and after their stop."""

@@ -1,0 +1,1 @@
+"""The supervisor: the process beside each machine that runs it to its end."""

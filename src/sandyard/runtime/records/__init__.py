@@ -1,0 +1,1 @@
+"""Runs and archives on this node's disk."""

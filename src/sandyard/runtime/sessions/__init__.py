@@ -1,0 +1,1 @@
+"""A session in a running machine: its files, processes and ports."""
