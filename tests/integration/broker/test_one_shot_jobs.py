@@ -7,7 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.bootstrap.broker import BrokerPart, build_broker
 from sandyard.bootstrap.provider import ProviderAddress
-from sandyard.broker.errors import CircuitOpenError, ProviderMismatchError, ProviderUnavailableError
+from sandyard.broker.provider.errors import (
+    CircuitOpenError,
+    ProviderMismatchError,
+    ProviderUnavailableError,
+)
 from sandyard.settings import describe, load_settings
 from sandyard.tools.provider.simulator import Faults, Simulator
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sandyard.broker.errors import CreationNotSupportedError, ProviderUnavailableError
-from sandyard.broker.model import Listed
+from sandyard.broker.pool.model import Listed
+from sandyard.broker.provider.errors import CreationNotSupportedError, ProviderUnavailableError
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.broker.provider.calls import DIALECTS
 from tests.integration.conftest import Answers, Connect, Serve, status

@@ -1,0 +1,1 @@
+"""Named clients: who may call, with which token, scope and limits."""

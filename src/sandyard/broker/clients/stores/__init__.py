@@ -1,0 +1,1 @@
+"""Clients and their limits in SQL and on DynamoDB."""

@@ -1,0 +1,1 @@
+"""Webhooks and the positions of sinks in SQL and on DynamoDB."""

@@ -1,0 +1,1 @@
+"""Samples of the pool in SQL and on DynamoDB."""

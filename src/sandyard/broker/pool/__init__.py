@@ -1,0 +1,1 @@
+"""The pool: sandboxes and their leases, from the claim to the deletion."""

@@ -1,0 +1,1 @@
+"""Calls of tracks and operators about sandboxes."""

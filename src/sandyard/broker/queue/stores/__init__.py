@@ -1,0 +1,1 @@
+"""Tickets in SQL and on DynamoDB."""

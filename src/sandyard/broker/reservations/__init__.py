@@ -1,0 +1,1 @@
+"""Reservations: sandboxes set aside for some tracks during a period."""
