@@ -9,11 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sandyard.runtime.local.agent.launching import hard_limits
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
-from sandyard.runtime.local.jail import launcher, seccomp
+from sandyard.runtime.local.jail import seccomp
 from sandyard.runtime.local.jail.bubblewrap import LAUNCHER, UID_INSIDE, Contents, Jail
 from sandyard.runtime.local.jail.isolation import PATH, Isolation
+from sandyard.runtime.local.jail.native_programs import start_program
 from sandyard.runtime.local.jail.spawn import Spawned, kill_tree, pin, spawn
 from sandyard.runtime.local.jail.sudo import sudo_files
 from sandyard.runtime.local.limits.cgroups import Cgroup
@@ -63,13 +65,11 @@ class MachineProcess:
         if isinstance(isolation, Jail):
             if cgroup is not None:
                 cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS)
-            launch = launcher.program(setup["rlimits"])
-            programs = {} if launch is None else {LAUNCHER: launch}
             limits = _limits(setup["rlimits"], has_uid=isolation.uid is not None)
-            process, pid_inside = await _start_jail(isolation, spec, cgroup, programs, limits)
+            process, pid_inside = await _start_jail(isolation, spec, cgroup, limits)
             rules = seccomp.program()
             setup |= {
-                "launcher": None if launch is None else LAUNCHER,
+                "launcher": None if start_program() is None else LAUNCHER,
                 "enter": pid_inside,
                 "identity": processes.identity(pid_inside),
                 "uid": UID_INSIDE,
@@ -109,11 +109,7 @@ class MachineProcess:
 
 
 async def _start_jail(
-    jail: Jail,
-    spec: Spec,
-    cgroup: Cgroup | None,
-    programs: dict[str, bytes],
-    limits: Mapping[int, int],
+    jail: Jail, spec: Spec, cgroup: Cgroup | None, limits: Mapping[int, int]
 ) -> tuple[Spawned, int]:
     """bubblewrap, and the pid of the waiting program in it."""
     reader, writer = os.pipe()
@@ -121,7 +117,7 @@ async def _start_jail(
     given = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
     added = {path: Path(source) for path, source in given.items() if source is not None}
     root = None if spec.root is None else Path(spec.root)
-    contents = Contents(spec.files, spec.folders, spec.links, added, root, programs)
+    contents = Contents(spec.files, spec.folders, spec.links, added, root)
     try:
         wrapped = jail.wrap_machine(contents, info=writer)
         process = await spawn(wrapped, inherited=(writer,), stderr=telling, limits=limits)
@@ -154,7 +150,7 @@ def _limits(rlimits: Mapping[str, int], *, has_uid: bool) -> dict[int, int]:
     """Programs of the same user can take over bubblewrap's process, so it gets their limits. Its
     limit of processes is higher: outside, all of its user's count, even another server's."""
     most = max(rlimits["RLIMIT_NPROC"], _PROCESSES_OUTSIDE)
-    limits = launcher.hard_limits({**rlimits, "RLIMIT_NPROC": most})
+    limits = hard_limits({**rlimits, "RLIMIT_NPROC": most})
     if not has_uid:
         del limits[resource.RLIMIT_NPROC]
     return limits
