@@ -51,7 +51,7 @@ class Starter:
         paths: Paths,
         rlimits: dict[str, int],
         environment: dict[str, str],
-        launcher: str | None = None,
+        launcher: str | None,
         *,
         launch_ms: int = _LAUNCH_MS,
     ) -> None:

@@ -1,20 +1,14 @@
 """`sudo` in a sandbox with its own root: a program that becomes root, and a script that parses
 its options."""
 
-import ctypes
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
-from sandyard.runtime.local.host.system_calls import call
 from sandyard.runtime.local.jail.native_programs import sudo_program
 
 FOLDER = "/run/sandyard/root"
 """The only folder where a file can change its user's identity."""
 SUDO = f"{FOLDER}/sudo"
 _SCRIPT = f"{FOLDER}/options"
-_NO_DEV = 4
-_SIZE = "mode=755,size=64k,nr_inodes=8"
 _OPTIONS = """#!/bin/sh
 who=root folder= shell=
 while [ $# -gt 0 ]; do
@@ -56,19 +50,9 @@ exec setpriv --reuid "$uid" --regid "$gid" --clear-groups "$@"
 """
 
 
-def sudo_files() -> Mapping[str, bytes]:
-    """By name; none if the processor is not supported."""
+def sudo_files() -> Mapping[str, tuple[bytes, int]]:
+    """The content and mode of each, by path; none if the processor is not supported."""
     program = sudo_program()
-    return {} if program is None else {SUDO: program, _SCRIPT: _OPTIONS.encode()}
-
-
-def install_sudo(files: Mapping[str, bytes]) -> None:
-    """Runs in the sandbox, as root of the namespace that owns its mounts; does nothing if already
-    installed."""
-    if not files or os.path.ismount(FOLDER):
-        return
-    call("mount", b"tmpfs", FOLDER.encode(), b"tmpfs", ctypes.c_ulong(_NO_DEV), _SIZE.encode())
-    for path, content in files.items():
-        file = Path(path)
-        file.write_bytes(content)
-        file.chmod(0o4111 if path == SUDO else 0o444)
+    if program is None:
+        return {}
+    return {SUDO: (program, 0o4111), _SCRIPT: (_OPTIONS.encode(), 0o444)}

@@ -6,9 +6,12 @@ import os
 import resource
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sandyard.runtime.local.agent.agent import AgentSetup
+from sandyard.runtime.local.agent.entering import Entry
 from sandyard.runtime.local.agent.launching import hard_limits
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
@@ -65,20 +68,10 @@ class MachineProcess:
         if isinstance(isolation, Jail):
             if cgroup is not None:
                 cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS)
-            limits = _limits(setup["rlimits"], has_uid=isolation.uid is not None)
+            limits = _limits(setup.rlimits, has_uid=isolation.uid is not None)
             process, pid_inside = await _start_jail(isolation, spec, cgroup, limits)
-            rules = seccomp.program()
-            setup |= {
-                "launcher": None if start_program() is None else LAUNCHER,
-                "enter": pid_inside,
-                "identity": processes.identity(pid_inside),
-                "uid": UID_INSIDE,
-                "seccomp": rules.hex() if rules else None,
-                "tmpfs": isolation.memory_folders(),
-            }
-            if isolation.system is not None:
-                files = sudo_files()
-                setup["sudo"] = {path: content.hex() for path, content in files.items()}
+            launcher = None if start_program() is None else LAUNCHER
+            setup = replace(setup, launcher=launcher, entry=_entry(isolation, pid_inside))
         cpu = spec.limits.cpu if cgroup is None else None
         enlist = None if cgroup is None else cgroup.add
         agent = AgentClient(setup, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost)
@@ -89,9 +82,10 @@ class MachineProcess:
                 await kill_tree(process)
             raise
         made = cls(process, pid_inside, agent)
-        if "sudo" in setup:
+        if setup.entry is not None and setup.entry.sudo is not None:
             # No launcher: root could read it, and so take it over before its limits are set.
-            as_root = setup | {"uid": ROOT_INSIDE, "launcher": None}
+            entry = replace(setup.entry, uid=ROOT_INSIDE)
+            as_root = replace(setup, launcher=None, entry=entry)
             made.root_agent = AgentClient(
                 as_root, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost
             )
@@ -146,6 +140,17 @@ async def _start_jail(
     return process, pid
 
 
+def _entry(jail: Jail, pid: int) -> Entry:
+    return Entry(
+        pid,
+        processes.identity(pid),
+        UID_INSIDE,
+        seccomp.program(),
+        jail.memory_folders(),
+        sudo_files() if jail.has_root else None,
+    )
+
+
 def _limits(rlimits: Mapping[str, int], *, has_uid: bool) -> dict[int, int]:
     """Programs of the same user can take over bubblewrap's process, so it gets their limits. Its
     limit of processes is higher: outside, all of its user's count, even another server's."""
@@ -190,7 +195,7 @@ def _is_bubblewrap(pid: int) -> bool:
     return Path(f"/proc/{pid}/comm").read_text().strip() == "bwrap"
 
 
-def _setup(isolation: Isolation, spec: Spec) -> dict[str, Any]:
+def _setup(isolation: Isolation, spec: Spec) -> AgentSetup:
     limits = spec.limits
     rlimits = {
         "RLIMIT_CORE": 0,
@@ -205,4 +210,4 @@ def _setup(isolation: Isolation, spec: Spec) -> dict[str, Any]:
     environment = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": isolation.folder, **spec.environment}
     if not isinstance(isolation, Jail):
         environment["PATH"] = os.environ.get("PATH", PATH)
-    return {"workspace": isolation.folder, "rlimits": rlimits, "environment": environment}
+    return AgentSetup(isolation.folder, rlimits, environment)
