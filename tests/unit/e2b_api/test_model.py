@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandyard.e2b_api.envd.paths import home_of, known_user, whole_path
-from sandyard.e2b_api.errors import NoSuchUserError, NotJsonError, NotOfferedError
+from sandyard.e2b_api.errors import NoSuchUserError, InvalidRequestError, NotOfferedError
 from sandyard.e2b_api.model import (
     Described,
     clamped_timeout,
@@ -115,7 +115,7 @@ def test_there_are_a_user_and_root() -> None:
     ],
 )
 def test_what_can_t_be_a_sandbox_is_refused(body: dict[str, Any]) -> None:
-    with pytest.raises(NotJsonError):
+    with pytest.raises(InvalidRequestError):
         new_sandbox(body, idempotency_key=None, timeout_sec=15)
 
 
