@@ -23,9 +23,9 @@ from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
 from sandyard.kit.dynamo.tables import TableUnfitError
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.errors import UnavailableError
-from tests.clocks import ManualClock
 from tests.faults.stores import IMPATIENT
-from tests.pools import LAB_SEC, NOW, check_history, row
+from tests.support.broker.pools import LAB_SEC, NOW, check_history, row
+from tests.support.clocks import ManualClock
 
 
 def item(number: int, status: Status, *, track: str | None = None, at: int = NOW) -> Item:

@@ -17,9 +17,9 @@ from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.stores.dynamo_adoption import adopt
 from sandyard.telemetry.stores.sql import MIGRATIONS
 from sandyard.telemetry.verification import verify
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES, STORE_ENGINES, create_database
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import SQL_ENGINES, STORE_ENGINES, create_database
+from tests.support.telemetry.engines import (
     DEVICE,
     NOW,
     Stores,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandyard.e2b_api.envd.paths import home_of, known_user, whole_path
-from sandyard.e2b_api.errors import NoSuchUserError, InvalidRequestError, NotOfferedError
+from sandyard.e2b_api.errors import InvalidRequestError, NoSuchUserError, NotOfferedError
 from sandyard.e2b_api.model import (
     Described,
     clamped_timeout,
