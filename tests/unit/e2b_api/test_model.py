@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.envd.paths import home_of, known_user, whole_path
-from sandyard.e2b_api.errors import InvalidRequestError, NoSuchUserError, NotOfferedError
+from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
 from sandyard.e2b_api.model import (
     Described,
     clamped_timeout,
@@ -77,28 +76,6 @@ def test_time_outs_have_bounds() -> None:
 
 def test_metadata_is_quoted_twice() -> None:
     assert metadata_of("a%2520b=c%252Fd&e=") == {"a b": "c/d", "e": ""}
-
-
-@pytest.mark.parametrize(
-    ("path", "whole"),
-    [
-        ("a", "/home/user/a"),
-        ("", "/home/user"),
-        ("~", "/home/user"),
-        ("~/a/../b", "/home/user/b"),
-        ("/etc/./x/", "/etc/x"),
-    ],
-)
-def test_paths_begin_at_home(path: str, whole: str) -> None:
-    assert whole_path(path) == whole
-
-
-def test_there_are_a_user_and_root() -> None:
-    assert [known_user(name) for name in (None, "", "user", "root")] == ["user"] * 3 + ["root"]
-    with pytest.raises(NoSuchUserError):
-        known_user("daemon")
-    assert whole_path("~/a", home_of("root")) == "/root/a"
-    assert whole_path("a", home_of("user")) == "/home/user/a"
 
 
 @pytest.mark.parametrize(
