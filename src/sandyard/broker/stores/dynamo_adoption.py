@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandyard.broker.model import Lease, Sandbox, Status, Tombstone
-from sandyard.broker.stores.dynamo_items import entry_of, lease_item, sandbox_key, sandbox_of
+from sandyard.broker.pool.model import Lease, Sandbox, Status, Tombstone
+from sandyard.broker.pool.stores.dynamo_items import entry_of, lease_item, sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import TransactionRefusedError
