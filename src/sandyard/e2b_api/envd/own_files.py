@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Protocol, TypeVar
 
 from sandyard.runtime.errors import FileRefusedError
-from sandyard.runtime.session_model import FileInfo
-from sandyard.runtime.session_ports import BasicFiles, Processes
+from sandyard.runtime.sessions.model import FileInfo
+from sandyard.runtime.sessions.ports import BasicFiles, Processes
 
 T = TypeVar("T")
 _USER_ID = 1000

@@ -19,8 +19,8 @@ from sandyard.runtime.errors import (
     NotRunningError,
     ProcessNotFoundError,
 )
-from sandyard.runtime.session_model import Command, Output, Process, TerminalSize
-from sandyard.runtime.session_ports import Processes
+from sandyard.runtime.sessions.model import Command, Output, Process, TerminalSize
+from sandyard.runtime.sessions.ports import Processes
 
 KEEPALIVE: Message = {"event": {"keepalive": {}}}
 _STREAMS = {"stdout": "stdout", "stderr": "stderr", "terminal": "pty"}

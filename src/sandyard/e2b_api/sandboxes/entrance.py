@@ -16,7 +16,7 @@ from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import Sample
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.ports import Session
 
 Sampler = Callable[[Sandbox], Awaitable[Sample]]
 

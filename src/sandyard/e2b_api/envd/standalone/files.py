@@ -15,11 +15,11 @@ from sandyard.runtime.errors import (
     StorageFullError,
     TooManyFilesError,
 )
-from sandyard.runtime.local import agent_files
-from sandyard.runtime.local.agent_answers import Answer, RefusedError
-from sandyard.runtime.local.agent_paths import Paths
-from sandyard.runtime.local.agent_watch import watch
-from sandyard.runtime.session_model import WORKSPACE, FileChange, FileInfo, absolute_path
+from sandyard.runtime.local.agent import files as agent_files
+from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.local.agent.paths import Paths
+from sandyard.runtime.local.agent.watch import watch
+from sandyard.runtime.sessions.model import WORKSPACE, FileChange, FileInfo, absolute_path
 
 _PATHS = Paths(WORKSPACE)
 """All paths are this machine's own."""
