@@ -1,0 +1,1 @@
+"""Commands for the Broker's pool, clients and provider."""

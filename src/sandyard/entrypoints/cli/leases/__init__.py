@@ -1,0 +1,1 @@
+"""Commands that lease a sandbox of the pool."""

@@ -1,0 +1,1 @@
+"""Commands of the tools: the demo, game days and the simulated provider."""

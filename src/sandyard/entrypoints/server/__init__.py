@@ -1,0 +1,1 @@
+"""A serving process: its data dir, parts, listeners, connections, schedule and secrets."""

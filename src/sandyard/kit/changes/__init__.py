@@ -1,0 +1,1 @@
+"""A change of an entity: transitions, their events, pruning and verification."""
