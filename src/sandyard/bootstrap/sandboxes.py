@@ -16,7 +16,6 @@ from sandyard.bootstrap.sessions import TerminalAccess, session_routers
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.clock import Clock
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.node import node_name
@@ -60,6 +59,7 @@ from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.records import RunFolders
+from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.warm import WarmRuns
 from sandyard.settings import E2bSettings, SandboxSettings
 

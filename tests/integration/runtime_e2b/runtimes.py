@@ -6,7 +6,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
@@ -16,6 +15,7 @@ from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
 from sandyard.runtime.program_start import ProgramPolicy
 from sandyard.runtime.programs import ProgramRunner
 from sandyard.runtime.records import RunFolders
+from sandyard.runtime.remote.backoff import Backoff
 from tests.integration.runtime.programs import LIMITS, new_run_id, shell
 from tests.support.e2b.double import API_KEY
 from tests.support.e2b.machines import E2bMachines

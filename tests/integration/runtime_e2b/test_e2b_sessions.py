@@ -5,9 +5,9 @@ import signal
 import pytest
 
 from sandyard.kit.errors import UnavailableError
-from sandyard.runtime.e2b.package import inside_files
 from sandyard.runtime.model import Program
 from sandyard.runtime.programs import ProgramRunner
+from sandyard.runtime.remote.guest_code import inside_files
 from sandyard.runtime.session_model import Command
 from sandyard.runtime.session_ports import Session
 from tests.integration.runtime_e2b.runtimes import start

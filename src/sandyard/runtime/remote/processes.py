@@ -8,9 +8,6 @@ from contextlib import aclosing
 from secrets import token_hex
 from typing import Any
 
-from sandyard.kit.e2b import sdk as kit
-from sandyard.runtime.e2b.channel import Channel, reading_answer
-from sandyard.runtime.e2b.package import STATE
 from sandyard.runtime.errors import (
     CommandRefusedError,
     InputClosedError,
@@ -18,6 +15,9 @@ from sandyard.runtime.errors import (
     ProcessNotFoundError,
 )
 from sandyard.runtime.followed_run import run_in_steps
+from sandyard.runtime.remote import sdk as kit
+from sandyard.runtime.remote.connection import Channel, reading_answer
+from sandyard.runtime.remote.guest_code import STATE
 from sandyard.runtime.session_model import (
     PROCESS_ID,
     Command,
