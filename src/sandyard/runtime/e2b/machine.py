@@ -13,7 +13,7 @@ from sandyard.runtime.remote.connection import HOME, Channel, reading_answer
 from sandyard.runtime.remote.guest_code import STATE
 from sandyard.runtime.remote.processes import PROGRAM
 from sandyard.runtime.remote.session import E2bSession
-from sandyard.runtime.session_model import WORKSPACE
+from sandyard.runtime.sessions.model import WORKSPACE
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox

@@ -37,7 +37,7 @@ from sandyard.runtime.model import (
     Up,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
-from sandyard.runtime.records import RunFolders
+from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.session import E2bSession
 
 if TYPE_CHECKING:

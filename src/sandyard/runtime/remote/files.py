@@ -13,7 +13,7 @@ from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.model import FileChanges
 from sandyard.runtime.remote.connection import HOME, Channel, reading_answer
 from sandyard.runtime.remote.guest_code import STATE
-from sandyard.runtime.session_model import (
+from sandyard.runtime.sessions.model import (
     WORKSPACE,
     ChangeKind,
     FileChange,

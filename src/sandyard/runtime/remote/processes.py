@@ -14,11 +14,11 @@ from sandyard.runtime.errors import (
     InvalidPathError,
     ProcessNotFoundError,
 )
-from sandyard.runtime.followed_run import run_in_steps
 from sandyard.runtime.remote import sdk as kit
 from sandyard.runtime.remote.connection import Channel, reading_answer
 from sandyard.runtime.remote.guest_code import STATE
-from sandyard.runtime.session_model import (
+from sandyard.runtime.sessions.followed_run import run_in_steps
+from sandyard.runtime.sessions.model import (
     PROCESS_ID,
     Command,
     Output,
