@@ -105,7 +105,7 @@ def test_the_first_stage_imports_no_late_part(tmp_path: Path) -> None:
     program = f"""
         import asyncio, sys
         from pathlib import Path
-        from tests.integration.test_staged_start import staged
+        from tests.integration.server.test_staged_start import staged
 
         async def main():
             async with staged(Path({str(tmp_path)!r})):
