@@ -79,6 +79,4 @@ class MetricsQuery(Query):
 
 
 class AllMetricsQuery(Query):
-    sandbox_ids: Annotated[list[str], BeforeValidator(_split)] = Field(
-        default=[], alias="sandbox_ids"
-    )
+    names: Annotated[list[str], BeforeValidator(_split)] = Field(default=[], alias="sandbox_ids")
