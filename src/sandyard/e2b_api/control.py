@@ -14,7 +14,7 @@ from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.envd.paths import path_of
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.kit.errors import NotFoundError
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 
 Handler = Callable[[Request, Principal], Awaitable[Response]]
 _NOT_OFFERED = frozenset({"volumes", "secrets", "api-keys", "access-tokens", "nodes", "admin"})

@@ -21,7 +21,7 @@ from sandyard.e2b_api.errors import (
 from sandyard.e2b_api.requests import MOST_LISTED, Body, Number, body_of
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.tokens import UploadTokens
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 
 _CPU, _MEMORY_MB = 1, 1024
 _FILES = "/templates/{template}/files/{files}"

@@ -32,7 +32,7 @@ from sandyard.e2b_api.sandboxes.schemas import (
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes, Listing
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ConflictError
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.sandboxes.model import Status
 
 _MOST_LINES = 1000

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from sandyard.e2b_api.requests import Body, Number, PageQuery, Query, Refused, Texts
 from sandyard.e2b_api.sandboxes.networks import NetworkBody
-from sandyard.platform.sandboxes.traffic import TrafficRules
+from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.runtime.network_model import Network
 
 _YEAR_10000 = 253_402_300_800

@@ -12,7 +12,7 @@ from sandyard.e2b_api.control import Endpoint
 from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
 from sandyard.e2b_api.requests import Body, body_of
 from sandyard.e2b_api.templates.finder import TemplateFinder
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.templates.model import Template
 
 Name = Annotated[str, Field(min_length=1)]
