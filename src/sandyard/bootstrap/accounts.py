@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandyard.bootstrap import platform_job_specs as specs
 from sandyard.bootstrap.engines import secret
 from sandyard.bootstrap.identity import identity_provider
-from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background

@@ -1,7 +1,6 @@
 """The Broker, wired."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,19 +10,20 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from sandyard.bootstrap import tracing
-from sandyard.bootstrap.broker_jobs import JobContext, broker_jobs, pool_provider
+from sandyard.bootstrap.broker_job_specs import JOBS
+from sandyard.bootstrap.broker_jobs import JobContext, broker_jobs
 from sandyard.bootstrap.clients import admin_guard, client_access, track_guard
 from sandyard.bootstrap.delivery import Delivery, build_delivery
 from sandyard.bootstrap.engines import job_runner
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.pool import Pool, open_pool
-from sandyard.bootstrap.provider import ProviderAddress, provider_policy
+from sandyard.bootstrap.provider_address import ProviderAddress, provider_policy
 from sandyard.bootstrap.spec import Counting, Verification
-from sandyard.bootstrap.specs.broker import BROKER
 from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.http import create_client_router
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.delivery.http import create_webhook_router
+from sandyard.broker.delivery.logs import OpenLog
 from sandyard.broker.history.http import create_monitor_router
 from sandyard.broker.history.monitor import Monitor, ProviderFacts
 from sandyard.broker.history.service import History
@@ -40,7 +40,6 @@ from sandyard.broker.pool.service import Broker, RateLimit
 from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
-from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.queue.http import create_queue_router
 from sandyard.broker.queue.service import Queue
@@ -115,8 +114,10 @@ def build_broker(
     data_dir: Path,
     provider_address: ProviderAddress,
     registry: CollectorRegistry,
+    other_logs: Mapping[str, OpenLog],
     clock: Clock | None = None,
 ) -> BrokerPart:
+    """`other_logs` are those of the other parts of this process, whose events are delivered too."""
     clock = clock or SystemClock()
     metrics = BrokerMetrics(registry)
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
@@ -129,7 +130,7 @@ def build_broker(
         pool=store,
         store=pool.deliveries,
         runner=runner,
-        data_dir=data_dir,
+        other_logs=other_logs,
         clock=clock,
         metrics=metrics,
     )
@@ -142,7 +143,7 @@ def build_broker(
         offers=queue.offers,
     )
     prober = _prober(settings.broker, provider)
-    context = JobContext(settings, store, runner, clock, metrics)
+    context = JobContext(settings, store, runner, clock, metrics, provider_address.simulated_ids)
     history = History(store, pool.history, clock=clock)
     jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
     service, leases = _claims(context, queue, prober)
@@ -179,16 +180,6 @@ def build_broker(
         delivery=delivery,
         access=access,
     )
-
-
-@asynccontextmanager
-async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterator[PoolProvider]:
-    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
-    try:
-        await pool.store.check()
-        yield pool_provider(settings, pool.store, SystemClock())
-    finally:
-        await pool.store.close()
 
 
 def _claims(context: JobContext, queue: Queue, prober: Prober | None) -> tuple[Broker, Leases]:
@@ -272,7 +263,7 @@ def _monitor(
         clock=clock,
         runner=jobs.runner,
         jobs={job.name: job for job in jobs.all},
-        does={spec.name: spec.does for spec in BROKER.jobs},
+        does={spec.name: spec.does for spec in JOBS},
         provider=provider,
         facts=ProviderFacts(
             address=settings.provider.csp_base_url or address.description,

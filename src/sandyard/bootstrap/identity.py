@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.addresses import public_url
+from sandyard.bootstrap.public_addresses import public_url
 from sandyard.kit.clock import Clock
 from sandyard.settings import Settings, SettingsError
 

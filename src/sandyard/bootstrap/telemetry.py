@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
+from sandyard.bootstrap import telemetry_job_specs as specs
 from sandyard.bootstrap.engines import (
     embedded_database,
     job_runner,
@@ -19,7 +20,6 @@ from sandyard.bootstrap.engines import (
 )
 from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.spec import Counting, Verification
-from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog, actor
 from sandyard.kit.changes.transitions import Cause

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandyard.bootstrap.broker import BrokerPart, build_broker
-from sandyard.bootstrap.provider import ProviderAddress
+from sandyard.bootstrap.provider_address import ProviderAddress
 from sandyard.broker.provider.errors import (
     CircuitOpenError,
     ProviderMismatchError,
@@ -35,8 +35,9 @@ async def sync(data_dir: Path, url: str) -> tuple[int, bool]:
     part: BrokerPart = build_broker(
         load_settings(),
         data_dir=data_dir,
-        provider_address=ProviderAddress(url, "", url),
+        provider_address=ProviderAddress(url, "", url, []),
         registry=CollectorRegistry(),
+        other_logs={},
     )
     try:
         await part.prepare()
