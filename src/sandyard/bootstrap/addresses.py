@@ -2,11 +2,11 @@
 
 from urllib.parse import urlsplit
 
-from sandyard.bootstrap.public_addresses import public_url
 from sandyard.gateway.domains import share_cookies
 from sandyard.gateway.model import SandboxDomain
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.settings import Settings, SettingsError
+from sandyard.wiring.addresses import public_url
 
 _LOCAL_DOMAIN = "localhost"
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.engines import secret
-from sandyard.bootstrap.provider_address import ProviderAddress, provider_policy
-from sandyard.bootstrap.spec import Listen
+from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
 from sandyard.kit import ids
 from sandyard.kit.clock import SystemClock
 from sandyard.settings import ProviderSettings, Settings
+from sandyard.wiring.engines import secret
+from sandyard.wiring.spec import Listen
 
 if TYPE_CHECKING:
     from sandyard.broker.provider.binding import PoolProvider
@@ -62,8 +62,8 @@ def provider_target(settings: ProviderSettings) -> "Target":
 
 @asynccontextmanager
 async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterator["PoolProvider"]:
-    from sandyard.bootstrap.broker_jobs import pool_provider
-    from sandyard.bootstrap.pool import open_pool
+    from sandyard.broker.wiring.jobs import pool_provider
+    from sandyard.broker.wiring.pool import open_pool
 
     pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
     try:

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.broker_job_specs import JOBS
-from sandyard.bootstrap.spec import (
+from sandyard.broker.wiring.job_specs import JOBS
+from sandyard.wiring.spec import (
     BuildContext,
     PartSpec,
     SecretSpec,
@@ -19,8 +19,8 @@ from sandyard.bootstrap.spec import (
 )
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.broker import BrokerPart
     from sandyard.broker.delivery.logs import OpenLog
+    from sandyard.broker.wiring.part import BrokerPart
     from sandyard.settings import Settings
 
 _LOG_CONNECTIONS = 2
@@ -29,8 +29,8 @@ _OWN_SIMULATION = "CSP_BASE_URL: must be set for --workers; each would simulate 
 
 
 async def _build(context: BuildContext) -> "BrokerPart":
-    from sandyard.bootstrap.broker import build_broker
     from sandyard.bootstrap.provider import open_provider
+    from sandyard.broker.wiring.part import build_broker
 
     provider = await context.stack.enter_async_context(
         open_provider(context.settings, context.data_dir, context.listen)
@@ -74,7 +74,7 @@ def _one_process(settings: "Settings") -> str | None:
 
 
 def _notes(context: WelcomeContext) -> Mapping[str, str]:
-    from sandyard.bootstrap.broker import BrokerPart
+    from sandyard.broker.wiring.part import BrokerPart
 
     return {"provider": get_part(context.parts, BrokerPart).provider_address.description}
 
@@ -105,11 +105,11 @@ BROKER = PartSpec(
     secrets=(SecretSpec("broker_api_token"), SecretSpec("broker_admin_token")),
     store=_store,
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
-    tables=lazy("sandyard.bootstrap.pool:open_pool_table"),
-    adopt=lazy("sandyard.bootstrap.pool:adopt_pool"),
-    verify=lazy("sandyard.bootstrap.broker:verify_broker"),
-    adopt_changes=lazy("sandyard.bootstrap.broker:adopt_broker_changes"),
-    log=lazy("sandyard.bootstrap.pool:open_broker_log"),
+    tables=lazy("sandyard.broker.wiring.pool:open_pool_table"),
+    adopt=lazy("sandyard.broker.wiring.pool:adopt_pool"),
+    verify=lazy("sandyard.broker.wiring.part:verify_broker"),
+    adopt_changes=lazy("sandyard.broker.wiring.part:adopt_broker_changes"),
+    log=lazy("sandyard.broker.wiring.pool:open_broker_log"),
     check_settings=_check_settings,
     one_process=_one_process,
     notes=_notes,

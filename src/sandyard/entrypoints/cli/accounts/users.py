@@ -63,7 +63,7 @@ async def _create(
 ) -> tuple["Account", str]:
     """The account, and where it is stored."""
     from sandyard.bootstrap.addresses import sandbox_domain
-    from sandyard.bootstrap.platform import build_platform
+    from sandyard.platform.wiring.part import build_platform
     from sandyard.settings import load_settings
 
     settings = load_settings()

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sandyard.bootstrap import broker_job_specs as specs
-from sandyard.bootstrap.delivery import Delivery
-from sandyard.bootstrap.engines import prune_job
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.history.service import History
 from sandyard.broker.jobs import BrokerJobs
@@ -28,9 +25,12 @@ from sandyard.broker.provider.model import provider_name
 from sandyard.broker.queue.assignment import Offers
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.service import Reservations
+from sandyard.broker.wiring import job_specs as specs
+from sandyard.broker.wiring.delivery import Delivery
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.settings import BrokerSettings, Settings
+from sandyard.wiring.engines import prune_job
 
 _CLIENT_LEASES_SEC = 60
 _SAMPLE_SEC = 20

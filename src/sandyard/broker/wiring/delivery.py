@@ -6,7 +6,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap import tracing
 from sandyard.broker.delivery.dispatcher import Dispatcher, Follows, Route
 from sandyard.broker.delivery.logs import Logs, OpenLog
 from sandyard.broker.delivery.model import RetryPolicy, Sink
@@ -17,6 +16,7 @@ from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.wiring import spans
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
@@ -49,7 +49,7 @@ class _Wiring:
     policy: StreamPolicy
 
     def route(self, sink: Sink, version: int = 0) -> Route:
-        sink = traced(sink, tracing.SINK)
+        sink = traced(sink, spans.SINK)
 
         def stream(log: EventLog) -> Stream:
             return Stream(sink, log, self.store, clock=self.clock, policy=self.policy)

@@ -8,13 +8,6 @@ from typing import ClassVar
 
 from fastapi import APIRouter
 
-from sandyard.bootstrap import platform_job_specs as specs
-from sandyard.bootstrap.accounts import AccountsWired, build_accounts
-from sandyard.bootstrap.engines import embedded_database, job_runner, open_part_database, prune_job
-from sandyard.bootstrap.local_runtime import NodeEnvironments
-from sandyard.bootstrap.part import WiredPart
-from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes
-from sandyard.bootstrap.sessions import TerminalAccess
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.http.client_address import ClientAddress
@@ -68,8 +61,15 @@ from sandyard.platform.sessions.ports_http import UrlOf
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
+from sandyard.platform.wiring import job_specs as specs
+from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
+from sandyard.platform.wiring.local_runtime import NodeEnvironments
+from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
+from sandyard.platform.wiring.sessions import TerminalAccess
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
+from sandyard.wiring.engines import embedded_database, job_runner, open_part_database, prune_job
+from sandyard.wiring.part import WiredPart
 
 PREFIX = "/api/v1"
 _ERASURE_INTERVAL_SEC = 60

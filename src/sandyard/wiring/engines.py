@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from sandyard.bootstrap import spans
-from sandyard.bootstrap.spec import JobSpec, Verification
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.pruning import PruneEvents, PruneReport
@@ -20,6 +18,8 @@ from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.postgres_login import PostgresLogin
 from sandyard.settings import E2bSettings, Settings, SettingsError
+from sandyard.wiring import spans
+from sandyard.wiring.spec import JobSpec, Verification
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.kit.dynamo.client import Dynamo

@@ -9,16 +9,6 @@ from typing import ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap import tracing
-from sandyard.bootstrap.broker_job_specs import JOBS
-from sandyard.bootstrap.broker_jobs import JobContext, broker_jobs
-from sandyard.bootstrap.clients import admin_guard, client_access, track_guard
-from sandyard.bootstrap.delivery import Delivery, build_delivery
-from sandyard.bootstrap.engines import job_runner
-from sandyard.bootstrap.part import WiredPart
-from sandyard.bootstrap.pool import Pool, open_pool
-from sandyard.bootstrap.provider_address import ProviderAddress, provider_policy
-from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.http import create_client_router
 from sandyard.broker.clients.service import Clients
@@ -46,6 +36,13 @@ from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import adopt, verify
+from sandyard.broker.wiring import spans
+from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
+from sandyard.broker.wiring.delivery import Delivery, build_delivery
+from sandyard.broker.wiring.job_specs import JOBS
+from sandyard.broker.wiring.jobs import JobContext, broker_jobs
+from sandyard.broker.wiring.pool import Pool, open_pool
+from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Entity
 from sandyard.kit.circuits import CircuitStore
@@ -53,6 +50,9 @@ from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
+from sandyard.wiring.engines import job_runner
+from sandyard.wiring.part import WiredPart
+from sandyard.wiring.spec import Counting, Verification
 
 _PROBE_AT_CLAIM_SEC = 8.0
 """Less than the time limit of a claim."""
@@ -121,7 +121,7 @@ def build_broker(
     clock = clock or SystemClock()
     metrics = BrokerMetrics(registry)
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
-    store = traced(pool.store, tracing.POOL)
+    store = traced(pool.store, spans.POOL)
     provider = _provider(settings.provider, provider_address, pool.circuits)
     queue = Queue(store, clock=clock, ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec)
     runner = job_runner(settings, pool.leases, clock)
@@ -327,4 +327,4 @@ def _provider(
         policy=provider_policy(settings),
         circuits=circuits,
     )
-    return traced(provider, tracing.PROVIDER)
+    return traced(provider, spans.PROVIDER)

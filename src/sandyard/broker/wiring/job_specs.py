@@ -1,6 +1,6 @@
 """The Broker's jobs, by name."""
 
-from sandyard.bootstrap.spec import JobSpec
+from sandyard.wiring.spec import JobSpec
 
 SYNC = JobSpec("sync", "compare the pool with the provider's list")
 CLEANUP = JobSpec("cleanup", "delete sandboxes in pending_deletion at the provider")

@@ -9,11 +9,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from sandyard.bootstrap import platform_job_specs as specs
-from sandyard.bootstrap.public_addresses import PROGRAM_PORT
-from sandyard.bootstrap.runtimes import open_e2b_runtime, open_local_runtime
-from sandyard.bootstrap.sandbox_gauges import sandbox_gauges
-from sandyard.bootstrap.sessions import TerminalAccess, session_routers
 from sandyard.kit.clock import Clock
 from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.ids import resource_id
@@ -57,11 +52,16 @@ from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
+from sandyard.platform.wiring import job_specs as specs
+from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
+from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
+from sandyard.platform.wiring.sessions import TerminalAccess, session_routers
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.settings import E2bSettings, SandboxSettings
+from sandyard.wiring.addresses import PROGRAM_PORT
 
 _SILENT_AFTER = 5
 """A node that misses this many runs of its job `ends` is silent."""

@@ -1,6 +1,6 @@
 """Telemetry's jobs, by name."""
 
-from sandyard.bootstrap.spec import JobSpec
+from sandyard.wiring.spec import JobSpec
 
 RETENTION = JobSpec(
     "retention",

@@ -1,6 +1,6 @@
 """The Platform's jobs, by name."""
 
-from sandyard.bootstrap.spec import JobSpec
+from sandyard.wiring.spec import JobSpec
 
 SIGNUPS = JobSpec("signups", "remove unverified sign-ups")
 LOGINS = JobSpec("logins", "remove expired counts of failed logins")

@@ -1,0 +1,1 @@
+"""The Broker, wired from the settings."""

@@ -1,0 +1,1 @@
+"""The Platform, wired from the settings."""

@@ -1,0 +1,1 @@
+"""Telemetry, wired from the settings."""
