@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.platform.wiring.local_runtime import local_policy, runtime_folder
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
@@ -10,6 +9,7 @@ from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramPolicy
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.remote.backoff import Backoff
 from sandyard.settings import E2bSettings, SandboxSettings
 from sandyard.wiring.engines import e2b_key
 

@@ -10,7 +10,6 @@ from typing import Any
 from fastapi import APIRouter
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.node import node_name
@@ -60,6 +59,7 @@ from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.remote.backoff import Backoff
 from sandyard.settings import E2bSettings, SandboxSettings
 from sandyard.wiring.addresses import PROGRAM_PORT
 
