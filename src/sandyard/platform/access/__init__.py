@@ -1,0 +1,1 @@
+"""Access to the Platform: credentials, login tokens, scopes, rate limits and guarded routes."""

@@ -1,0 +1,1 @@
+"""Sign-up by mail, and invitations."""

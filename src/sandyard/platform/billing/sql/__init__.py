@@ -1,0 +1,1 @@
+"""Bills on SQLite or PostgreSQL."""

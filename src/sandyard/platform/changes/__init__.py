@@ -1,0 +1,1 @@
+"""How use cases change entities."""

@@ -1,0 +1,1 @@
+"""Events of all entities: how they are written, read and verified."""

@@ -1,0 +1,1 @@
+"""Fields of bodies and queries that all nouns share."""

@@ -1,0 +1,1 @@
+"""Mail: how it is sent, and the templates of what is sent."""

@@ -1,0 +1,1 @@
+"""Stored files of sandboxes: snapshots and archives, their expiry and their storage cost."""

@@ -1,0 +1,1 @@
+"""Runs of sandboxes: starts, deadlines, ends, warm machines and silent nodes."""

@@ -1,0 +1,1 @@
+"""The Platform's tables and their migrations."""

@@ -1,0 +1,1 @@
+"""Commands in a sandbox, and their output."""

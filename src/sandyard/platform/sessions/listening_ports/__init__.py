@@ -1,0 +1,1 @@
+"""The ports that programs in a sandbox listen on."""
