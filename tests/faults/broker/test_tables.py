@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Action, Claim, Claimed, Sandbox, Status
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.stores.dynamo_items import lease_key
 from sandyard.broker.stores.dynamo_adoption import adopt
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
@@ -25,6 +24,7 @@ from sandyard.kit.dynamo.values import Item
 from sandyard.kit.errors import UnavailableError
 from tests.faults.stores import IMPATIENT
 from tests.support.broker.pools import LAB_SEC, NOW, check_history, row
+from tests.support.broker.services import new_broker
 from tests.support.clocks import ManualClock
 
 
@@ -168,7 +168,7 @@ class TestAdoption:
     ) -> None:
         await adopt(foreign, clock=SystemClock())
         store = store_on(foreign)
-        broker = Broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
+        broker = new_broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
         await broker.mark_for_deletion(track_id="a", sandbox_id="s20")
         assert await foreign.table.get(lease_key("a", "a")) is None
 
@@ -177,7 +177,7 @@ class TestAdoption:
     ) -> None:
         await adopt(foreign, clock=SystemClock())
         store = store_on(foreign)
-        broker = Broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
+        broker = new_broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
         released = await broker.act(Action.RELEASE, sandbox_id="s23")
         assert released.status is Status.PENDING_DELETION
         kept: Sandbox = await row(store, "s22")
