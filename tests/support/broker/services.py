@@ -19,8 +19,10 @@ from sandyard.kit.clock import Clock
 DAY_SEC = 24 * 3600
 
 
-def new_assigner(store: PoolStore, *, clock: Clock) -> SandboxAssigner:
-    return SandboxAssigner(store, clock=clock, ticket_ttl_sec=math.inf)
+def new_assigner(
+    store: PoolStore, *, clock: Clock, ticket_ttl_sec: float = math.inf
+) -> SandboxAssigner:
+    return SandboxAssigner(store, clock=clock, ticket_ttl_sec=ticket_ttl_sec)
 
 
 def new_queue(store: PoolStore, *, clock: Clock, ticket_ttl_sec: float = 60) -> Queue:
@@ -87,6 +89,7 @@ def new_sync(
     clock: Clock,
     metrics: BrokerMetrics,
     lab_duration_hours: float = 4,
+    ticket_ttl_sec: float = math.inf,
 ) -> Sync:
     return Sync(
         store,
@@ -94,7 +97,7 @@ def new_sync(
         clock=clock,
         metrics=metrics,
         lab_duration_hours=lab_duration_hours,
-        assigner=new_assigner(store, clock=clock),
+        assigner=new_assigner(store, clock=clock, ticket_ttl_sec=ticket_ttl_sec),
     )
 
 

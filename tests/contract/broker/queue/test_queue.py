@@ -72,6 +72,7 @@ class Yard:
             clock=self.clock,
             metrics=self.metrics,
             lab_duration_hours=LAB_SEC / 3600,
+            ticket_ttl_sec=TTL,
         )
         assert (await sync.run()).added == len(names)
 
