@@ -50,12 +50,12 @@ from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import adopt, verify
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, Entity
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import actor
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.observability.tracing import traced
-from sandyard.kit.transitions import Cause, Entity
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 
 _PROBE_AT_CLAIM_SEC = 8.0

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from sandyard.bootstrap.engines import open_part_database, verification_of
 from sandyard.bootstrap.spec import Counting, Verification
+from sandyard.kit.changes.events import EventLog, actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.events import EventLog, actor
 from sandyard.kit.sql.database import Database
-from sandyard.kit.transitions import Cause
 from sandyard.platform.entities import platform_events
 from sandyard.platform.schema import MIGRATIONS
 from sandyard.platform.verification import adopt_platform_changes, verify_platform

@@ -28,14 +28,14 @@ from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
+from sandyard.kit.changes.events import EventLog, actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, SystemClock, utc_time
-from sandyard.kit.events import EventLog, actor
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from sandyard.kit.transitions import Cause
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota

@@ -21,14 +21,14 @@ from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
+from sandyard.kit.changes.events import EventLog, actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import EventLog, actor
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
 from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from sandyard.kit.transitions import Cause
 from sandyard.settings import Settings
 from sandyard.telemetry.http.devices import create_device_router
 from sandyard.telemetry.http.events import create_events_router

@@ -16,9 +16,9 @@ from sandyard.broker.pool.model import (
 )
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.model import QueueOrder, Ticket
-from sandyard.kit.events import State
-from sandyard.kit.transitions import Cause, Entity, subject_of
-from sandyard.kit.verification import Problem, adopt_changes, verify_gone, verify_history
+from sandyard.kit.changes.events import State
+from sandyard.kit.changes.transitions import Cause, Entity, subject_of
+from sandyard.kit.changes.verification import Problem, adopt_changes, verify_gone, verify_history
 
 _OTHERS = ("whk-", "client:")
 """Prefixes of the ids of `others`."""

@@ -3,12 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from sandyard.kit.events import Event
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import all_entities, find_entity
-from sandyard.kit.sql.transitions import EntityTable
-from sandyard.kit.transitions import Cause, Entity
-from sandyard.kit.verification import (
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import Cause, Entity
+from sandyard.kit.changes.verification import (
     Find,
     HistoryReport,
     adopt_changes,
@@ -16,6 +13,9 @@ from sandyard.kit.verification import (
     verify_gone,
     verify_history,
 )
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import all_entities, find_entity
+from sandyard.kit.sql.transitions import EntityTable
 from sandyard.platform.entities import ENTITY_TABLES, platform_events, platform_transitions
 
 

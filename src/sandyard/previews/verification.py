@@ -3,9 +3,14 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from sandyard.kit.events import EventLog
-from sandyard.kit.transitions import Cause, Transition
-from sandyard.kit.verification import HistoryReport, adopt_changes, verify_gone, verify_history
+from sandyard.kit.changes.events import EventLog
+from sandyard.kit.changes.transitions import Cause, Transition
+from sandyard.kit.changes.verification import (
+    HistoryReport,
+    adopt_changes,
+    verify_gone,
+    verify_history,
+)
 from sandyard.previews.model import Preview
 
 _PAGE = 500

@@ -2,9 +2,14 @@
 
 from collections.abc import Callable
 
-from sandyard.kit.events import EventLog
-from sandyard.kit.transitions import Cause
-from sandyard.kit.verification import HistoryReport, adopt_changes, verify_gone, verify_history
+from sandyard.kit.changes.events import EventLog
+from sandyard.kit.changes.transitions import Cause
+from sandyard.kit.changes.verification import (
+    HistoryReport,
+    adopt_changes,
+    verify_gone,
+    verify_history,
+)
 from sandyard.telemetry.model import ApiKey, Device
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
 

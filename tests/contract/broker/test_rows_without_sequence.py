@@ -13,9 +13,9 @@ from sandyard.broker.pool.stores.sql_rows import values_of
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.stores.tables import sandboxes
+from sandyard.kit.changes.events import Effect, fold
+from sandyard.kit.changes.transitions import state_of
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.events import Effect, fold
-from sandyard.kit.transitions import state_of
 from tests.support.broker.pools import LAB_SEC, NOW, free_sandboxes, row
 from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 

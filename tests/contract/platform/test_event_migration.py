@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.sql.database import Database
-from sandyard.kit.transitions import Cause
 from sandyard.platform import tables
 from sandyard.platform.api_keys.model import revoke_key
 from sandyard.platform.api_keys.sql import SqlKeyStore

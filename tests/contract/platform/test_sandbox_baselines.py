@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.sql.database import Database
-from sandyard.kit.transitions import Cause
 from sandyard.platform import tables
 from sandyard.platform.entities import platform_events, platform_transitions
 from sandyard.platform.sandboxes.ids import SandboxIds

@@ -7,8 +7,8 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.bootstrap.previews import open_log
+from sandyard.kit.changes.transitions import FULL_EVERY, Cause
 from sandyard.kit.clock import utc_time
-from sandyard.kit.transitions import FULL_EVERY, Cause
 from sandyard.platform.tables import projects
 from sandyard.platform.verification import adopt_platform_changes, verify_platform
 from sandyard.previews.stores.sql import SqlPreviewStore

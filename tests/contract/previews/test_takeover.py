@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.bootstrap.previews import open_log
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.sql.column_types import UtcTime
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.migrations import Migrations
-from sandyard.kit.transitions import Cause
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.schema import MIGRATIONS as PLATFORM

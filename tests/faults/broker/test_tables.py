@@ -16,7 +16,7 @@ from sandyard.broker.stores.dynamo_adoption import adopt
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.verification import verify
-from sandyard.entrypoints.server import free_port
+from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
 from sandyard.kit.dynamo.tables import TableUnfitError

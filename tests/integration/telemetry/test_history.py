@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit import ids
+from sandyard.kit.changes.events import EventQuery
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.events import EventQuery
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.stores.dynamo_adoption import adopt

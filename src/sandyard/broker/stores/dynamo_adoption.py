@@ -8,11 +8,11 @@ from typing import Any
 from sandyard.broker.pool.model import Lease, Sandbox, Status, Tombstone
 from sandyard.broker.pool.stores.dynamo_items import entry_of, lease_item, sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, created
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import TransactionRefusedError
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, created
 
 _PARALLEL = 8
 

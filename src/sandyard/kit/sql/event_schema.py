@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import json_value
 from sandyard.kit.ids import EventIds, subject_key
-from sandyard.kit.transitions import json_value
 
 _BATCH = 500
 

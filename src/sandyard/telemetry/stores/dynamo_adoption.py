@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, created, subject_of
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import TransactionRefusedError
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, created, subject_of
 from sandyard.telemetry.stores.dynamo_items import device_of, key_of
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 

@@ -25,7 +25,7 @@ from sandyard.broker.pool.model import Action, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill, row
 from tests.support.broker.services import new_assigner, new_broker, new_leases, new_reservations
 from tests.support.clocks import ManualClock

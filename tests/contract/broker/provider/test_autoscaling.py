@@ -15,7 +15,7 @@ from sandyard.broker.provider.autoscaling_model import SETTLE_SEC, AutoscalingPo
 from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import check_invariants, everything, fill
 from tests.support.broker.services import new_assigner, new_reservations, new_sync

@@ -17,7 +17,7 @@ from sandyard.broker.queue.service import Queue, QueueReport
 from sandyard.broker.queue.watch import Waiter
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill, row
 from tests.support.broker.services import (

@@ -21,8 +21,8 @@ from sandyard.broker.reservations.errors import (
 )
 from sandyard.broker.reservations.model import Booking, Reservation, ReservationStatus
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
-from sandyard.kit.transitions import Transition
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Transition
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill
 from tests.support.broker.services import new_assigner, new_broker, new_reservations, new_sync

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
+from sandyard.kit.changes.transitions import json_value
 from sandyard.kit.ids import EventIds, subject_key
 from sandyard.kit.sql.column_types import UtcTime
 from sandyard.kit.sql.event_schema import create_event_table, index_events_by_account
-from sandyard.kit.transitions import json_value
 
 revision = "0002"
 down_revision = "0001"
