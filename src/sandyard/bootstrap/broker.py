@@ -45,13 +45,12 @@ from sandyard.broker.provider.probes import prober_of
 from sandyard.broker.queue import Queue
 from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker, RateLimit
-from sandyard.broker.verification import adopt, verify
+from sandyard.broker.verification import verify
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import actor
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.observability.tracing import traced
-from sandyard.kit.transitions import Cause, Entity
+from sandyard.kit.transitions import Entity
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 
 _PROBE_AT_CLAIM_SEC = 8.0
@@ -300,16 +299,6 @@ async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) 
         f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones",
         [f"{problem.subject} {problem.message}" for problem in report.problems],
     )
-
-
-async def adopt_broker_changes(settings: Settings, data_dir: Path) -> int:
-    clock = SystemClock()
-    pool = open_pool(settings, data_dir=data_dir, clock=clock)
-    try:
-        await pool.store.check()
-        return await adopt(pool.store, Cause.by(actor("system"), clock))
-    finally:
-        await pool.store.close()
 
 
 async def _others(pool: Pool) -> Sequence[Entity]:

@@ -1,4 +1,4 @@
-"""The Platform's database for commands: its events, their verification, and adoption."""
+"""The Platform's database for commands: its events, and their verification."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,13 +6,11 @@ from pathlib import Path
 
 from sandyard.bootstrap.engines import open_part_database, verification_of
 from sandyard.bootstrap.spec import Counting, Verification
-from sandyard.kit.clock import SystemClock
-from sandyard.kit.events import EventLog, actor
+from sandyard.kit.events import EventLog
 from sandyard.kit.sql.database import Database
-from sandyard.kit.transitions import Cause
 from sandyard.platform.entities import platform_events
 from sandyard.platform.schema import MIGRATIONS
-from sandyard.platform.verification import adopt_platform_changes, verify_platform
+from sandyard.platform.verification import verify_platform
 from sandyard.settings import Settings
 
 
@@ -40,8 +38,3 @@ async def verify_platform_data(
         with counting("verify platform", None) as progress:
             report = await verify_platform(database, progress=progress)
     return verification_of("things of accounts", report)
-
-
-async def adopt_platform(settings: Settings, data_dir: Path) -> int:
-    async with _opened(settings, data_dir) as database:
-        return await adopt_platform_changes(database, Cause.by(actor("system"), SystemClock()))

@@ -29,13 +29,12 @@ from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.clock import Clock, SystemClock, utc_time
-from sandyard.kit.events import EventLog, actor
+from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from sandyard.kit.transitions import Cause
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
@@ -52,7 +51,7 @@ from sandyard.previews.stores import tables
 from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.schema import MIGRATIONS
 from sandyard.previews.stores.sql import SqlPreviewStore
-from sandyard.previews.verification import adopt, verify
+from sandyard.previews.verification import verify
 from sandyard.runtime.model import Limits
 from sandyard.settings import PreviewSettings, Settings
 
@@ -191,13 +190,6 @@ async def verify_previews(settings: Settings, data_dir: Path, counting: Counting
         f"{report.subjects} previews",
         [f"{each.subject} {each.message}" for each in report.problems],
     )
-
-
-async def adopt_preview_changes(settings: Settings, data_dir: Path) -> int:
-    async with _opened(settings, data_dir) as database:
-        store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
-        cause = Cause.by(actor("system"), SystemClock())
-        return await adopt(store, open_log(database), cause)
 
 
 @asynccontextmanager

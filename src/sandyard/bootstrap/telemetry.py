@@ -22,13 +22,12 @@ from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import EventLog, actor
+from sandyard.kit.events import EventLog
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
 from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from sandyard.kit.transitions import Cause
 from sandyard.settings import Settings
 from sandyard.telemetry.http.devices import create_device_router
 from sandyard.telemetry.http.events import create_events_router
@@ -43,7 +42,7 @@ from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
-from sandyard.telemetry.verification import adopt, verify
+from sandyard.telemetry.verification import verify
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
@@ -170,17 +169,6 @@ async def verify_telemetry(settings: Settings, data_dir: Path, counting: Countin
     return verification_of("devices and keys", report)
 
 
-async def adopt_telemetry_changes(settings: Settings, data_dir: Path) -> int:
-    clock = SystemClock()
-    stores = open_stores(settings, data_dir, clock=clock)
-    try:
-        await stores.store.check()
-        cause = Cause.by(actor("system"), clock)
-        return await adopt(stores.store, stores.keys, stores.log, cause)
-    finally:
-        await stores.store.close()
-
-
 @asynccontextmanager
 async def open_telemetry_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
     stores = open_stores(settings, data_dir, clock=SystemClock())
@@ -218,15 +206,3 @@ def open_telemetry_tables(settings: Settings) -> "TelemetryTables":
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
     return TelemetryTables(open_dynamo(settings), prefix=settings.telemetry.telemetry_table_prefix)
-
-
-async def adopt_telemetry(settings: Settings) -> Sequence[str]:
-    from sandyard.telemetry.stores.dynamo_adoption import adopt
-
-    adopted_tables = open_telemetry_tables(settings)
-    try:
-        await adopted_tables.create()
-        adopted = await adopt(adopted_tables, clock=SystemClock())
-    finally:
-        await adopted_tables.close()
-    return [f"telemetry: {adopted} devices and keys adopted"]

@@ -17,7 +17,6 @@ from sandyard.bootstrap.spec import (
     Verification,
     WelcomeContext,
     imported,
-    lazy,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ WARM = JobSpec(
 )
 MEASURE = JobSpec("measure", "sample the sandboxes of this node")
 SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
-BILLING = JobSpec("billing", "create bills from the usage", lease="corrections")
+BILLING = JobSpec("billing", "create bills from the usage")
 DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove the data of deleted accounts")
 EVENTS = JobSpec("platform-events", "remove events after their retention")
 
@@ -158,7 +157,6 @@ PLATFORM = PartSpec(
     engine=_engine,
     migrations=_migrations,
     verify=_verify,
-    adopt_changes=lazy("sandyard.bootstrap.platform_reads:adopt_platform"),
     log=_log,
     missing=_missing,
     notes=_notes,

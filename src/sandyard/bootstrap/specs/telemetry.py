@@ -64,9 +64,7 @@ TELEMETRY = PartSpec(
     store=_store,
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
     tables=lazy("sandyard.bootstrap.telemetry:open_telemetry_tables"),
-    adopt=lazy("sandyard.bootstrap.telemetry:adopt_telemetry"),
     verify=lazy("sandyard.bootstrap.telemetry:verify_telemetry"),
-    adopt_changes=lazy("sandyard.bootstrap.telemetry:adopt_telemetry_changes"),
     log=lazy("sandyard.bootstrap.telemetry:open_telemetry_log"),
     examples=_examples,
 )
