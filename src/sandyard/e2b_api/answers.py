@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from sandyard.e2b_api.connect import GONE
+from sandyard.e2b_api.envd.connect import GONE
 from sandyard.e2b_api.errors import NotOfferedError, SandboxGoneError
 from sandyard.kit.errors import (
     ExhaustedError,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.control.requests import new_sandbox
 from sandyard.e2b_api.envd.paths import home_of, known_user, whole_path
 from sandyard.e2b_api.errors import NoSuchUserError, NotJsonError, NotOfferedError
 from sandyard.e2b_api.model import (
@@ -17,6 +16,7 @@ from sandyard.e2b_api.model import (
     sandbox_id_of,
     state_of,
 )
+from sandyard.e2b_api.requests import new_sandbox
 from sandyard.platform.sandboxes.model import Status
 from tests.unit.platform.sandboxes.examples import NOW, SANDBOX
 

@@ -7,13 +7,12 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandyard.e2b_api import connect
-from sandyard.e2b_api.connect import Message, StreamPolicy
-from sandyard.e2b_api.envd import files, filesystem, processes
+from sandyard.e2b_api.envd import connect, files, filesystem, processes
+from sandyard.e2b_api.envd.connect import Message, StreamPolicy
 from sandyard.e2b_api.envd.filesystem import FilesystemService
-from sandyard.e2b_api.envd.inside import Entrance, Inside, Visit
 from sandyard.e2b_api.envd.paths import user_of
 from sandyard.e2b_api.envd.processes import ProcessService
+from sandyard.e2b_api.sandboxes.entrance import Entrance, Inside, Visit
 from sandyard.e2b_api.tokens import FileLink
 from sandyard.kit.errors import (
     BodyTooLargeError,

@@ -12,12 +12,12 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandyard.e2b_api.connect import media_type_of
+from sandyard.e2b_api.envd.connect import media_type_of
 from sandyard.e2b_api.envd.entries import METADATA
-from sandyard.e2b_api.envd.inside import Inside
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import NotJsonError
+from sandyard.e2b_api.sandboxes.entrance import Inside
 from sandyard.kit.errors import BodyTooLargeError, InvalidError
 from sandyard.platform.sessions.ranges import ByteRange, parse_range
 from sandyard.runtime.errors import FileMissingError, FileRefusedError

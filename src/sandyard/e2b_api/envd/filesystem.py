@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
-from sandyard.e2b_api.connect import Message
+from sandyard.e2b_api.envd.connect import Message
 from sandyard.e2b_api.envd.entries import entry_of
-from sandyard.e2b_api.envd.inside import Inside
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.envd.watchers import Watchers
 from sandyard.e2b_api.errors import FolderExistsError, NotJsonError
+from sandyard.e2b_api.sandboxes.entrance import Inside
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.session_model import FileChange
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from sandyard.e2b_api.connect import DeadlineExceededError, Message
-from sandyard.e2b_api.envd.inside import Entrance, Inside
+from sandyard.e2b_api.envd.connect import DeadlineExceededError, Message
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import NotJsonError
 from sandyard.e2b_api.model import HOME
+from sandyard.e2b_api.sandboxes.entrance import Entrance, Inside
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.errors import CommandRefusedError, NotATerminalError, ProcessNotFoundError
 from sandyard.runtime.session_model import Command, Output, Process, TerminalSize

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sandyard.e2b_api.connect import Message
+from sandyard.e2b_api.envd.connect import Message
 from sandyard.kit.errors import NotFoundError, SandyardError
 
 _MOST_EVENTS = 10_000

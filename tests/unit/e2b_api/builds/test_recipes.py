@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.control.builder import Lines, unpacked
-from sandyard.e2b_api.control.builds import build_request, environment_name
-from sandyard.e2b_api.control.recipes import Workplace, copy_script, recipe_of, require_kept
+from sandyard.e2b_api.builds.builder import Lines, unpacked
+from sandyard.e2b_api.builds.recipes import Workplace, copy_script, recipe_of, require_kept
+from sandyard.e2b_api.builds.service import build_request, environment_name
 from sandyard.e2b_api.errors import BuildFailedError, BuildRefusedError, NotJsonError
 
 

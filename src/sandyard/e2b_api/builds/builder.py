@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from sandyard.e2b_api.control.recipes import (
+from sandyard.e2b_api.builds.recipes import (
     Step,
     Workplace,
     copy_script,

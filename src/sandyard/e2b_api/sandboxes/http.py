@@ -9,20 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.answers import json_answer
-from sandyard.e2b_api.control.access import SandboxAccess
-from sandyard.e2b_api.control.measured import Measured
-from sandyard.e2b_api.control.networks import network_of
-from sandyard.e2b_api.control.requests import body_of, new_sandbox, whole_number
-from sandyard.e2b_api.control.routes import (
-    MOST_LISTED,
-    Handler,
-    Route,
-    limit_of,
-    page_headers,
-)
-from sandyard.e2b_api.control.sandboxes import E2bSandboxes, Listing
-from sandyard.e2b_api.control.snapshot_calls import SnapshotCalls
-from sandyard.e2b_api.control.template_calls import TemplateCalls
 from sandyard.e2b_api.errors import NotJsonError, NotOfferedError, SandboxNotFoundError
 from sandyard.e2b_api.model import (
     DEFAULT_TIMEOUT_SEC,
@@ -31,6 +17,20 @@ from sandyard.e2b_api.model import (
     iso,
     metadata_of,
 )
+from sandyard.e2b_api.requests import body_of, new_sandbox, whole_number
+from sandyard.e2b_api.routes import (
+    MOST_LISTED,
+    Handler,
+    Route,
+    limit_of,
+    page_headers,
+)
+from sandyard.e2b_api.sandboxes.access import SandboxAccess
+from sandyard.e2b_api.sandboxes.metrics import Measured
+from sandyard.e2b_api.sandboxes.networks import network_of
+from sandyard.e2b_api.sandboxes.service import E2bSandboxes, Listing
+from sandyard.e2b_api.snapshots.http import SnapshotCalls
+from sandyard.e2b_api.templates.http import TemplateCalls
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import MethodNotAllowedError, NotFoundError
 from sandyard.platform.principal import Principal, Scope

@@ -7,11 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.answers import json_answer
-from sandyard.e2b_api.control.builds import Build, Builds, build_request
-from sandyard.e2b_api.control.recipes import recipe_of
-from sandyard.e2b_api.control.requests import body_of, optional_text, strings, whole_number
-from sandyard.e2b_api.control.routes import MOST_LISTED, Route
-from sandyard.e2b_api.control.templates import TemplateFinder
+from sandyard.e2b_api.builds.recipes import recipe_of
+from sandyard.e2b_api.builds.service import Build, Builds, build_request
 from sandyard.e2b_api.errors import (
     AccessTokenMissingError,
     BuildNotFoundError,
@@ -19,6 +16,9 @@ from sandyard.e2b_api.errors import (
     NotOfferedError,
 )
 from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
+from sandyard.e2b_api.requests import body_of, optional_text, strings, whole_number
+from sandyard.e2b_api.routes import MOST_LISTED, Route
+from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.tokens import UploadTokens
 from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.templates.model import Template

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from sandyard.e2b_api.control.requests import optional_text
 from sandyard.e2b_api.errors import BuildRefusedError, NotJsonError
 from sandyard.e2b_api.model import HOME, ROOT, USER
+from sandyard.e2b_api.requests import optional_text
 
 Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
 _MOST_STEPS = 500

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from sandyard.e2b_api.control.networks import network_body
 from sandyard.e2b_api.model import CLIENT_ID, ENVD_VERSION, Described
+from sandyard.e2b_api.sandboxes.networks import network_body
 from sandyard.e2b_api.tokens import SandboxTokens
 from sandyard.platform.principal import Principal, Scope
 

@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.answers import error_body, json_answer
-from sandyard.e2b_api.control.access import SandboxAccess
-from sandyard.e2b_api.control.requests import body_of, optional_text, whole_number
-from sandyard.e2b_api.control.routes import Route, limit_of, page_headers
-from sandyard.e2b_api.control.snapshots import UNNAMED, Snapshots
-from sandyard.e2b_api.control.templates import TemplateFinder, TemplateName
 from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, Described
+from sandyard.e2b_api.requests import body_of, optional_text, whole_number
+from sandyard.e2b_api.routes import Route, limit_of, page_headers
+from sandyard.e2b_api.sandboxes.access import SandboxAccess
+from sandyard.e2b_api.snapshots.service import UNNAMED, Snapshots
+from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.templates.model import Template

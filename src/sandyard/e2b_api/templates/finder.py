@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sandyard.e2b_api.control.paging import matching
 from sandyard.e2b_api.errors import NotJsonError
+from sandyard.e2b_api.paging import matching
 from sandyard.kit.paging import Page
 from sandyard.platform.principal import Principal, Scope
 from sandyard.platform.sandboxes.archives import SandboxArchives

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from sandyard.e2b_api.control.paging import matching
-from sandyard.e2b_api.control.requests import NewSandboxRequest
-from sandyard.e2b_api.control.templates import TemplateFinder, archive_of
 from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
 from sandyard.e2b_api.model import Described, clamped_timeout, is_gone, is_running, sandbox_id_of
+from sandyard.e2b_api.paging import matching
+from sandyard.e2b_api.requests import NewSandboxRequest
+from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError

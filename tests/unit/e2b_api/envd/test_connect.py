@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandyard.e2b_api.connect import (
+from sandyard.e2b_api.envd.connect import (
     Message,
     StreamPolicy,
     error_of,

@@ -6,9 +6,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from sandyard.e2b_api.connect import object_of
-from sandyard.e2b_api.control.networks import network_of, ports_of
+from sandyard.e2b_api.envd.connect import object_of
 from sandyard.e2b_api.errors import NotJsonError, NotOfferedError
+from sandyard.e2b_api.sandboxes.networks import network_of, ports_of
 from sandyard.kit.errors import BodyTooLargeError
 from sandyard.platform.sandboxes.traffic import TrafficRules
 from sandyard.runtime.network_model import Network

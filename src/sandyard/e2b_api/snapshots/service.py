@@ -4,10 +4,10 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from sandyard.e2b_api.control.sandboxes import E2bSandboxes
-from sandyard.e2b_api.control.templates import TemplateFinder, TemplateName
 from sandyard.e2b_api.errors import NotJsonError
 from sandyard.e2b_api.model import Described
+from sandyard.e2b_api.sandboxes.service import E2bSandboxes
+from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.archives import SandboxArchives

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from sandyard.e2b_api.control.builder import Builder
-from sandyard.e2b_api.control.recipes import Recipe, Step, Workplace
-from sandyard.e2b_api.control.sandboxes import BUILDER, E2bSandboxes
-from sandyard.e2b_api.control.templates import (
+from sandyard.e2b_api.builds.builder import Builder
+from sandyard.e2b_api.builds.recipes import Recipe, Step, Workplace
+from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError
+from sandyard.e2b_api.model import HOME, USER, clamped_timeout, iso
+from sandyard.e2b_api.sandboxes.service import BUILDER, E2bSandboxes
+from sandyard.e2b_api.templates.finder import (
     TemplateFinder,
     TemplateName,
     archive_of,
     new_tag,
 )
-from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError
-from sandyard.e2b_api.model import HOME, USER, clamped_timeout, iso
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import RateLimitedError, SandyardError
 from sandyard.platform.principal import Principal
