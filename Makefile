@@ -126,7 +126,7 @@ torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Fu
 	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/broker/test_exactly_once.py
 
 gameday: dev debian-tools $(DYNOXIDE) ## Hold every short game day on every engine that it applies to (SCENARIOS="task-killed …")
-	$(RUN)/python -m tests.gamedays $(SCENARIOS)
+	$(RUN)/python -m tests.support.commands.gamedays $(SCENARIOS)
 
 bench: dev $(DYNOXIDE) ## Measure; prints one table of ratios (wrk and nginx are installed if they are missing)
 	@for tool in wrk /usr/sbin/nginx; do command -v $$tool >/dev/null || missing=1; done; \
@@ -134,7 +134,7 @@ bench: dev $(DYNOXIDE) ## Measure; prints one table of ratios (wrk and nginx are
 	$(RUN)/python -m benchmarks
 
 screenshots: dev ## Take pictures of every screen of the console (PICTURES=folder)
-	$(RUN)/python -m tests.screenshots $(or $(PICTURES),./screenshots)
+	$(RUN)/python -m tests.support.commands.screenshots $(or $(PICTURES),./screenshots)
 
 # An AWS on this machine that refuses types that it does not know; it needs Python 3.12 or newer.
 MINISTACK := $(TOOLS)/ministack

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from benchmarks.pools import make_sqlite_pool
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 
 ROWS = 200_000
 _FIRST_SYNC_SEC = 180

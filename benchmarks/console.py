@@ -13,11 +13,11 @@ import httpx
 import psutil
 
 from benchmarks.report import Figure, Measured, Say
-from tests.crowds import Crowd
 from tests.e2e.console.people import ADMIN, open_accounts
 from tests.e2e.console.screens import make_one_of_each, screens_of
 from tests.e2e.console.sessions import ConsoleSession, session_of
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.storage.large_data_dirs import Crowd
 
 _CROWD = Crowd(pool=100_000, sandboxes=1_000, devices=10_000)
 _LIMIT_SEC = 0.5

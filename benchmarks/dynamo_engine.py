@@ -31,8 +31,8 @@ from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.dynamo.values import wire
 from sandyard.kit.events import actor
 from sandyard.kit.transitions import Cause
-from tests.engines import AWS_ENVIRONMENT
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.storage.engines import AWS_ENVIRONMENT
 
 _START_SEC = 90
 _FIRST_SYNC_SEC = 60

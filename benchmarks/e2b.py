@@ -12,8 +12,8 @@ import httpx
 import orjson
 
 from benchmarks.report import Figure, Measured, Say
-from tests.people import signed_up
-from tests.servers import sandyard_serve
+from tests.support.servers.processes import sandyard_serve
+from tests.support.servers.users import signed_up
 
 _WARM_STARTS = 8
 _COMMANDS = 60

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from benchmarks import loops
-from tests.gateways import BOX, OWNER, gateway_server
+from tests.support.servers.gateway import BOX, OWNER, gateway_server
 
 
 async def serve(program_port: int) -> None:

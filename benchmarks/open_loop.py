@@ -12,7 +12,7 @@ from benchmarks.broker_server import ROWS, filled_server, port_of, require_only_
 from benchmarks.dynamo_engine import Export, find_program, pool_engine, pool_server
 from benchmarks.open_loop_client import Offer, Outcome
 from benchmarks.report import Figure, Measured, Say
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 _RATE = 1_000
 _RUNS = 3

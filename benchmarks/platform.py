@@ -15,12 +15,12 @@ from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
 from sandyard.kit.sql.database import Database, PostgresDatabase
 from sandyard.platform.schema import MIGRATIONS
-from tests.clocks import RunningClock
-from tests.engines import create_database, postgres_server
-from tests.people import signed_up
-from tests.platforms import Caller, PlatformApi, platform_api
-from tests.sandboxes import add_template
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.clocks import RunningClock
+from tests.support.platform.in_process import Caller, PlatformApi, platform_api
+from tests.support.platform.sandboxes import add_template
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.users import signed_up
+from tests.support.storage.engines import create_database, postgres_server
 
 _STARTS = 10
 _LIMIT_SEC = 0.5

@@ -16,7 +16,7 @@ from benchmarks.report import Figure, Measured, Say
 from sandyard.broker.model import Claim
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.sql.database import PostgresDatabase
-from tests.engines import create_database, postgres_server
+from tests.support.storage.engines import create_database, postgres_server
 
 _CONNECTIONS = 16
 _CALLERS = {16: 1.3, 64: 1.0, 256: 1.0}

@@ -16,10 +16,10 @@ from benchmarks.load import cpu_seconds
 from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
 from sandyard.entrypoints.server import free_port
-from tests.e2b_double import API_KEY
-from tests.e2b_double_process import e2b_double_process
-from tests.platforms import read_outbox, token_in
-from tests.servers import clean_environment, wait_until_ready
+from tests.support.e2b.double import API_KEY
+from tests.support.e2b.double_process import e2b_double_process
+from tests.support.platform.in_process import read_outbox, token_in
+from tests.support.servers.processes import clean_environment, wait_until_ready
 
 _PROJECTS = 200
 _MADE_AT_ONCE = 4

@@ -17,9 +17,9 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.replicas import DynamoReplicas
-from tests.clocks import ManualClock
-from tests.engines import PATIENT, dynamo_server, pool_table
-from tests.pools import NOW, fill
+from tests.support.broker.pools import NOW, fill
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import PATIENT, dynamo_server, pool_table
 
 _FREE, _CALLERS = 1_125, 900
 _COUNTS = range(1, 9)

@@ -24,8 +24,13 @@ from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.ticket_model import URGENCY, decide_queued
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
-from tests.engines import broker_database, dynamo_server, pool_table, postgres_server
-from tests.pools import fill
+from tests.support.broker.pools import fill
+from tests.support.storage.engines import (
+    broker_database,
+    dynamo_server,
+    pool_table,
+    postgres_server,
+)
 
 _ROUNDS = 9
 _CALLERS = 64

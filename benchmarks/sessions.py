@@ -12,8 +12,8 @@ import httpx
 import psutil
 
 from benchmarks.report import Figure, Measured, Say
-from tests.people import PASSWORD, Person, create_admin
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.users import PASSWORD, Person, create_admin
 
 _COMMANDS = 200
 _COMMAND_MS = 10

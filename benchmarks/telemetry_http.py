@@ -31,7 +31,12 @@ from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 from sandyard.telemetry.stores.dynamodb import PARALLEL_TRANSACTIONS
 from sandyard.telemetry.stores.sql import MIGRATIONS
 from sandyard.telemetry.stores.tables import device_readings, processed_batches
-from tests.engines import AWS_ENVIRONMENT, create_database, dynamo_server, postgres_server
+from tests.support.storage.engines import (
+    AWS_ENVIRONMENT,
+    create_database,
+    dynamo_server,
+    postgres_server,
+)
 
 _ROUNDS = 5
 _SLICE_SEC = 2

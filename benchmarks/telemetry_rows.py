@@ -23,7 +23,7 @@ from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.model import Registration, Retention, decide_registration, marker_expires_at
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
-from tests.engines import create_database, postgres_server
+from tests.support.storage.engines import create_database, postgres_server
 
 _DAY_SEC = 24 * 3600
 _HOUR_MS = 3_600_000

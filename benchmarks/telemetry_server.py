@@ -23,7 +23,7 @@ from benchmarks.readings import (
     body_template,
     hardware_id,
 )
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
 
 CONNECTIONS = 16
 _PATH = "/telemetry/v1/data"

@@ -8,7 +8,7 @@ from statistics import median
 from benchmarks.broker_server import filled_server, port_of, require_only_new_leases
 from benchmarks.load import CONNECTIONS, Slice, Target, has_wrk, measure_slice
 from benchmarks.report import Figure, Measured, Say
-from tests.otlp import Collector, collecting
+from tests.support.services.otlp_collector import Collector, collecting
 
 _ROUNDS = 5
 _SLICE_SEC = 2

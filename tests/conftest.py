@@ -23,8 +23,9 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database
-from tests.clocks import ManualClock
-from tests.engines import (
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import MigratedEngines, migrate_engines
+from tests.support.storage.engines import (
     SQL_ENGINES,
     STORE_ENGINES,
     broker_database,
@@ -34,7 +35,6 @@ from tests.engines import (
     postgres_folder,
     postgres_server,
 )
-from tests.platforms import MigratedEngines, migrate_engines
 
 # A run in the background ignores SIGINT and SIGHUP, and so would the processes that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

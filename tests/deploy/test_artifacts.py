@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from sandyard import __version__
-from tests.certificates import make_certificate
-from tests.servers import sandyard_serve
+from tests.support.servers.certificates import make_certificate
+from tests.support.servers.processes import sandyard_serve
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -13,8 +13,8 @@ import httpx
 
 from sandyard.tools.gameday.prometheus import prometheus
 from tests.e2e.telemetry.api import Api
-from tests.people import signed_up
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.users import signed_up
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 _DATA_SEC = 120

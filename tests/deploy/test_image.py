@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.images import Builder, Container, Image, make_base_archive, started
-from tests.disks import unmount_below
+from tests.support.storage.disks import unmount_below
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1800)]
 

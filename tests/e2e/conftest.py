@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 
 SANDBOXES = 1000
 

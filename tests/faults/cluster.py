@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from sandyard.entrypoints.server import free_port
-from tests.servers import run_sandyard, wait_until_ready
+from tests.support.servers.processes import run_sandyard, wait_until_ready
 
 LAB_SEC = 9
 LEASE_MAX_SEC = 90

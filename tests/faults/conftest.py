@@ -7,9 +7,9 @@ import pytest
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
-from tests.engines import pool_table
 from tests.faults.proxy import FaultProxy, fault_proxy
 from tests.faults.stores import store_at
+from tests.support.storage.engines import pool_table
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from sandyard.broker.model import Sandbox, Status
-from tests.faults.stock import Stock
+from tests.faults.pool_contents import Stock
 
 ASKING = ("allocate", "wait", "queue")
 ENDING = ("mark", "release", "replace", "hold")

@@ -11,7 +11,7 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
-from tests.pools import everything
+from tests.support.broker.pools import everything
 
 IMPATIENT = DynamoPolicy(  # but not too much so for a busy machine without faults
     deadline_sec=3.0,

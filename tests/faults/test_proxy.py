@@ -13,8 +13,8 @@ import pytest
 
 from sandyard.broker.stores.dynamo_table import PoolTable, definition
 from sandyard.entrypoints.server import free_port
-from tests.engines import pool_table
 from tests.faults.proxy import FaultProxy, Faults, fault_proxy
+from tests.support.storage.engines import pool_table
 
 HEADERS = {
     "Content-Type": "application/x-amz-json-1.0",

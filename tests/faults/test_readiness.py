@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from sandyard.entrypoints.server import free_port
-from tests.engines import AWS_ENVIRONMENT, dynamo_server
 from tests.faults.cluster import Proxy, proxy_process
 from tests.faults.index_lag import WRITES
-from tests.servers import ServerProcess, run_sandyard, sandyard_serve
+from tests.support.servers.processes import ServerProcess, run_sandyard, sandyard_serve
+from tests.support.storage.engines import AWS_ENVIRONMENT, dynamo_server
 
 WAIT_SEC = 60
 SCRAPE_SEC = 1.5

@@ -4,9 +4,9 @@ import pytest
 
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.dynamo.replicas import DynamoReplicas
-from tests.clocks import ManualClock
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT, table_at
+from tests.support.clocks import ManualClock
 
 KEY = {"PK": "REPLICAS", "SK": "TEST"}
 LONG_AFTER = 60

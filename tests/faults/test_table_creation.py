@@ -18,8 +18,8 @@ from sandyard.kit.dynamo.tables import (
     provisioned,
     scaling_targets,
 )
-from tests.engines import pool_table
-from tests.pools import NOW, fill, row
+from tests.support.broker.pools import NOW, fill, row
+from tests.support.storage.engines import pool_table
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from tests.error_docs import error_page
+from tests.support.documents.error_page import error_page
 
 
 def test_the_page_of_errors_is_the_codes() -> None:
-    """After a change: `python -m tests.error_docs > docs/errors.md`."""
+    """After a change: `python -m tests.support.documents.error_page > docs/errors.md`."""
     page = Path(__file__).parents[2] / "docs/errors.md"
     assert page.read_text() == error_page()
 

@@ -18,9 +18,9 @@ from sandyard.broker.reservations import Reservations
 from sandyard.broker.sync import Sync
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
-from tests.clocks import ManualClock
 from tests.fakes.provider import FakeProvider
-from tests.pools import check_invariants, everything, fill
+from tests.support.broker.pools import check_invariants, everything, fill
+from tests.support.clocks import ManualClock
 
 
 class OldCounts:

@@ -24,8 +24,7 @@ from sandyard.broker.stores.tables import sandboxes
 from sandyard.broker.verification import adopt
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database
-from tests.engines import SHARED_ENGINES, broker_database, pool_table
-from tests.pools import (
+from tests.support.broker.pools import (
     NOW,
     check_history,
     deleted,
@@ -36,6 +35,7 @@ from tests.pools import (
     quarantined,
     row,
 )
+from tests.support.storage.engines import SHARED_ENGINES, broker_database, pool_table
 
 
 class OldServer(Protocol):

@@ -37,9 +37,9 @@ from sandyard.kit.errors import SandyardError, UnauthorizedError
 from sandyard.kit.events import EventQuery
 from sandyard.kit.rate_limit import RateLimit
 from sandyard.kit.transitions import Cause
-from tests.clocks import ManualClock
-from tests.engines import STORE_ENGINES, broker_database, pool_table
-from tests.pools import fill
+from tests.support.broker.pools import fill
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 ACME = Limits([ClientScope.ALLOCATE], track_prefix="acme-", rate="3/minute", max_leases=3)
 READER = Limits([ClientScope.READ])

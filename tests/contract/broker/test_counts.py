@@ -11,9 +11,9 @@ from sandyard.broker.service import Broker
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.sql.database import Database
-from tests.clocks import ManualClock
-from tests.engines import pool_table
-from tests.pools import NOW, fill
+from tests.support.broker.pools import NOW, fill
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import pool_table
 
 
 async def test_in_sql_they_are_of_the_moment(database: Database, clock: ManualClock) -> None:

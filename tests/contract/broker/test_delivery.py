@@ -12,7 +12,7 @@ from sandyard.broker.model import Sandbox
 from sandyard.broker.sink_model import RetryPolicy
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
-from tests.deliveries import (
+from tests.support.broker.event_receivers import (
     Bench,
     Receiver,
     arrivals,
@@ -21,8 +21,8 @@ from tests.deliveries import (
     until,
     written,
 )
-from tests.engines import STORE_ENGINES
-from tests.pools import discoveries, quarantined, restored
+from tests.support.broker.pools import discoveries, quarantined, restored
+from tests.support.storage.engines import STORE_ENGINES
 
 SUBJECTS = 30
 ROUNDS = 5

@@ -13,8 +13,8 @@ from sandyard.broker.model import Status
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker
 from sandyard.broker.verification import verify
-from tests.clocks import ManualClock
-from tests.pools import LAB_SEC, NOW, check_invariants, fill, row
+from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, fill, row
+from tests.support.clocks import ManualClock
 
 HALF_AN_HOUR = 30 * 60
 

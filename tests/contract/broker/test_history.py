@@ -16,9 +16,9 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.stores.sql_history import SqlHistoryStore
 from sandyard.kit.clock import SystemClock
-from tests.clocks import ManualClock
-from tests.engines import STORE_ENGINES, broker_database, pool_table
-from tests.pools import fill
+from tests.support.broker.pools import fill
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 
 @dataclass

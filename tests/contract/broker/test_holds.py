@@ -29,8 +29,8 @@ from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
-from tests.clocks import ManualClock
-from tests.pools import LAB_SEC, check_invariants, everything, fill, row
+from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill, row
+from tests.support.clocks import ManualClock
 
 HOLD_SEC = 24 * 3600
 

@@ -25,8 +25,8 @@ from sandyard.broker.ticket_model import URGENCY, decide_queued
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
 from sandyard.kit.sql.database import Database
-from tests.pools import fill
-from tests.query_plans import scanned
+from tests.support.broker.pools import fill
+from tests.support.storage.query_plans import scanned
 
 MANY, WAITING = 1000, 150
 LARGE = {"sandboxes", "tickets", "events"}

@@ -9,8 +9,8 @@ from sandyard.broker.service import Broker
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.paging import InvalidCursorError
 from sandyard.kit.sql.database import Database
-from tests.clocks import ManualClock
-from tests.pools import NOW, delete, ended, fill, row
+from tests.support.broker.pools import NOW, delete, ended, fill, row
+from tests.support.clocks import ManualClock
 
 
 async def listed(

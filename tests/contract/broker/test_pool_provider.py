@@ -15,8 +15,8 @@ from sandyard.kit import ids
 from sandyard.kit.events import EventQuery
 from sandyard.kit.transitions import Cause
 from sandyard.tools.provider.simulator import first_external_ids
-from tests.clocks import ManualClock
-from tests.pools import NOW, fill
+from tests.support.broker.pools import NOW, fill
+from tests.support.clocks import ManualClock
 
 REAL = "https://csp.example.com"
 MOVED = "https://csp.example.org"

@@ -15,7 +15,7 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.ports import PoolStore
 from sandyard.kit.paging import InvalidCursorError
-from tests.pools import (
+from tests.support.broker.pools import (
     LAB_SEC,
     NOW,
     check_invariants,

@@ -20,8 +20,8 @@ from sandyard.broker.reservation_model import Booking
 from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
 from sandyard.broker.verification import verify
-from tests.clocks import ManualClock
-from tests.pools import LAB_SEC, check_invariants, everything, fill
+from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill
+from tests.support.clocks import ManualClock
 
 
 class Slow:

@@ -11,8 +11,8 @@ from sandyard.broker.reservation_model import Booking
 from sandyard.broker.reservations import Reservations
 from sandyard.broker.service import Broker
 from sandyard.broker.verification import verify
-from tests.clocks import ManualClock
-from tests.pools import check_invariants, everything, fill
+from tests.support.broker.pools import check_invariants, everything, fill
+from tests.support.clocks import ManualClock
 
 THRESHOLD = 3
 

@@ -23,9 +23,9 @@ from sandyard.broker.ticket_model import URGENCY, QueueOrder, Ticket
 from sandyard.broker.ticket_watch import Waiter
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
-from tests.clocks import ManualClock
 from tests.fakes.provider import FakeProvider
-from tests.pools import LAB_SEC, check_invariants, discoveries, everything, fill, row
+from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill, row
+from tests.support.clocks import ManualClock
 
 TTL = 60
 

@@ -27,9 +27,9 @@ from sandyard.broker.sync import Sync
 from sandyard.broker.verification import verify
 from sandyard.kit.events import EventQuery
 from sandyard.kit.transitions import Transition
-from tests.clocks import ManualClock
 from tests.fakes.provider import FakeProvider
-from tests.pools import LAB_SEC, check_invariants, discoveries, everything, fill
+from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill
+from tests.support.clocks import ManualClock
 
 HOUR = 3600
 

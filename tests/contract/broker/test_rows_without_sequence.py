@@ -16,8 +16,8 @@ from sandyard.broker.stores.tables import sandboxes
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.events import Effect, fold
 from sandyard.kit.transitions import state_of
-from tests.engines import STORE_ENGINES, broker_database, pool_table
-from tests.pools import LAB_SEC, NOW, free_sandboxes, row
+from tests.support.broker.pools import LAB_SEC, NOW, free_sandboxes, row
+from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 Put = Callable[[Sandbox], Awaitable[None]]
 """Writes a row as 0.1.0 did, with its lease if it is allocated."""

@@ -15,8 +15,17 @@ from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker, Marked
 from sandyard.kit.events import actor
 from sandyard.kit.transitions import Cause
-from tests.clocks import ManualClock
-from tests.pools import LAB_SEC, NOW, check_invariants, delete, everything, fill, operator, row
+from tests.support.broker.pools import (
+    LAB_SEC,
+    NOW,
+    check_invariants,
+    delete,
+    everything,
+    fill,
+    operator,
+    row,
+)
+from tests.support.clocks import ManualClock
 
 UNKNOWN = "0b6cf0dc-9ad5-5c8e-8a2b-6d1f3f9fd2b1"
 

@@ -16,7 +16,7 @@ from sandyard.broker.model import (
 )
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.verification import verify
-from tests.pools import NOW, delete, ended, fill, row
+from tests.support.broker.pools import NOW, delete, ended, fill, row
 
 
 async def test_a_sound_pool_has_no_problems(store: PoolStore) -> None:

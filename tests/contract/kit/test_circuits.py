@@ -14,7 +14,7 @@ from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
 from sandyard.kit.dynamo.circuits import DynamoCircuits
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.circuits import SqlCircuits
-from tests.engines import STORE_ENGINES, broker_database, pool_table
+from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 
 @pytest.fixture(params=STORE_ENGINES)

@@ -18,9 +18,16 @@ from sandyard.kit.events_job import PruneEvents
 from sandyard.kit.paging import InvalidCursorError
 from sandyard.kit.sql.database import PostgresDatabase
 from sandyard.kit.sql.events import EventWriter, SqlEventLog
-from tests.clocks import ManualClock
-from tests.engines import STORE_ENGINES, broker_database
-from tests.event_logs import DAY_MS, TODAY_MS, Bench, bench_on_dynamo, bench_on_sql, event
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import STORE_ENGINES, broker_database
+from tests.support.storage.event_logs import (
+    DAY_MS,
+    TODAY_MS,
+    Bench,
+    bench_on_dynamo,
+    bench_on_sql,
+    event,
+)
 
 
 @pytest.fixture(params=STORE_ENGINES)

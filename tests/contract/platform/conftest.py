@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES
-from tests.platforms import MigratedEngines, PlatformApi, platform_api
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import MigratedEngines, PlatformApi, platform_api
+from tests.support.storage.engines import SQL_ENGINES
 
 
 @pytest.fixture(params=SQL_ENGINES)

@@ -44,8 +44,8 @@ from sandyard.platform.sandboxes.sql_archives import SqlArchiveStore
 from sandyard.platform.templates.model import Template
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.model import PriceList, midnight
-from tests.clocks import ManualClock
-from tests.platforms import PlatformApi
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import PlatformApi
 
 PRICES = PriceList(Decimal("0.049999"), Decimal("0.010007"), Decimal("0.000131"))
 """Odd ones, so that hardly any cost comes out even."""

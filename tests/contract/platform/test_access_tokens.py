@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.platforms import PlatformApi, code_of
-from tests.sandboxes import add_sandbox
+from tests.support.platform.in_process import PlatformApi, code_of
+from tests.support.platform.sandboxes import add_sandbox
 
 
 async def test_it_is_private_until_its_owner_says_otherwise(api: PlatformApi) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 from sandyard.platform.account_data.jobs import ErasureReport
 from sandyard.platform.verification import verify_platform
-from tests.platforms import PASSWORD, Caller, PlatformApi, code_of
-from tests.sandboxes import add_sandbox
+from tests.support.platform.in_process import PASSWORD, Caller, PlatformApi, code_of
+from tests.support.platform.sandboxes import add_sandbox
 
 SECRET = "hunter2"
 

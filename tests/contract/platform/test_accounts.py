@@ -9,9 +9,8 @@ import sqlalchemy as sa
 
 from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.tables import pending_signups, projects, users
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES
-from tests.platforms import (
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import (
     PASSWORD,
     Caller,
     MigratedEngines,
@@ -20,6 +19,7 @@ from tests.platforms import (
     platform_api,
     token_in,
 )
+from tests.support.storage.engines import SQL_ENGINES
 
 HOUR = 3600
 SIGNUP = {

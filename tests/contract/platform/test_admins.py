@@ -5,7 +5,7 @@ from typing import Any
 
 from sandyard.platform.principal import Role
 from tests.contract.platform.test_isolation import key_of
-from tests.platforms import PASSWORD, Caller, PlatformApi, code_of
+from tests.support.platform.in_process import PASSWORD, Caller, PlatformApi, code_of
 
 
 async def login(api: PlatformApi, caller: Caller) -> int:

@@ -11,10 +11,16 @@ import pytest
 from pydantic import SecretStr
 
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES
-from tests.platforms import CHEAP_PASSWORDS, PASSWORD, MigratedEngines, PlatformApi, platform_api
-from tests.smtp import SmtpServer, smtp_server
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import (
+    CHEAP_PASSWORDS,
+    PASSWORD,
+    MigratedEngines,
+    PlatformApi,
+    platform_api,
+)
+from tests.support.services.smtp_server import SmtpServer, smtp_server
+from tests.support.storage.engines import SQL_ENGINES
 
 
 class CountingPasswords(Argon2Passwords):

@@ -11,8 +11,8 @@ from sandyard.platform.tables import billing_records, sandbox_usage
 from sandyard.platform.templates.model import NewTemplate
 from sandyard.platform.usage.model import midnight
 from tests.contract.platform.lives import DAY, PRICES, bill, price, rows_of, seconds_between
-from tests.platforms import PlatformApi
-from tests.sandboxes import add_sandbox
+from tests.support.platform.in_process import PlatformApi
+from tests.support.platform.sandboxes import add_sandbox
 
 
 async def test_an_archive_is_needed_by_templates_and_by_those_that_have_not_run(

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.platforms import PASSWORD, Caller, PlatformApi, code_of
+from tests.support.platform.in_process import PASSWORD, Caller, PlatformApi, code_of
 
 UNSEEN = [
     "",

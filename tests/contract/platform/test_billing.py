@@ -24,9 +24,9 @@ from tests.contract.platform.lives import (
     rows_of,
 )
 from tests.contract.platform.test_isolation import key_of
-from tests.histories import assert_history
-from tests.platforms import Caller, PlatformApi
-from tests.sandboxes import add_template
+from tests.support.platform.event_replay import assert_history
+from tests.support.platform.in_process import Caller, PlatformApi
+from tests.support.platform.sandboxes import add_template
 
 
 async def test_of_two_ends_at_once_one_is_recorded(replicas: Sequence[PlatformApi]) -> None:

@@ -8,8 +8,8 @@ from sandyard.kit.sql.database import Database
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.tables import projects
-from tests.platforms import PlatformApi
-from tests.query_plans import plan_of, scanned, sent
+from tests.support.platform.in_process import PlatformApi
+from tests.support.storage.query_plans import plan_of, scanned, sent
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 MANY = 3000

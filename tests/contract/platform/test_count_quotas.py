@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES
-from tests.platforms import (
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import (
     MigratedEngines,
     PlatformApi,
     code_of,
     platform_api,
     platform_replicas,
 )
+from tests.support.storage.engines import SQL_ENGINES
 
 LIMIT = 4
 BODIES: dict[str, dict[str, Any]] = {

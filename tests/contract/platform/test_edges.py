@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.platforms import PlatformApi, code_of
+from tests.support.platform.in_process import PlatformApi, code_of
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from sandyard.platform.environment.errors import SecretUnreadableError
 from sandyard.platform.tables import variables
 from sandyard.platform.verification import verify_platform
 from tests.contract.platform.paid import project_of
-from tests.platforms import Caller, PlatformApi, code_of
-from tests.sandboxes import add_sandbox
+from tests.support.platform.in_process import Caller, PlatformApi, code_of
+from tests.support.platform.sandboxes import add_sandbox
 
 SECRET_VALUE = "hunter2 ü\n"
 

@@ -18,7 +18,7 @@ from sandyard.platform.entities import platform_events, platform_transitions
 from sandyard.platform.schema import MIGRATIONS
 from sandyard.platform.usage.sql import USAGES
 from sandyard.platform.verification import verify_platform
-from tests.engines import SQL_ENGINES, sql_database
+from tests.support.storage.engines import SQL_ENGINES, sql_database
 
 NOON = datetime(2027, 1, 15, 12, 0, 0, 123456, UTC)
 OWNER = "100000000001"

@@ -10,8 +10,8 @@ from sandyard.platform.tables import events
 from sandyard.platform.templates.model import BUILTIN
 from sandyard.platform.verification import verify_platform
 from tests.contract.platform.test_isolation import TEMPLATE, key_of
-from tests.platforms import PASSWORD, Caller, PlatformApi, code_of
-from tests.sandboxes import add_sandbox
+from tests.support.platform.in_process import PASSWORD, Caller, PlatformApi, code_of
+from tests.support.platform.sandboxes import add_sandbox
 
 SANDBOX = "sbx-" + "a" * 17
 NEW_PASSWORD = "another good password"

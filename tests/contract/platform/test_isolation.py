@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandyard.platform.principal import Role
-from tests.platforms import Caller, PlatformApi, code_of, counted_statements
+from tests.support.platform.in_process import Caller, PlatformApi, code_of, counted_statements
 
 TEMPLATE = {
     "name": "mine",

@@ -13,9 +13,15 @@ from sandyard.kit.clock import utc_time
 from sandyard.platform.accounts.login_model import KNOWN_NETWORKS
 from sandyard.platform.accounts.sql_logins import SqlLoginAttempts
 from sandyard.platform.tables import login_failures, login_networks
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES
-from tests.platforms import PASSWORD, MigratedEngines, PlatformApi, code_of, platform_replicas
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import (
+    PASSWORD,
+    MigratedEngines,
+    PlatformApi,
+    code_of,
+    platform_replicas,
+)
+from tests.support.storage.engines import SQL_ENGINES
 
 INVALID, TOO_MANY, IN = (401, "INVALID_CREDENTIALS"), (429, "RATE_LIMIT_EXCEEDED"), (200, "")
 LIMITS: dict[str, Any] = {

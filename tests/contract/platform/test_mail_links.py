@@ -6,7 +6,7 @@ from html import unescape
 
 import httpx
 
-from tests.platforms import PASSWORD, PlatformApi, code_of
+from tests.support.platform.in_process import PASSWORD, PlatformApi, code_of
 
 SIGNUP = {"email": "ann@example.com", "username": "Ann", "password": PASSWORD}
 

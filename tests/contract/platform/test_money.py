@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sandyard.kit.clock import utc_time
 from sandyard.platform.tables import billing_records, sandbox_usage
-from tests.clocks import ManualClock
 from tests.contract.platform.lives import (
     DAY,
     START,
@@ -22,10 +21,11 @@ from tests.contract.platform.lives import (
     reckon_sums,
     rows_of,
 )
-from tests.engines import SQL_ENGINES
-from tests.histories import assert_history
-from tests.platforms import MigratedEngines, PlatformApi, platform_api
-from tests.sandboxes import add_template
+from tests.support.clocks import ManualClock
+from tests.support.platform.event_replay import assert_history
+from tests.support.platform.in_process import MigratedEngines, PlatformApi, platform_api
+from tests.support.platform.sandboxes import add_template
+from tests.support.storage.engines import SQL_ENGINES
 
 boxes = st.sampled_from([0, 0, 0, 1, 1, 2])
 sizes = st.sampled_from([77 * 2**30, 3 * 2**30, 999_999_999, 1, None])

@@ -13,12 +13,12 @@ from sandyard.kit.ids import resource_id
 from sandyard.platform.billing.model import sum_usages
 from sandyard.platform.tables import sandbox_usage
 from sandyard.platform.usage.sql import USAGES
-from tests.clocks import ManualClock
 from tests.contract.platform.lives import DAY, RUNTIME, STORAGE, Life, bill, life, price, rows_of
 from tests.contract.platform.test_isolation import key_of
-from tests.engines import SQL_ENGINES
-from tests.platforms import Caller, MigratedEngines, PlatformApi, platform_api
-from tests.sandboxes import add_template
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import Caller, MigratedEngines, PlatformApi, platform_api
+from tests.support.platform.sandboxes import add_template
+from tests.support.storage.engines import SQL_ENGINES
 
 PRICES = {
     "price_vcpu_hour": Decimal("0.049999"),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES
 from tests.fakes.runtime import FakeRuntime
-from tests.platforms import MigratedEngines, PlatformApi, code_of, platform_api
-from tests.sandboxes import act, add_sandbox, add_template
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import MigratedEngines, PlatformApi, code_of, platform_api
+from tests.support.platform.sandboxes import act, add_sandbox, add_template
+from tests.support.storage.engines import SQL_ENGINES
 
 
 @pytest.fixture

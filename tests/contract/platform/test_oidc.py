@@ -11,10 +11,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import SecretStr
 
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES
-from tests.oidc_issuer import CLIENT_ID, CLIENT_SECRET, OidcIssuer, oidc_issuer
-from tests.platforms import Caller, MigratedEngines, PlatformApi, code_of, platform_api
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import (
+    Caller,
+    MigratedEngines,
+    PlatformApi,
+    code_of,
+    platform_api,
+)
+from tests.support.services.oidc_issuer import CLIENT_ID, CLIENT_SECRET, OidcIssuer, oidc_issuer
+from tests.support.storage.engines import SQL_ENGINES
 
 ANN = {"email": "Ann@Example.com", "email_verified": True, "name": "Ann Example"}
 REFUSED = (401, "INVALID_OIDC_LOGIN")

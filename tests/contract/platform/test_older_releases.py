@@ -12,7 +12,7 @@ from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.platform import tables
 from sandyard.platform.schema import MIGRATIONS
 from tests.contract.platform.test_schema import fill
-from tests.platforms import MigratedEngines
+from tests.support.platform.in_process import MigratedEngines
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)
 NO_STATE: dict[str, dict[str, Any]] = {

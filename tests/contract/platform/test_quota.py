@@ -4,8 +4,8 @@ from typing import Any
 
 from sandyard.kit.clock import utc_time
 from tests.contract.platform.lives import life
-from tests.platforms import Caller, PlatformApi
-from tests.sandboxes import add_template
+from tests.support.platform.in_process import Caller, PlatformApi
+from tests.support.platform.sandboxes import add_template
 
 
 async def quotas(api: PlatformApi, caller: Caller) -> dict[str, tuple[Any, Any]]:

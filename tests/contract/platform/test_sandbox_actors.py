@@ -3,8 +3,8 @@
 from sandyard.kit.events import Event, EventQuery
 from sandyard.platform.entities import platform_events
 from tests.contract.platform.test_isolation import key_of
-from tests.platforms import PlatformApi
-from tests.sandboxes import add_sandbox
+from tests.support.platform.in_process import PlatformApi
+from tests.support.platform.sandboxes import add_sandbox
 
 
 async def events_of(api: PlatformApi, subject: str) -> dict[str, Event]:

@@ -19,8 +19,8 @@ from sandyard.platform.sandboxes.run_model import recycle_sandbox
 from sandyard.platform.sandboxes.sql import SqlSandboxStore
 from sandyard.platform.schema import MIGRATIONS
 from sandyard.platform.usage.model import PriceList
-from tests.engines import SQL_ENGINES, sql_database
-from tests.histories import assert_history
+from tests.support.platform.event_replay import assert_history
+from tests.support.storage.engines import SQL_ENGINES, sql_database
 
 AT = datetime(2026, 7, 31, 23, 59, 59, 123456, UTC)
 OWNER = "100000000001"

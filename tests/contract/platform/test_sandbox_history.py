@@ -49,9 +49,9 @@ from tests.contract.platform.lives import (
     sandbox_store,
     template_of,
 )
-from tests.histories import assert_history
-from tests.platforms import PlatformApi
-from tests.sandboxes import add_template
+from tests.support.platform.event_replay import assert_history
+from tests.support.platform.in_process import PlatformApi
+from tests.support.platform.sandboxes import add_template
 
 REFUSED = (SandboxRecycledError, SandboxBusyError, QuotaExceededError)
 

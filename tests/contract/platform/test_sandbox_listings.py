@@ -11,8 +11,8 @@ from tests.contract.platform.paid import paid_sandbox, project_of
 from tests.contract.platform.test_bad_input import BAD_PARAMETERS
 from tests.contract.platform.test_isolation import ODD_IDS, key_of
 from tests.contract.platform.test_things import names
-from tests.platforms import PlatformApi, code_of, counted_statements
-from tests.sandboxes import add_sandbox, add_template, look
+from tests.support.platform.in_process import PlatformApi, code_of, counted_statements
+from tests.support.platform.sandboxes import add_sandbox, add_template, look
 
 CALLS = [
     ("GET", "/sandboxes/{}", None),

@@ -5,8 +5,8 @@ from dataclasses import replace
 from sandyard.kit.transitions import Cause, changed
 from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.ports import SandboxQuery
-from tests.platforms import PlatformApi, code_of
-from tests.sandboxes import add_sandbox
+from tests.support.platform.in_process import PlatformApi, code_of
+from tests.support.platform.sandboxes import add_sandbox
 
 
 async def test_metadata_is_kept_as_it_was_given(api: PlatformApi) -> None:

@@ -9,8 +9,8 @@ from sandyard.kit.clock import utc_time
 from sandyard.platform.tables import sandboxes, templates
 from tests.contract.platform.paid import project_of
 from tests.contract.platform.test_bad_input import CPUS, MEMORY, SHORT_NAMES, TEXTS, encoded
-from tests.platforms import PlatformApi, code_of
-from tests.sandboxes import add_sandbox, add_template, look
+from tests.support.platform.in_process import PlatformApi, code_of
+from tests.support.platform.sandboxes import add_sandbox, add_template, look
 
 NAN = float("nan")
 IDS: list[Any] = ["", "a" * 26, "TPL-A", "a b", "a\x00", "ä", "a\n", 5, [], True]

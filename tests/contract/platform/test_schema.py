@@ -13,8 +13,8 @@ from sqlalchemy import exc
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.platform import tables
 from sandyard.platform.schema import MIGRATIONS
-from tests.engines import SQL_ENGINES, sql_database
-from tests.platforms import MigratedEngines
+from tests.support.platform.in_process import MigratedEngines
+from tests.support.storage.engines import SQL_ENGINES, sql_database
 
 NOON = datetime(2027, 1, 15, 12, 0, 0, 123456, UTC)
 OWNER = "100000000001"

@@ -8,10 +8,17 @@ import pytest
 
 from sandyard.kit.clock import utc_time
 from sandyard.platform.principal import Role
-from tests.clocks import ManualClock
 from tests.contract.platform.paid import project_of
-from tests.platforms import PASSWORD, Caller, MigratedEngines, PlatformApi, code_of, platform_api
-from tests.sandboxes import add_sandbox, add_template
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import (
+    PASSWORD,
+    Caller,
+    MigratedEngines,
+    PlatformApi,
+    code_of,
+    platform_api,
+)
+from tests.support.platform.sandboxes import add_sandbox, add_template
 
 ALLOWED = {
     "read": {"GET /sandboxes", "GET /projects"},

@@ -13,12 +13,18 @@ from sandyard.kit.observability.metrics import Labelled
 from sandyard.platform.sandboxes.model import Resources
 from sandyard.platform.tables import billing_records, sandbox_usage
 from sandyard.platform.verification import verify_platform
-from tests.clocks import ManualClock
 from tests.contract.platform.lives import DAY, Life, bill, life, price, rows_of
 from tests.contract.platform.test_sandbox_actors import events_of
-from tests.engines import SQL_ENGINES
-from tests.platforms import Caller, MigratedEngines, PlatformApi, code_of, platform_api
-from tests.sandboxes import add_template
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import (
+    Caller,
+    MigratedEngines,
+    PlatformApi,
+    code_of,
+    platform_api,
+)
+from tests.support.platform.sandboxes import add_template
+from tests.support.storage.engines import SQL_ENGINES
 
 HOUR = 3600
 SILENT_SEC = 10

@@ -9,7 +9,13 @@ import sqlalchemy as sa
 from sandyard.kit.clock import utc_time
 from sandyard.platform.tables import projects, sandboxes, templates
 from sandyard.platform.templates.model import BARE, BUILTIN
-from tests.platforms import PASSWORD, Caller, PlatformApi, code_of, counted_statements
+from tests.support.platform.in_process import (
+    PASSWORD,
+    Caller,
+    PlatformApi,
+    code_of,
+    counted_statements,
+)
 
 TEMPLATE = {
     "name": "mine",

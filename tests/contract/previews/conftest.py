@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2b_double import E2bDouble, e2b_double
-from tests.engines import SQL_ENGINES
-from tests.platforms import MigratedEngines
-from tests.preview_apis import PreviewApi, preview_api
+from tests.support.e2b.double import E2bDouble, e2b_double
+from tests.support.platform.in_process import MigratedEngines
+from tests.support.previews.in_process import PreviewApi, preview_api
+from tests.support.storage.engines import SQL_ENGINES
 
 
 @pytest.fixture

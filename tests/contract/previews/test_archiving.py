@@ -16,10 +16,10 @@ from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import Preview
 from sandyard.previews.service import Previews
 from sandyard.previews.stores.sql import SqlPreviewStore
-from tests.e2b_double import E2bDouble
-from tests.platforms import Caller
-from tests.preview_apis import PreviewApi, another_replica
-from tests.preview_providers import connect_to
+from tests.support.e2b.double import E2bDouble
+from tests.support.platform.in_process import Caller
+from tests.support.previews.in_process import PreviewApi, another_replica
+from tests.support.previews.providers import connect_to
 
 
 class GatedStore(SqlPreviewStore):

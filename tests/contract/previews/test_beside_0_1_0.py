@@ -14,8 +14,8 @@ from sandyard.platform.verification import adopt_platform_changes, verify_platfo
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import adopt, verify
 from tests.contract.previews.test_history import run_job
-from tests.platforms import Caller, MigratedEngines
-from tests.preview_apis import PreviewApi
+from tests.support.platform.in_process import Caller, MigratedEngines
+from tests.support.previews.in_process import PreviewApi
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.platforms import Caller, code_of
-from tests.preview_apis import PreviewApi
+from tests.support.platform.in_process import Caller, code_of
+from tests.support.previews.in_process import PreviewApi
 
 PREVIEW = ["files.changed", "preview.requested", "preview.created"]
 

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.previews.stores.tables import events, project_files
-from tests.e2b_double import E2bDouble
-from tests.platforms import Caller, code_of
-from tests.preview_apis import PreviewApi, preview_api
+from tests.support.e2b.double import E2bDouble
+from tests.support.platform.in_process import Caller, code_of
+from tests.support.previews.in_process import PreviewApi, preview_api
 
 LIMIT = 1000
 SECRET = "of nobody else's business"

@@ -7,8 +7,8 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.previews.jobs import EndReport
-from tests.platforms import code_of, counted_statements
-from tests.preview_apis import PreviewApi
+from tests.support.platform.in_process import code_of, counted_statements
+from tests.support.previews.in_process import PreviewApi
 
 SECRET = "what-nobody-may-read-any-more"
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from sandyard.kit.events import EventQuery
 from sandyard.kit.events_job import PruneReport
-from tests.e2b_double import E2bDouble
-from tests.platforms import Caller, code_of
-from tests.preview_apis import PreviewApi, minutes
+from tests.support.e2b.double import E2bDouble
+from tests.support.platform.in_process import Caller, code_of
+from tests.support.previews.in_process import PreviewApi, minutes
 
 
 async def history(api: PreviewApi, caller: Caller, project: str, **query: Any) -> dict[str, Any]:

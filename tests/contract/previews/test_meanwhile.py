@@ -12,8 +12,8 @@ from sandyard.previews.model import abandon_attempt
 from sandyard.previews.providers.e2b import E2bProvider
 from sandyard.previews.providers.ports import PreviewSandbox
 from sandyard.previews.stores.sql import SqlPreviewStore
-from tests.e2b_double import API_KEY, E2bDouble
-from tests.preview_apis import QUICK, PreviewApi, another_replica, minutes
+from tests.support.e2b.double import API_KEY, E2bDouble
+from tests.support.previews.in_process import QUICK, PreviewApi, another_replica, minutes
 
 Meanwhile = Callable[[], Awaitable[object]]
 

@@ -26,7 +26,7 @@ from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.stores.tables import previews
 from sandyard.previews.verification import verify
-from tests.clocks import ManualClock
+from tests.support.clocks import ManualClock
 
 PROJECTS = 2_000
 MADE = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)

@@ -11,13 +11,13 @@ import sqlalchemy as sa
 from sandyard.previews.jobs import EndReport
 from sandyard.previews.providers.errors import ProviderTimeoutError
 from sandyard.previews.providers.local import LocalPreviewProvider
-from tests.clocks import RunningClock
-from tests.e2b_double import E2bDouble
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import end_all
-from tests.platforms import MigratedEngines, code_of
-from tests.preview_apis import PreviewApi, another_replica, minutes, preview_api
-from tests.preview_providers import local_provider
+from tests.support.clocks import RunningClock
+from tests.support.e2b.double import E2bDouble
+from tests.support.platform.in_process import MigratedEngines, code_of
+from tests.support.previews.in_process import PreviewApi, another_replica, minutes, preview_api
+from tests.support.previews.providers import local_provider
 
 
 class BreaksOff(LocalPreviewProvider):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.platforms import Caller, code_of
-from tests.preview_apis import PreviewApi
+from tests.support.platform.in_process import Caller, code_of
+from tests.support.previews.in_process import PreviewApi
 
 
 async def page_of(api: PreviewApi, caller: Caller, project: str, *scopes: str) -> Caller:

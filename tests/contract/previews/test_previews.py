@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.previews.jobs import EndReport
-from tests.e2b_double import E2bDouble
-from tests.platforms import code_of
-from tests.preview_apis import PreviewApi, minutes, preview_api
+from tests.support.e2b.double import E2bDouble
+from tests.support.platform.in_process import code_of
+from tests.support.previews.in_process import PreviewApi, minutes, preview_api
 
 STALE = ("running", True, "none")
 UNKNOWN = ("unknown", False, "retry_later")

@@ -15,7 +15,7 @@ from sandyard.previews.providers.errors import (
 )
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
-from tests.preview_providers import (
+from tests.support.previews.providers import (
     HOUR,
     PAGE,
     PROVIDERS,

@@ -7,9 +7,9 @@ from typing import Any
 
 from sandyard.kit.clock import utc_time
 from sandyard.previews.jobs import EndReport
-from tests.e2b_double import E2bDouble
-from tests.platforms import Caller, code_of
-from tests.preview_apis import PreviewApi, minutes, preview_api
+from tests.support.e2b.double import E2bDouble
+from tests.support.platform.in_process import Caller, code_of
+from tests.support.previews.in_process import PreviewApi, minutes, preview_api
 
 LIMIT = 3
 """As `preview_api` sets it."""

@@ -9,9 +9,9 @@ import pytest
 from sandyard.previews.providers.e2b import E2bTimeouts
 from sandyard.previews.status_checks import ANSWER_WITHIN_SEC
 from sandyard.previews.stores.sql import SqlPreviewStore
-from tests.e2b_double import E2bDouble
-from tests.preview_apis import PreviewApi, minutes, preview_api
-from tests.preview_providers import connect_to
+from tests.support.e2b.double import E2bDouble
+from tests.support.previews.in_process import PreviewApi, minutes, preview_api
+from tests.support.previews.providers import connect_to
 
 LONG = E2bTimeouts(request_sec=150)
 SOON_SEC = 60

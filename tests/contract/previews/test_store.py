@@ -31,8 +31,8 @@ from sandyard.previews.providers.ports import PreviewSandbox
 from sandyard.previews.status_model import record_check, report_status
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.stores.tables import previews
-from tests.clocks import ManualClock
-from tests.query_plans import plan_of, scanned, sent
+from tests.support.clocks import ManualClock
+from tests.support.storage.query_plans import plan_of, scanned, sent
 
 NOW = datetime(2027, 1, 15, 12, tzinfo=UTC)
 SOON = NOW + timedelta(minutes=1)

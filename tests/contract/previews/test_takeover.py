@@ -22,7 +22,7 @@ from sandyard.previews.stores.schema import MIGRATIONS as PREVIEWS
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.stores.tables import metadata
 from sandyard.previews.verification import verify
-from tests.engines import SQL_ENGINES, create_database
+from tests.support.storage.engines import SQL_ENGINES, create_database
 
 OWNER = "100000000001"
 MADE = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)

@@ -7,8 +7,8 @@ import pytest
 
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.session_ports import Session
-from tests.runtimes import RUNTIMES, WITHOUT_ROOT, RuntimeHost, runtime_host
-from tests.sessions import SESSIONS, SessionHost, session_host
+from tests.support.runtime.runtimes import RUNTIMES, WITHOUT_ROOT, RuntimeHost, runtime_host
+from tests.support.runtime.sessions import SESSIONS, SessionHost, session_host
 
 _MORE = pytest.param(WITHOUT_ROOT, marks=pytest.mark.torture)
 

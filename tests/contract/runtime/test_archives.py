@@ -7,7 +7,7 @@ import pytest
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError, SnapshotNotFoundError
 from sandyard.runtime.ports import Runtime
 from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
-from tests.sessions import pieces, read_all
+from tests.support.runtime.sessions import pieces, read_all
 
 
 async def test_another_begins_with_the_files_as_they_were(runtime: Runtime) -> None:

@@ -13,7 +13,7 @@ from sandyard.runtime.errors import NotRunningError, RunNotFoundError, StillRunn
 from sandyard.runtime.model import FileChanges, RunId
 from sandyard.runtime.ports import Runtime
 from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
-from tests.runtimes import (
+from tests.support.runtime.runtimes import (
     SERVE,
     UNTIL_GO,
     RuntimeHost,

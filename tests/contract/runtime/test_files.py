@@ -12,7 +12,7 @@ from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import FileChanges, Files, Program, Running
 from sandyard.runtime.ports import Runtime
 from tests.integration.runtime.programs import LIMITS, MEGABYTE, STATIC, new_run_id
-from tests.runtimes import RuntimeHost, serving
+from tests.support.runtime.runtimes import RuntimeHost, serving
 
 COUNTING = serving("echo run >>runs")
 

@@ -7,7 +7,7 @@ import pytest
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
 from sandyard.runtime.ports import Runtime
 from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
-from tests.runtimes import RuntimeHost
+from tests.support.runtime.runtimes import RuntimeHost
 
 
 async def test_a_report_is_there_while_it_runs_and_after_its_end(

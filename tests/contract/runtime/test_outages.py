@@ -9,7 +9,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.model import FileChanges, RunId
 from sandyard.runtime.ports import Runtime
 from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
-from tests.runtimes import RuntimeHost
+from tests.support.runtime.runtimes import RuntimeHost
 
 
 def calls_on(runtime: Runtime, run_id: RunId) -> list[Awaitable[object]]:

@@ -11,7 +11,7 @@ import pytest
 from sandyard.runtime.errors import FileMissingError, InvalidArchiveError, NotRunningError
 from sandyard.runtime.session_model import FileChange
 from sandyard.runtime.session_ports import Session
-from tests.sessions import SessionHost, pieces, read_all, shell
+from tests.support.runtime.sessions import SessionHost, pieces, read_all, shell
 
 
 def archive(*entries: tarfile.TarInfo, content: bytes = b"escaped") -> bytes:

@@ -14,7 +14,7 @@ from sandyard.runtime.errors import (
     StorageFullError,
 )
 from sandyard.runtime.session_ports import Session
-from tests.sessions import STORAGE_BYTES, SessionHost, pieces, read_all, shell
+from tests.support.runtime.sessions import STORAGE_BYTES, SessionHost, pieces, read_all, shell
 
 MEGABYTE = 1024 * 1024
 ODD_NAME = 'o"dd\n ü%2f\\ 文.txt'

@@ -7,7 +7,7 @@ import pytest
 from sandyard.runtime.errors import NotRunningError, PortClosedError
 from sandyard.runtime.session_model import Command, Process
 from sandyard.runtime.session_ports import Session
-from tests.sessions import SessionHost
+from tests.support.runtime.sessions import SessionHost
 
 ECHO = """
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -14,7 +14,7 @@ from sandyard.runtime.errors import (
 )
 from sandyard.runtime.session_model import WORKSPACE, Command, Output, Process
 from sandyard.runtime.session_ports import Session
-from tests.sessions import SessionHost, output_of, pieces, shell
+from tests.support.runtime.sessions import SessionHost, output_of, pieces, shell
 
 FLOOD_BYTES = 50_000_000
 WAITING = ("sh", "-c", "echo ready; exec sleep 600")

@@ -25,7 +25,13 @@ from sandyard.runtime.errors import (
 from sandyard.runtime.model import Ended, FileChanges, Files, Program, Repository, Starting
 from sandyard.runtime.ports import Runtime
 from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
-from tests.runtimes import RuntimeHost, serving, until, until_no_machine_is_left, web
+from tests.support.runtime.runtimes import (
+    RuntimeHost,
+    serving,
+    until,
+    until_no_machine_is_left,
+    web,
+)
 
 COUNTING = serving("echo run >>runs")
 """Writes a line into its workspace for each time that it is started."""

@@ -15,7 +15,7 @@ from sandyard.bootstrap.registry import PARTS
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.previews.stores.old_columns import OldColumns
-from tests.engines import SQL_ENGINES, create_database
+from tests.support.storage.engines import SQL_ENGINES, create_database
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "schema-0.2.0"
 ORDER = ("broker", "telemetry", "previews", "platform")

@@ -10,9 +10,9 @@ from sandyard.kit import ids
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
 from sandyard.telemetry.service import Telemetry
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES, STORE_ENGINES
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import SQL_ENGINES, STORE_ENGINES
+from tests.support.telemetry.engines import (
     Stores,
     create_postgres,
     emptied_postgres,

@@ -2,7 +2,7 @@
 
 from sandyard.kit.paging import Page
 from sandyard.telemetry.model import Reading, Stored
-from tests.telemetry_engines import DEVICE, NOW_MS, Stores
+from tests.support.telemetry.engines import DEVICE, NOW_MS, Stores
 
 OTHER_BOOT_ID = "550e8400-e29b-41d4-a716-446655440000"
 

@@ -16,9 +16,9 @@ from sandyard.telemetry.errors import ApiKeyNotFoundError, InvalidApiKeyError
 from sandyard.telemetry.keys import CACHED_SEC, ApiKeys
 from sandyard.telemetry.model import ApiKey
 from sandyard.telemetry.ports import KeyStore
-from tests.clocks import ManualClock
-from tests.engines import STORE_ENGINES
-from tests.telemetry_engines import NOW_MS, Stores, lose_api_keys, telemetry_stores
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import STORE_ENGINES
+from tests.support.telemetry.engines import NOW_MS, Stores, lose_api_keys, telemetry_stores
 
 PEPPER = "salt of the earth"
 

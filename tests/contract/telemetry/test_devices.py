@@ -11,7 +11,7 @@ from sandyard.kit.paging import InvalidCursorError, encode_cursor
 from sandyard.telemetry.model import Device, DeviceOrder
 from sandyard.telemetry.ports import TelemetryStore
 from tests.contract.telemetry.readings import OTHER_BOOT_ID, keep
-from tests.telemetry_engines import (
+from tests.support.telemetry.engines import (
     BOOT_ID,
     DEVICE,
     NOW,

@@ -8,8 +8,8 @@ import pytest
 from sandyard.telemetry.errors import BatchSizeExceededError, EmptyBatchError
 from sandyard.telemetry.model import IntakeReport, Rejection, RejectionCode
 from sandyard.telemetry.service import Telemetry
-from tests.clocks import ManualClock
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.telemetry.engines import (
     DAY,
     DEVICE,
     NOW,

@@ -9,9 +9,9 @@ from sandyard.kit.paging import InvalidCursorError
 from sandyard.telemetry.errors import NoReadingsError
 from sandyard.telemetry.model import Bucket, Reading, TimeRange
 from sandyard.telemetry.service import Telemetry
-from tests.clocks import ManualClock
 from tests.contract.telemetry.readings import keep, last_seen, times
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.telemetry.engines import (
     DAY,
     DEVICE,
     EVER,

@@ -9,7 +9,7 @@ import pytest
 from sandyard.telemetry.model import Reading, Stored
 from sandyard.telemetry.ports import TelemetryStore
 from tests.contract.telemetry.readings import OTHER_BOOT_ID, keep, last_seen
-from tests.telemetry_engines import (
+from tests.support.telemetry.engines import (
     DEVICE,
     NOW_MS,
     OTHER_DEVICE,

@@ -5,9 +5,9 @@ import pytest
 from sandyard.telemetry.errors import NoReadingsError
 from sandyard.telemetry.model import Retention
 from sandyard.telemetry.service import Telemetry
-from tests.clocks import ManualClock
 from tests.contract.telemetry.readings import keep
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.telemetry.engines import (
     DAY,
     DEVICE,
     NOW,

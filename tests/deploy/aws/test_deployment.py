@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from sandyard.broker.client_model import ClientScope
 from tests.deploy.aws.ministack import UNKNOWN, Ministack, is_known, reduced, running_ministack
 from tests.deploy.aws.templates import NAMES, REGISTRY, Synthesised, deployment
-from tests.servers import sandyard_serve
+from tests.support.servers.processes import sandyard_serve
 
 pytestmark = [pytest.mark.aws, pytest.mark.timeout(300)]
 LEAST_MADE = {"small": 80, "production": 125, "platform": 115}

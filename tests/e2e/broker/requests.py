@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 Header = tuple[str, str | bytes]
 Body = bytes | Iterator[bytes] | None

@@ -12,7 +12,7 @@ from tests.e2e.broker.requests import (
     new_track,
     send,
 )
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 def post(server: ServerProcess, call: str) -> dict[str, Any]:

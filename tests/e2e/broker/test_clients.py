@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, clean_environment, sandyard_serve
+from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve
 
 SETTINGS = {
     "PARTS": "broker",

@@ -24,8 +24,8 @@ from sandyard.broker.client_model import ClientScope
 from sandyard.broker.errors import IssuerUnavailableError
 from sandyard.broker.oauth import Issuer, OAuthTokens
 from sandyard.kit.errors import UnauthorizedError
-from tests.clocks import ManualClock
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.clocks import ManualClock
+from tests.support.servers.processes import ServerProcess, sandyard_serve
 
 REGION = "eu-west-1"
 PASSWORD = "Correct-horse-9"

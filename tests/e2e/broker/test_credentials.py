@@ -21,7 +21,7 @@ from tests.e2e.broker.requests import (
     send,
     token,
 )
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
 
 # Credentials
 

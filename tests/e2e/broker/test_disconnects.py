@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.e2e.broker.requests import new_track
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 
 Close = Callable[[socket.socket], None]
 

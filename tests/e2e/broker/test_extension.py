@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.e2e.broker.requests import Answer, Header, assert_error, new_track, send, token
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 JSON: Header = ("Content-Type", "application/json")
 

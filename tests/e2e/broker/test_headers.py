@@ -18,7 +18,7 @@ from tests.e2e.broker.requests import (
     stats,
     token,
 )
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 # The track's name
 

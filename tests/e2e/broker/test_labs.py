@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 
 PAGE = Path(__file__).parents[3] / "docs" / "labs.md"
 AGENT = """#!/bin/bash

@@ -24,8 +24,8 @@ from tests.e2e.broker.requests import (
     stats,
     token,
 )
-from tests.engines import create_database
-from tests.servers import ServerProcess, run_sandyard, sandyard_serve
+from tests.support.servers.processes import ServerProcess, run_sandyard, sandyard_serve
+from tests.support.storage.engines import create_database
 
 # Sandbox ids
 

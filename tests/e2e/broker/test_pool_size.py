@@ -5,7 +5,13 @@ from pathlib import Path
 
 import httpx
 
-from tests.servers import SECRETS, ServerProcess, csp_simulator, run_sandyard, sandyard_serve
+from tests.support.servers.processes import (
+    SECRETS,
+    ServerProcess,
+    csp_simulator,
+    run_sandyard,
+    sandyard_serve,
+)
 
 SETTINGS = {
     "PARTS": "broker",

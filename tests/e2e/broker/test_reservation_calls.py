@@ -17,7 +17,7 @@ from tests.e2e.broker.requests import (
     send,
     token,
 )
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 JSON: Header = ("Content-Type", "application/json")
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.broker.requests import assert_error, new_track, send, token
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 
 
 async def until_waiting(server: ServerProcess, count: int) -> None:

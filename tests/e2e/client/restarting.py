@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from sandyard.entrypoints.server import free_port
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
 
 
 class RestartingServer:

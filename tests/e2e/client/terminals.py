@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.entrypoints.cli import run
-from tests.servers import clean_environment
+from tests.support.servers.processes import clean_environment
 
 PATIENCE_SEC = 60
 

@@ -18,8 +18,8 @@ from sandyard_client import Client, Connection, Credential, Request
 from sandyard.entrypoints.server import free_port
 from tests.e2e.client.restarting import RestartingServer
 from tests.e2e.client.terminals import PATIENCE_SEC, CommandLine, saved
-from tests.people import PASSWORD, Person, signed_up, until
-from tests.servers import clean_environment
+from tests.support.servers.processes import clean_environment
+from tests.support.servers.users import PASSWORD, Person, signed_up, until
 
 PARTS = "broker,telemetry,platform,previews"
 NAMES = ["sandbox-0001", "sandbox-0002"]

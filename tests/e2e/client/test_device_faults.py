@@ -24,9 +24,9 @@ from sandyard_client import (
     UnauthorizedError,
 )
 
-from tests.disks import SmallDisk, small_disk
 from tests.e2e.client.lossy_proxy import LossyProxy
 from tests.e2e.client.restarting import RestartingServer
+from tests.support.storage.disks import SmallDisk, small_disk
 
 PARTS = "telemetry"
 IMPATIENT = RetryPolicy(within_sec=0.2, first_delay_sec=0.02)

@@ -23,7 +23,7 @@ from sandyard_client import (
 from tests.e2e.client.conftest import QUICKLY
 from tests.e2e.client.lossy_proxy import Fate, LossyProxy
 from tests.e2e.client.restarting import RestartingServer
-from tests.people import until
+from tests.support.servers.users import until
 
 PARTS = "broker"
 

@@ -26,7 +26,7 @@ from sandyard_client import (
 from tests.e2e.client.conftest import QUICKLY
 from tests.e2e.client.lossy_proxy import Fate, LossyProxy
 from tests.e2e.client.restarting import RestartingServer
-from tests.people import Person, signed_up, until
+from tests.support.servers.users import Person, signed_up, until
 
 PARTS = "broker,telemetry,platform,previews"
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 CLIENT = Path(__file__).parents[3] / "clients" / "typescript"
 

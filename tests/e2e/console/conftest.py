@@ -12,8 +12,8 @@ from tests.e2e.console.markup import Marked, make_marked
 from tests.e2e.console.people import ADMIN, ANN, open_accounts
 from tests.e2e.console.sessions import ConsoleSession, operator_session, session_of
 from tests.e2e.console.watching import watch
-from tests.oidc_issuer import CLIENT_ID, CLIENT_SECRET, OidcIssuer, oidc_issuer
-from tests.servers import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
+from tests.support.services.oidc_issuer import CLIENT_ID, CLIENT_SECRET, OidcIssuer, oidc_issuer
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),

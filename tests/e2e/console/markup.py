@@ -8,7 +8,7 @@ import httpx
 
 from tests.e2e.console.readings import send_reading
 from tests.e2e.console.sessions import ConsoleSession
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 RUN = "window.ran=1"
 TAGS = f"<img src=x onerror={RUN}><script>{RUN}</script>"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 ANN, BOB, ADMIN = "ann", "bob", "ada"
 

@@ -4,7 +4,7 @@ import time
 
 import httpx
 
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 HARDWARE_ID = "AA:BB:CC:DD:EE:01"
 BOOT_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

@@ -2,7 +2,7 @@
 
 from tests.e2e.console.readings import HARDWARE_ID, send_reading
 from tests.e2e.console.sessions import ConsoleSession
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 def screens_of(session: ConsoleSession) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from tests.e2e.console.people import password
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 _LATER_MS = 6000
 """More than a page is told of from before it was drawn."""

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.console.readings import HARDWARE_ID, send_hour
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 MISSING = range(20, 27)
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.console.conftest import confirm, lease
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from tests.e2e.console.conftest import confirm, lease
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 def test_the_pool_is_counted_listed_and_searched(operator: Page, console: ServerProcess) -> None:

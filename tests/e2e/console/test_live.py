@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.console.conftest import logged_in
 from tests.e2e.console.people import mailed, open_account, password
 from tests.e2e.console.sessions import ConsoleSession, session_of
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 def test_a_notification_comes_while_one_looks(

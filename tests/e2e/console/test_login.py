@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.e2e.console.conftest import log_in
 from tests.e2e.console.people import BOB
 from tests.e2e.console.sessions import operator_session
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 COOKIE = "__Host-sandyard"
 

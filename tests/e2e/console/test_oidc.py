@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from tests.oidc_issuer import CLIENT_SECRET, OidcIssuer
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
+from tests.support.services.oidc_issuer import CLIENT_SECRET, OidcIssuer
 
 SESSION, FLOW = "__Host-sandyard", "__Host-sandyard-oidc"
 

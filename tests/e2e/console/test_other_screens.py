@@ -10,7 +10,7 @@ from tests.e2e.console.conftest import confirm, log_in
 from tests.e2e.console.people import BOB, open_account
 from tests.e2e.console.readings import send_reading
 from tests.e2e.console.sessions import ConsoleSession
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 def test_a_device_is_seen_from_its_key_to_its_chart(operator: Page, console: ServerProcess) -> None:

@@ -15,8 +15,13 @@ from sandyard.entrypoints.server import free_port
 from tests.e2e.console.people import open_account, password
 from tests.e2e.console.prefix_proxy import prefix_proxy
 from tests.e2e.console.sessions import ConsoleSession, operator_session, session_of
-from tests.engines import create_database
-from tests.servers import ServerProcess, clean_environment, csp_simulator, sandyard_serve
+from tests.support.servers.processes import (
+    ServerProcess,
+    clean_environment,
+    csp_simulator,
+    sandyard_serve,
+)
+from tests.support.storage.engines import create_database
 
 WHO = "kim"
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e.console.conftest import confirm, log_in
 from tests.e2e.console.people import BOB
 from tests.e2e.console.sessions import ConsoleSession
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 @pytest.fixture

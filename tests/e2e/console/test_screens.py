@@ -11,8 +11,8 @@ from playwright.sync_api import Page
 from tests.e2e.console.markup import FILE, NAME, QUOTES, URL, Marked
 from tests.e2e.console.routes import forgotten_pages
 from tests.e2e.console.watching import assert_nothing_ran, everything_shown
-from tests.screenshots import SCREENS as PICTURED
-from tests.servers import ServerProcess
+from tests.support.commands.screenshots import SCREENS as PICTURED
+from tests.support.servers.processes import ServerProcess
 
 AXE = Path(__file__).parents[3] / ".tools/axe/node_modules/axe-core/axe.min.js"
 SERIOUS = {"serious", "critical"}

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.console.markup import FILE, NAME, RUN, TAGS, Marked
 from tests.e2e.console.watching import assert_nothing_ran
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 def test_nothing_runs_from_a_log_or_a_file_that_is_opened(

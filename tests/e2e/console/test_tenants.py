@@ -12,7 +12,7 @@ import pytest
 from sandyard.bootstrap.console import SCREENS
 from tests.e2e.console.people import BOB
 from tests.e2e.console.sessions import ConsoleSession, session_of
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 MARK = "zanzibar"
 """Is in everything that Ann has and names."""

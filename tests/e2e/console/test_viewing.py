@@ -12,7 +12,7 @@ from sandyard.entrypoints.server import free_port
 from tests.e2e.console.conftest import confirm, logged_in
 from tests.e2e.console.prefix_proxy import prefix_proxy
 from tests.e2e.console.sessions import ConsoleSession
-from tests.servers import sandyard_serve
+from tests.support.servers.processes import sandyard_serve
 
 
 def test_it_works_below_a_path_and_asks_for_nothing_beside_it(page: Page, tmp_path: Path) -> None:

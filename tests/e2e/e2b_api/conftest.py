@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.people import Person, signed_up
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.users import Person, signed_up
 
 ROOMY = {"QUOTA_SANDBOXES": "100", "QUOTA_CPU": "200", "QUOTA_MEMORY_GB": "200"}
 

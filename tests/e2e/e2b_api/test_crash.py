@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sandyard.entrypoints.server import free_port
 from tests.e2e.e2b_api.conftest import ROOMY, E2bServer, e2b_key
-from tests.people import signed_up
-from tests.servers import clean_environment, sandyard_serve
+from tests.support.servers.processes import clean_environment, sandyard_serve
+from tests.support.servers.users import signed_up
 
 BEGIN = """
 from e2b import Sandbox

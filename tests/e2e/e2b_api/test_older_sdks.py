@@ -10,8 +10,8 @@ import pytest
 from sandyard.entrypoints.server import free_port
 from tests.e2e.e2b_api.conftest import ROOMY, e2b_key
 from tests.e2e.e2b_api.test_sdks import ROOT, SCRIPTS, run
-from tests.people import signed_up
-from tests.servers import run_sandyard, sandyard_serve, wait_until_ready
+from tests.support.servers.processes import run_sandyard, sandyard_serve, wait_until_ready
+from tests.support.servers.users import signed_up
 
 TOOLS = ROOT / ".tools"
 SECRETS = {

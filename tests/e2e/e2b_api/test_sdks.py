@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.e2b_api.conftest import E2bServer
-from tests.servers import clean_environment
+from tests.support.servers.processes import clean_environment
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = ROOT / "tests" / "e2b_scripts"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sandyard.platform.templates.model import BUILTIN
-from tests.engines import create_database
-from tests.people import PASSWORD, Person, create_admin, mailed_token, until
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.users import PASSWORD, Person, create_admin, mailed_token, until
+from tests.support.storage.engines import create_database
 
 SECOND_PASSWORD = "staple of a horse"
 ALONE = {

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2b_double import API_KEY
-from tests.e2b_double_process import e2b_double_process
 from tests.e2e.platform.test_crash import new_sandbox
-from tests.engines import create_database
-from tests.people import PASSWORD, Person, mailed_token, signed_up
-from tests.releases import release_0_1_0, sandyard
-from tests.servers import ServerProcess, sandyard_serve, verify
+from tests.support.e2b.double import API_KEY
+from tests.support.e2b.double_process import e2b_double_process
+from tests.support.servers.processes import ServerProcess, sandyard_serve, verify
+from tests.support.servers.releases import release_0_1_0, sandyard
+from tests.support.servers.users import PASSWORD, Person, mailed_token, signed_up
+from tests.support.storage.engines import create_database
 
 SETTINGS = {
     "PARTS": "platform,previews",

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from sandyard.kit.sql.database import SqliteDatabase
-from tests.histories import assert_history
-from tests.people import Person, signed_up
-from tests.reaching import FoundProgram, find_program, page_of
-from tests.servers import sandyard_serve
+from tests.support.platform.event_replay import assert_history
+from tests.support.servers.processes import sandyard_serve
+from tests.support.servers.sandbox_programs import FoundProgram, find_program, page_of
+from tests.support.servers.users import Person, signed_up
 
 ENVIRONMENT = {"PARTS": "platform", "ENDS_INTERVAL_SEC": "1", "QUOTA_SANDBOXES": "10"}
 

@@ -22,19 +22,19 @@ from playwright.sync_api import sync_playwright
 from websockets.sync.client import connect
 
 from sandyard.entrypoints.server import free_port
-from tests.certificates import Certificate, make_certificate
-from tests.environments import small_root, tar
 from tests.integration.runtime.git_server import TOKEN, GitServer, git_server
-from tests.package_indexes import HOST as INDEX_HOST
-from tests.package_indexes import (
+from tests.support.runtime.root_file_systems import small_root, tar
+from tests.support.servers.certificates import Certificate, make_certificate
+from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve
+from tests.support.servers.users import Person, signed_up, until
+from tests.support.services.package_indexes import HOST as INDEX_HOST
+from tests.support.services.package_indexes import (
     NETWORK,
     PackageIndex,
     downloaded_wheels,
     installed_packages,
     package_index,
 )
-from tests.people import Person, signed_up, until
-from tests.servers import ServerProcess, clean_environment, sandyard_serve
 
 _PAGE = b'web: exec python -m http.server "$PORT" --bind 127.0.0.1\n'
 _PATIENCE_SEC = 150

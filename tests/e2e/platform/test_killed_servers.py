@@ -16,8 +16,8 @@ from tests.e2e.platform.test_crash import (
     open_usages,
     supervisors,
 )
-from tests.people import Person, signed_up
-from tests.servers import sandyard_serve
+from tests.support.servers.processes import sandyard_serve
+from tests.support.servers.users import Person, signed_up
 
 _LINES = 400
 _WRITES = f"for n in $(seq {_LINES}); do echo $n; sleep 0.01; done; exit 7"

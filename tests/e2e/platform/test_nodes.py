@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from tests.e2e.platform.test_crash import new_sandbox, supervisors
-from tests.engines import create_database
-from tests.people import Person, signed_up, until
-from tests.reaching import page_of
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.sandbox_programs import page_of
+from tests.support.servers.users import Person, signed_up, until
+from tests.support.storage.engines import create_database
 
 LONGEST_SEC = 8
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from tests.people import PASSWORD, Person, create_admin, mailed_token, until
-from tests.reaching import page_of
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.sandbox_programs import page_of
+from tests.support.servers.users import PASSWORD, Person, create_admin, mailed_token, until
 
 VCPU_HOUR, MEMORY_GB_HOUR = Decimal(36), Decimal(72)
 """High enough that a second costs cents: 1 vCPU and 0.5 GB cost 72 an hour, 0.02 a second."""

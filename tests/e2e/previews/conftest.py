@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright, expect
 
 from tests.e2e.previews.tab import ARGUMENTS, HALF_HOUR, MINUTE, PROJECT, VISIBILITY, Tab
-from tests.preview_page_server import START, PreviewServer, Project, preview_page_server
+from tests.support.previews.page_server import START, PreviewServer, Project, preview_page_server
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from playwright.async_api import Locator, Page, expect
 
-from tests.preview_page_server import PreviewServer
+from tests.support.previews.page_server import PreviewServer
 
 PROJECT = "prj-0123456789abcdefg"
 MINUTE = timedelta(minutes=1)

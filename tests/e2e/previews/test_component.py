@@ -18,7 +18,7 @@ from tests.e2e.previews.tab import (
     shows,
     stays_true,
 )
-from tests.preview_page_server import PreviewServer, Project
+from tests.support.previews.page_server import PreviewServer, Project
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.previews.tab import MINUTE, PROJECT, Tab, comes_true, is_in, shows, stays_true
-from tests.preview_page_server import START, Project, Refusal
+from tests.support.previews.page_server import START, Project, Refusal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,7 +12,7 @@ from tests.e2e.previews.tab import (
     shows,
     stays_true,
 )
-from tests.preview_page_server import Project, Refusal
+from tests.support.previews.page_server import Project, Refusal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

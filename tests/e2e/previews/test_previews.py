@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 from playwright.sync_api import sync_playwright
 
-from tests.e2b_double import API_KEY
-from tests.e2b_double_process import e2b_double_process
-from tests.people import Person, signed_up
-from tests.reaching import page_of
-from tests.servers import sandyard_serve, verify
+from tests.support.e2b.double import API_KEY
+from tests.support.e2b.double_process import e2b_double_process
+from tests.support.servers.processes import sandyard_serve, verify
+from tests.support.servers.sandbox_programs import page_of
+from tests.support.servers.users import Person, signed_up
 
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import httpx
 
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 BOOT_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 HOUR_MS = 3_600_000

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.telemetry.api import Api
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
 
 
 @pytest.fixture(scope="module")

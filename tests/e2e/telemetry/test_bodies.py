@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from tests.e2e.telemetry.api import Api, all_readings, code_of
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, sandyard_serve
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from tests.e2e.telemetry.api import Api, code_of
-from tests.servers import ServerProcess
+from tests.support.servers.processes import ServerProcess
 
 
 def test_a_process_may_serve_telemetry_alone(telemetry_server: ServerProcess) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.e2e.telemetry.api import BOOT_ID, HOUR_MS, Api, all_readings, code_of, now_ms
-from tests.servers import sandyard_serve
+from tests.support.servers.processes import sandyard_serve
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from sandyard.entrypoints.server import free_port
 from sandyard.tools.fleet.board import BoardBehavior
 from sandyard.tools.fleet.simulation import Fleet, FleetPlan, open_fleet
-from tests.servers import ServerProcess, run_sandyard, sandyard_serve, verify
+from tests.support.servers.processes import ServerProcess, run_sandyard, sandyard_serve, verify
 
 TOKEN = {"TELEMETRY_ADMIN_TOKEN": "telemetry-token"}
 DEVICES, READINGS, RATE = 200, 40, 1000

@@ -14,12 +14,12 @@ import pytest
 
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.verification import verify
-from tests.engines import STORE_ENGINES
 from tests.faults.cluster import ADMIN_TOKEN, TRACK_TOKEN, Replica, replicas, sync_at
-from tests.faults.stock import events_of
-from tests.faults.weather import faulty_engine
-from tests.pools import check_invariants, everything
-from tests.servers import csp_simulator
+from tests.faults.pool_contents import events_of
+from tests.faults.random_faults import faulty_engine
+from tests.support.broker.pools import check_invariants, everything
+from tests.support.servers.processes import csp_simulator
+from tests.support.storage.engines import STORE_ENGINES
 
 PATIENT = {
     "LAB_DURATION_HOURS": "4",

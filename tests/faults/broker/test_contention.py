@@ -19,13 +19,22 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.index_scan import Found
 from sandyard.broker.stores.prefetch import CandidatePrefetch
 from sandyard.broker.sync import Sync
-from tests.clocks import ManualClock
-from tests.engines import PATIENT
 from tests.fakes.provider import FakeProvider
-from tests.faults.claims import claim_all, sandboxes
+from tests.faults.concurrent_claims import claim_all, sandboxes
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import in_state, store_at
-from tests.pools import LAB_SEC, NOW, check_invariants, ended, everything, fill, free_sandboxes, row
+from tests.support.broker.pools import (
+    LAB_SEC,
+    NOW,
+    check_invariants,
+    ended,
+    everything,
+    fill,
+    free_sandboxes,
+    row,
+)
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import PATIENT
 
 
 class TestLaggingIndex:

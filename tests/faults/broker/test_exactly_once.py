@@ -17,7 +17,6 @@ import pytest
 
 from sandyard.broker.probe_model import UNPROBED_SEC
 from sandyard.kit import ids
-from tests.engines import STORE_ENGINES
 from tests.faults.callers import Callers
 from tests.faults.cluster import (
     ADMIN_TOKEN,
@@ -27,15 +26,16 @@ from tests.faults.cluster import (
     replicas,
     sync_at,
 )
+from tests.faults.event_log_rules import Limits, broken_rules, unprobed
 from tests.faults.history import ASKING, History, check
-from tests.faults.mix import PROBED, Mix
-from tests.faults.rules import Limits, broken_rules, unprobed
-from tests.faults.sightings import Sightings
-from tests.faults.stock import events_of, stock_of
-from tests.faults.troubles import Kills, Patients, beside, grow, probed
-from tests.faults.weather import FaultyEngine, faulty_engine
-from tests.pools import check_history
-from tests.servers import csp_simulator
+from tests.faults.pool_contents import events_of, stock_of
+from tests.faults.queue_observer import Sightings
+from tests.faults.random_faults import FaultyEngine, faulty_engine
+from tests.faults.run_coverage import PROBED, Mix
+from tests.faults.server_faults import Kills, Patients, beside, grow, probed
+from tests.support.broker.pools import check_history
+from tests.support.servers.processes import csp_simulator
+from tests.support.storage.engines import STORE_ENGINES
 
 SEED = int(os.environ.get("SANDYARD_TORTURE_SEED", "20"))
 OPERATIONS = int(os.environ.get("SANDYARD_TORTURE_OPERATIONS", "120"))

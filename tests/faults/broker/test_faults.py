@@ -21,13 +21,13 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import DynamoPolicy
 from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.errors import UnavailableError
-from tests import pools
-from tests.clocks import ManualClock
-from tests.engines import PATIENT
 from tests.fakes.provider import FakeProvider
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT, in_state, store_at, table_at
-from tests.pools import LAB_SEC, NOW, check_invariants, fill, row
+from tests.support.broker import pools
+from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, fill, row
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import PATIENT
 
 TROUBLES: dict[str, dict[str, Any]] = {
     "throttled": {"throttle": 1},

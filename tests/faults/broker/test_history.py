@@ -16,12 +16,12 @@ from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.values import Item
-from tests.engines import PATIENT
 from tests.faults.history import Attempt, History, check, kinds
+from tests.faults.pool_contents import Entry, Stock, stock_of
 from tests.faults.proxy import FaultProxy
-from tests.faults.stock import Entry, Stock, stock_of
 from tests.faults.stores import store_at, table_at
-from tests.pools import LAB_SEC, fill
+from tests.support.broker.pools import LAB_SEC, fill
+from tests.support.storage.engines import PATIENT
 
 NOW = 1_800_000_000
 

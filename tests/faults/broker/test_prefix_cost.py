@@ -11,8 +11,8 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from tests.engines import pool_table
-from tests.pools import NOW, fill
+from tests.support.broker.pools import NOW, fill
+from tests.support.storage.engines import pool_table
 
 FREE = 600
 

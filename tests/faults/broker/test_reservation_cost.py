@@ -21,9 +21,9 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.ticket_model import URGENCY, decide_queued
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
-from tests.engines import pool_table
 from tests.faults.proxy import FaultProxy
-from tests.pools import fill
+from tests.support.broker.pools import fill
+from tests.support.storage.engines import pool_table
 
 CLAIMS, AT_ONCE, KEPT, WAITING = 60, 6, 80, 100
 

@@ -31,10 +31,10 @@ from sandyard.broker.ticket_model import (
 )
 from sandyard.kit.events import LoggedEvent
 from sandyard.kit.transitions import Cause, E, Transition, changed, removed
+from tests.faults.event_log_rules import Limits, broken_rules, unprobed
 from tests.faults.history import kinds
-from tests.faults.rules import Limits, broken_rules, unprobed
-from tests.faults.sightings import Sightings
-from tests.pools import NOW
+from tests.faults.queue_observer import Sightings
+from tests.support.broker.pools import NOW
 
 LONGEST = 8 * 3600
 TTL = 60

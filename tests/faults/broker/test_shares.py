@@ -10,12 +10,12 @@ from sandyard.broker.stores.dynamo_claims import REPLICAS_KEY
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.replicas import DynamoReplicas
-from tests.clocks import ManualClock
-from tests.engines import PATIENT
-from tests.faults.claims import AT_ONCE, claim_all, sandboxes
+from tests.faults.concurrent_claims import AT_ONCE, claim_all, sandboxes
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import store_at
-from tests.pools import NOW, check_invariants, fill
+from tests.support.broker.pools import NOW, check_invariants, fill
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import PATIENT
 
 FREE, CALLERS = 1125, 900
 SELDOM = CALLERS * 2 // 100

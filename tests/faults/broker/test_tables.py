@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 from aiodynamo.credentials import Key, StaticCredentials
 from prometheus_client import CollectorRegistry
+from sandyard.broker.stores.dynamo_adoption import adopt
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.model import Action, Claim, Claimed, Sandbox, Status
 from sandyard.broker.service import Broker
-from sandyard.broker.stores.dynamo_adoption import adopt
 from sandyard.broker.stores.dynamo_items import lease_key
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
@@ -23,9 +23,9 @@ from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
 from sandyard.kit.dynamo.tables import TableUnfitError
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.errors import UnavailableError
-from tests.clocks import ManualClock
 from tests.faults.stores import IMPATIENT
-from tests.pools import LAB_SEC, NOW, check_history, row
+from tests.support.broker.pools import LAB_SEC, NOW, check_history, row
+from tests.support.clocks import ManualClock
 
 
 def item(number: int, status: Status, *, track: str | None = None, at: int = NOW) -> Item:

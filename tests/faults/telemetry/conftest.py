@@ -6,10 +6,10 @@ import pytest
 
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
-from tests.clocks import ManualClock
 from tests.faults.proxy import FaultProxy
 from tests.faults.telemetry.stores import stores_through
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.telemetry.engines import (
     DEVICE,
     OTHER_DEVICE,
     Stores,

@@ -14,11 +14,11 @@ from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import IntakeReport
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
-from tests.clocks import ManualClock
-from tests.engines import PATIENT
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT
-from tests.telemetry_engines import Stores, on_dynamodb, telemetry_tables
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import PATIENT
+from tests.support.telemetry.engines import Stores, on_dynamodb, telemetry_tables
 
 NOW_TEXT = "2027-01-15T08:00:00Z"
 UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")

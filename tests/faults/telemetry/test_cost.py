@@ -4,10 +4,10 @@ import asyncio
 
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
-from tests.clocks import ManualClock
 from tests.faults.proxy import FaultProxy
 from tests.faults.telemetry.stores import keys_on, stores_through
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.telemetry.engines import (
     DEVICE,
     NOW,
     NOW_MS,

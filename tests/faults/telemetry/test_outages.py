@@ -14,12 +14,12 @@ from sandyard.telemetry.keys import CACHED_SEC
 from sandyard.telemetry.model import IntakeReport, hash_api_key
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
-from tests.clocks import ManualClock
-from tests.engines import PATIENT
 from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT
 from tests.faults.telemetry.stores import RUSHED, answered, keys_on, stores_through
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import PATIENT
+from tests.support.telemetry.engines import (
     DEVICE,
     NOW,
     NOW_MS,

@@ -7,9 +7,9 @@ import pytest
 
 from sandyard.telemetry.model import hash_api_key
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
-from tests.clocks import ManualClock
 from tests.faults.telemetry.stores import NOW_TEXT, UUID4, keys_on, on_the_wire
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.telemetry.engines import (
     BOOT_ID,
     DAY,
     DEVICE,

@@ -6,9 +6,9 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.ports import PoolStore
 from sandyard.broker.service import Broker
 from sandyard.tools.provider.simulator import Simulator
-from tests.clocks import ManualClock
 from tests.integration.broker.yard import Yard
 from tests.integration.conftest import Connect
+from tests.support.clocks import ManualClock
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from sandyard.broker.delivery.s3_sink import HOUR_MS, S3Sink, S3Stream
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
 from sandyard.broker.errors import SinkError
 from sandyard.broker.sink_model import RetryPolicy
-from tests.deliveries import Bench, delivery_bench, until, written
-from tests.engines import AWS_ENVIRONMENT
-from tests.pools import discoveries, quarantined, restored
+from tests.support.broker.event_receivers import Bench, delivery_bench, until, written
+from tests.support.broker.pools import discoveries, quarantined, restored
+from tests.support.storage.engines import AWS_ENVIRONMENT
 
 REGION = "us-east-1"
 POLICY = StreamPolicy(RetryPolicy(first_sec=0.01, longest_sec=0.02), poll_sec=0.05)

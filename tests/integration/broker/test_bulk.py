@@ -10,7 +10,7 @@ from sandyard.broker.cleanup import CleanupReport
 from sandyard.broker.model import Action, Status
 from sandyard.kit import ids
 from tests.integration.broker.yard import DAY, HEALTHY, HOUR, OUTAGE, Yard
-from tests.pools import check_invariants
+from tests.support.broker.pools import check_invariants
 
 ALL = BulkLimits()
 

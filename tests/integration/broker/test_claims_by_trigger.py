@@ -12,8 +12,15 @@ from sandyard.broker.model import Status
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.sql_rows import fold_status_counts
 from sandyard.kit.sql.database import SqliteDatabase, T, Work
-from tests.pools import check_invariants, claims, everything, fill, ids_of, quarantined
-from tests.query_plans import scanned
+from tests.support.broker.pools import (
+    check_invariants,
+    claims,
+    everything,
+    fill,
+    ids_of,
+    quarantined,
+)
+from tests.support.storage.query_plans import scanned
 
 
 class CountingDatabase(SqliteDatabase):

@@ -35,10 +35,10 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.sync import Sync
 from sandyard.kit import ids
-from tests.clocks import ManualClock
-from tests.engines import broker_database, pool_table
 from tests.fakes.provider import FakeProvider
-from tests.pools import LAB_SEC, NOW, check_invariants, everything, row
+from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, everything, row
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import broker_database, pool_table
 
 T = TypeVar("T")
 TRACKS = st.sampled_from(["a", "b", "c"])

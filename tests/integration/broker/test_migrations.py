@@ -15,8 +15,8 @@ from sandyard.broker.verification import verify
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.migrations import Migrations
-from tests.engines import SQL_ENGINES, sql_database
-from tests.pools import NOW, check_history, fill
+from tests.support.broker.pools import NOW, check_history, fill
+from tests.support.storage.engines import SQL_ENGINES, sql_database
 
 
 @pytest.fixture(params=SQL_ENGINES)

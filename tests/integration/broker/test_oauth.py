@@ -18,7 +18,7 @@ from sandyard.broker.client_model import ClientScope
 from sandyard.broker.errors import IssuerUnavailableError
 from sandyard.broker.oauth import Issuer, OAuthTokens
 from sandyard.kit.errors import UnauthorizedError
-from tests.clocks import ManualClock
+from tests.support.clocks import ManualClock
 
 NOW = 1_800_000_000
 ISSUER = "https://issuer.example.com/pool"

@@ -12,8 +12,7 @@ from sandyard.broker.model import Claim, decide_reserved
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.kit.sql.database import PostgresDatabase, T, Work
-from tests.engines import create_migrated
-from tests.pools import (
+from tests.support.broker.pools import (
     NOW,
     check_invariants,
     claims,
@@ -24,6 +23,7 @@ from tests.pools import (
     quarantined,
     restored,
 )
+from tests.support.storage.engines import create_migrated
 
 
 class CountingDatabase(PostgresDatabase):

@@ -26,9 +26,7 @@ from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.sync import Sync
 from sandyard.kit.errors import ForbiddenError
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES, create_database
-from tests.pools import (
+from tests.support.broker.pools import (
     LAB_SEC,
     NOW,
     check_invariants,
@@ -38,6 +36,8 @@ from tests.pools import (
     free_sandboxes,
     row,
 )
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import SQL_ENGINES, create_database
 
 REPLICAS = {"sqlite": 1, "postgresql": 4}
 

@@ -5,7 +5,7 @@ from sandyard.broker.model import Action, StaleReason, Status
 from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
 from tests.integration.broker.yard import Yard
-from tests.pools import check_history
+from tests.support.broker.pools import check_history
 
 
 def rename(yard: Yard, external_id: str, name: str) -> str:

@@ -14,10 +14,10 @@ from sandyard.broker.sync import SyncReport
 from sandyard.kit import ids
 from sandyard.kit.sql.database import Database
 from sandyard.tools.provider.simulator import Simulator
-from tests.clocks import ManualClock
 from tests.integration.broker.yard import DAY, OUTAGE, GatedProvider, Yard
 from tests.integration.conftest import Connect, Serve, count, eventually
-from tests.pools import delete
+from tests.support.broker.pools import delete
+from tests.support.clocks import ManualClock
 
 
 class TestTombstones:

@@ -21,8 +21,8 @@ from sandyard.broker.service import Broker
 from sandyard.broker.sync import Sync
 from sandyard.kit.errors import UnavailableError
 from sandyard.tools.provider.simulator import Faults, Simulator
-from tests.clocks import ManualClock
 from tests.integration.conftest import Connect
+from tests.support.clocks import ManualClock
 
 HOUR = 3600
 DAY = 24 * HOUR

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.gateways import GatewayServer, gateway_server
+from tests.support.servers.gateway import GatewayServer, gateway_server
 
 
 @pytest.fixture

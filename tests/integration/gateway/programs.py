@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import h11
 
-from tests.fakes.reached import Handler, program
-from tests.gateways import BOX, OWNER, GatewayServer
+from tests.fakes.gateway_targets import Handler, program
+from tests.support.servers.gateway import BOX, OWNER, GatewayServer
 
 
 @dataclass

@@ -9,10 +9,10 @@ import pytest
 
 from sandyard.gateway.model import PageScope
 from sandyard.kit.clock import utc_time
-from tests.fakes.reached import Owner
-from tests.gateways import BOX, OTHER_BOX, OWNER, STRANGER, Answer, GatewayServer
+from tests.fakes.gateway_targets import Owner
 from tests.integration.gateway.programs import Seen, answering, in_box, page
 from tests.integration.gateway.test_websockets import echo, opened, refused, socket_in_box
+from tests.support.servers.gateway import BOX, OTHER_BOX, OWNER, STRANGER, Answer, GatewayServer
 
 COOKIE = "__Host-sandyard"
 

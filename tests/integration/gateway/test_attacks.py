@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.gateways import BOX, OTHER_BOX, OWNER, GatewayServer
 from tests.integration.gateway.programs import Seen, answering, in_box, page
+from tests.support.servers.gateway import BOX, OTHER_BOX, OWNER, GatewayServer
 
 
 async def said_to(server: GatewayServer, sent: bytes) -> bytes:

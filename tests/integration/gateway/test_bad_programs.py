@@ -5,8 +5,8 @@ import asyncio
 import orjson
 import pytest
 
-from tests.gateways import BOX, OWNER, Answer, GatewayServer, gateway_server
 from tests.integration.gateway.programs import Seen, answering, in_box, page, read_request
+from tests.support.servers.gateway import BOX, OWNER, Answer, GatewayServer, gateway_server
 
 
 def code_of(answer: Answer) -> tuple[int, str]:

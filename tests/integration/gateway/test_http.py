@@ -7,8 +7,8 @@ from contextlib import suppress
 import h11
 import pytest
 
-from tests.gateways import GatewayServer, read_answer
 from tests.integration.gateway.programs import Seen, answering, in_box, page, read_request
+from tests.support.servers.gateway import GatewayServer, read_answer
 
 LARGE = 50 * 2**20
 PIECE = bytes(range(256)) * 1024

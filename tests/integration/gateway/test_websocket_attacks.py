@@ -17,10 +17,17 @@ from websockets.exceptions import ConnectionClosed
 from sandyard.gateway.credentials import COOKIE
 from sandyard.kit.clock import utc_time
 from sandyard.kit.sizes import MESSAGE_BYTES
-from tests.gateways import BOX, OTHER_BOX, OWNER, STRANGER, GatewayServer, gateway_server
 from tests.integration.gateway.programs import Seen, answering, in_box, page
 from tests.integration.gateway.test_access import cookie_in, cookie_of
 from tests.integration.gateway.test_websockets import echo, opened, refused, socket_in_box
+from tests.support.servers.gateway import (
+    BOX,
+    OTHER_BOX,
+    OWNER,
+    STRANGER,
+    GatewayServer,
+    gateway_server,
+)
 
 _TEXT, _BINARY, _CLOSE, _PING = 1, 2, 8, 9
 

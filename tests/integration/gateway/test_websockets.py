@@ -10,9 +10,9 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.fakes.reached import Box, Owner
-from tests.gateways import BOX, OWNER, GatewayServer
+from tests.fakes.gateway_targets import Box, Owner
 from tests.integration.gateway.programs import answering, in_box, page
+from tests.support.servers.gateway import BOX, OWNER, GatewayServer
 
 
 @asynccontextmanager

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from sandyard.kit.jobs import JobRunner
-from tests.clocks import ManualClock
-from tests.engines import STORE_ENGINES, broker_database, pool_table
 from tests.integration.jobs.leases import (
     LEASE_SEC,
     Leases,
@@ -17,6 +15,8 @@ from tests.integration.jobs.leases import (
     dynamo_leases,
     sql_leases,
 )
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 
 @pytest.fixture(params=STORE_ENGINES)

@@ -14,7 +14,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from tests.clocks import ManualClock
+from tests.support.clocks import ManualClock
 
 NAME = "sync"
 LEASE_SEC = 60.0

@@ -9,7 +9,6 @@ import pytest
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs import Job, JobLostError
-from tests.clocks import ManualClock
 from tests.integration.conftest import eventually
 from tests.integration.jobs.leases import (
     DEADLINE_SEC,
@@ -23,6 +22,7 @@ from tests.integration.jobs.leases import (
     run_if_due,
     within_deadline,
 )
+from tests.support.clocks import ManualClock
 
 
 class TestRenewal:

@@ -8,7 +8,6 @@ from sandyard.broker.stores import tables
 from sandyard.kit.jobs import Job, JobRun
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from tests.clocks import ManualClock
 from tests.integration.conftest import eventually
 from tests.integration.jobs.leases import (
     LEASE_SEC,
@@ -19,6 +18,7 @@ from tests.integration.jobs.leases import (
     run_if_due,
     within_deadline,
 )
+from tests.support.clocks import ManualClock
 
 
 class TestLeases:

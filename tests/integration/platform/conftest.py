@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clocks import RunningClock
-from tests.engines import SQL_ENGINES
 from tests.integration.runtime.git_server import GitServer, git_server
-from tests.platforms import MigratedEngines, PlatformApi, platform_api
+from tests.support.clocks import RunningClock
+from tests.support.platform.in_process import MigratedEngines, PlatformApi, platform_api
+from tests.support.storage.engines import SQL_ENGINES
 
 
 @pytest.fixture(scope="session")

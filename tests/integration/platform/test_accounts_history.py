@@ -12,10 +12,9 @@ import sqlalchemy as sa
 
 from sandyard.platform.tables import events
 from sandyard.platform.verification import verify_platform
-from tests.clocks import RunningClock
 from tests.contract.platform.test_isolation import TEMPLATE, key_of
-from tests.engines import SQL_ENGINES
-from tests.platforms import (
+from tests.support.clocks import RunningClock
+from tests.support.platform.in_process import (
     PASSWORD,
     Caller,
     MigratedEngines,
@@ -24,6 +23,7 @@ from tests.platforms import (
     read_outbox,
     token_in,
 )
+from tests.support.storage.engines import SQL_ENGINES
 
 CALLERS, STEPS = 6, 25
 NAMES = ("one", "two", "three")

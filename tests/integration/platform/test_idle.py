@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sandyard.kit.clock import utc_time
 from sandyard.platform.tables import sandboxes
 from tests.integration.platform.test_sandboxes import collect_ends
-from tests.platforms import Caller, PlatformApi, code_of
-from tests.sandboxes import act, add_sandbox, look, page_of
+from tests.support.platform.in_process import Caller, PlatformApi, code_of
+from tests.support.platform.sandboxes import act, add_sandbox, look, page_of
 
 
 async def unused_for(api: PlatformApi, sandbox: dict[str, Any], minutes: float) -> None:

@@ -14,14 +14,14 @@ from sandyard.platform.sandboxes.sql import SANDBOXES
 from sandyard.platform.usage.sql import USAGES
 from sandyard.platform.verification import verify_platform
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
-from tests.clocks import ManualClock
 from tests.contract.platform.test_isolation import key_of
-from tests.engines import SQL_ENGINES
 from tests.fakes.runtime import FakeRuntime
-from tests.histories import all_of
-from tests.lives import Doing, Lives, doings, run_lives
-from tests.platforms import Caller, MigratedEngines, PlatformApi, platform_api
-from tests.sandboxes import add_template
+from tests.support.clocks import ManualClock
+from tests.support.platform.event_replay import all_of
+from tests.support.platform.in_process import Caller, MigratedEngines, PlatformApi, platform_api
+from tests.support.platform.random_requests import Doing, Lives, doings, run_lives
+from tests.support.platform.sandboxes import add_template
+from tests.support.storage.engines import SQL_ENGINES
 
 QUOTA = 2
 NAMES = ("one", "two", "three")

@@ -9,10 +9,16 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.platform.tables import templates
-from tests.clocks import RunningClock
-from tests.platforms import Caller, MigratedEngines, PlatformApi, code_of, platform_api
-from tests.reaching import find_program
-from tests.sandboxes import act, add_sandbox, look, page_of
+from tests.support.clocks import RunningClock
+from tests.support.platform.in_process import (
+    Caller,
+    MigratedEngines,
+    PlatformApi,
+    code_of,
+    platform_api,
+)
+from tests.support.platform.sandboxes import act, add_sandbox, look, page_of
+from tests.support.servers.sandbox_programs import find_program
 
 IN_FOLDERS = {"sandbox_volume": "folder"}
 """Workspaces that a test can write to from outside."""

@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 from sandyard.runtime.model import Limits, Program, RunId, Running
-from tests.clocks import RunningClock
 from tests.fakes.runtime import FakeRuntime
-from tests.platforms import platform_api
-from tests.sandboxes import act, add_sandbox, look
+from tests.support.clocks import RunningClock
+from tests.support.platform.in_process import platform_api
+from tests.support.platform.sandboxes import act, add_sandbox, look
 
 
 class SlowToAnswer(FakeRuntime):

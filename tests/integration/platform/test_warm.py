@@ -8,8 +8,8 @@ from typing import Any
 from sandyard.kit.clock import utc_time
 from sandyard.runtime.model import Running
 from tests.integration.platform.test_sandboxes import open_usages, run_job
-from tests.platforms import PlatformApi, code_of
-from tests.sandboxes import act, add_sandbox, add_template, look, page_of
+from tests.support.platform.in_process import PlatformApi, code_of
+from tests.support.platform.sandboxes import act, add_sandbox, add_template, look, page_of
 
 
 async def waiting(api: PlatformApi) -> list[Running]:

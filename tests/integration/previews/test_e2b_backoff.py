@@ -7,9 +7,9 @@ import pytest
 from sandyard.kit.e2b.backoff import Backoff
 from sandyard.previews.providers.e2b import E2bProvider
 from sandyard.previews.providers.errors import ProviderFailedError, ProviderRateLimitedError
-from tests.clocks import ManualClock
-from tests.e2b_double import API_KEY, E2bDouble, e2b_double
-from tests.preview_providers import connect_to, create, edit
+from tests.support.clocks import ManualClock
+from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
+from tests.support.previews.providers import connect_to, create, edit
 
 REQUESTS = ("upload", "remove", "run")
 

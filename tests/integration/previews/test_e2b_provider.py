@@ -20,9 +20,9 @@ from sandyard.previews.providers.errors import (
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewProvider
-from tests.e2b_double import API_KEY, E2bDouble, e2b_double
-from tests.e2b_double_process import e2b_double_process
-from tests.preview_providers import HOUR, PAGE, connect_to, create, edit, page_of
+from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
+from tests.support.e2b.double_process import e2b_double_process
+from tests.support.previews.providers import HOUR, PAGE, connect_to, create, edit, page_of
 
 IMPATIENT = E2bTimeouts(request_sec=0.5, create_sec=0.5, files_sec=0.5)
 

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from sandyard.kit.events import fold
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
-from tests.clocks import RunningClock
-from tests.e2b_double import E2bDouble, e2b_double
-from tests.engines import SQL_ENGINES
-from tests.platforms import Caller, migrate_engines
-from tests.preview_apis import PreviewApi, preview_api
+from tests.support.clocks import RunningClock
+from tests.support.e2b.double import E2bDouble, e2b_double
+from tests.support.platform.in_process import Caller, migrate_engines
+from tests.support.previews.in_process import PreviewApi, preview_api
+from tests.support.storage.engines import SQL_ENGINES
 
 PROJECTS = 4
 CALLERS = 4

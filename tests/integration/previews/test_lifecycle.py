@@ -11,11 +11,11 @@ from hypothesis.stateful import rule
 from sandyard.kit.clock import utc_time
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
-from tests.e2b_double import E2bDouble, e2b_double
-from tests.engines import SQL_ENGINES
-from tests.lives import Doing, Lives, doings, run_lives
-from tests.platforms import MigratedEngines
-from tests.preview_apis import PreviewApi, preview_api
+from tests.support.e2b.double import E2bDouble, e2b_double
+from tests.support.platform.in_process import MigratedEngines
+from tests.support.platform.random_requests import Doing, Lives, doings, run_lives
+from tests.support.previews.in_process import PreviewApi, preview_api
+from tests.support.storage.engines import SQL_ENGINES
 
 TROUBLE = ("rate_limited", "error", "drop", "drop_after")
 WHERE = ("create", "get", "upload")

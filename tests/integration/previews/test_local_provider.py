@@ -14,7 +14,13 @@ from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import RunId
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, MEGABYTE, STATIC, clear, end_all
-from tests.preview_providers import PAGE, create, local_provider, page_of_preview, until_gone
+from tests.support.previews.providers import (
+    PAGE,
+    create,
+    local_provider,
+    page_of_preview,
+    until_gone,
+)
 
 
 @pytest.fixture

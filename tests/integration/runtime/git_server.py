@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.certificates import Certificate, make_certificate
+from tests.support.servers.certificates import Certificate, make_certificate
 
 TOKEN = "ghp-0123456789abcdefghij"
 """Opens the repositories whose names begin with `secret`."""

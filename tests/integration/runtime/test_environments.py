@@ -11,9 +11,9 @@ from sandyard.runtime.errors import EnvironmentInUseError, EnvironmentMissingErr
 from sandyard.runtime.local.environments import Environments
 from sandyard.runtime.model import Program
 from sandyard.runtime.session_model import Command
-from tests.environments import member, oci_layout, small_root, tar
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, clear, end_all, new_run_id
+from tests.support.runtime.root_file_systems import member, oci_layout, small_root, tar
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sandyard.runtime.network_model import EgressReport, Network
 from sandyard.runtime.session_model import Command
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, MEGABYTE, OBEDIENT, end_all, new_run_id
-from tests.package_indexes import (
+from tests.support.services.package_indexes import (
     HOST,
     NETWORK,
     PackageIndex,

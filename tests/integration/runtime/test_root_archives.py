@@ -10,7 +10,7 @@ from sandyard.kit.errors import SandyardError
 from tests.integration.runtime.local import LocalRuntime
 from tests.integration.runtime.programs import LIMITS, OBEDIENT, new_run_id, started
 from tests.integration.runtime.test_root import root_of, said
-from tests.sessions import pieces
+from tests.support.runtime.sessions import pieces
 
 _CHANGES = """
 set -e

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from sandyard.runtime.programs import ProgramRunner
-from tests.e2b_machine import MachineOptions
-from tests.e2b_machines import E2bMachines, e2b_machines
 from tests.integration.runtime.git_server import GitServer, git_server
 from tests.integration.runtime_e2b.runtimes import connect_to
+from tests.support.e2b.machine import MachineOptions
+from tests.support.e2b.machines import E2bMachines, e2b_machines
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
 from sandyard.runtime.program_start import ProgramPolicy
 from sandyard.runtime.programs import ProgramRunner
 from sandyard.runtime.records import RunFolders
-from tests.e2b_double import API_KEY
-from tests.e2b_machines import E2bMachines
 from tests.integration.runtime.programs import LIMITS, new_run_id, shell
+from tests.support.e2b.double import API_KEY
+from tests.support.e2b.machines import E2bMachines
 
 COUNTING = shell(
     "echo run >>runs; echo this is run $(wc -l <runs); exec python3 -m http.server $PORT"

@@ -13,11 +13,11 @@ from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import MachineSpec
 from sandyard.runtime.session_model import Command
 from sandyard.runtime.session_ports import Session
-from tests.clocks import ManualClock
-from tests.e2b_double import API_KEY
-from tests.e2b_machines import E2bMachines
 from tests.integration.runtime.programs import LIMITS, new_run_id
-from tests.sessions import pieces, read_all
+from tests.support.clocks import ManualClock
+from tests.support.e2b.double import API_KEY
+from tests.support.e2b.machines import E2bMachines
+from tests.support.runtime.sessions import pieces, read_all
 
 Call = Callable[[Session], Awaitable[object]]
 

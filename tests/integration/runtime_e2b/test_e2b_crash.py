@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2b_double import API_KEY
-from tests.e2b_machines import E2bMachines
-from tests.people import Person, signed_up
-from tests.servers import ServerProcess, sandyard_serve
+from tests.support.e2b.double import API_KEY
+from tests.support.e2b.machines import E2bMachines
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.users import Person, signed_up
 
 
 def new_sandbox(person: Person, name: str) -> str:

@@ -26,7 +26,6 @@ from sandyard.runtime.model import (
     Running,
 )
 from sandyard.runtime.programs import ProgramRunner
-from tests.e2b_machines import LONGEST_SEC, E2bMachines
 from tests.integration.runtime.git_server import GitServer
 from tests.integration.runtime.programs import LIMITS, new_run_id, shell
 from tests.integration.runtime_e2b.runtimes import (
@@ -35,6 +34,7 @@ from tests.integration.runtime_e2b.runtimes import (
     failure_of,
     start,
 )
+from tests.support.e2b.machines import LONGEST_SEC, E2bMachines
 
 KINDS = ("drop", "error", "unavailable", "nonsense", "rate_limited", "unauthorized", "lost")
 

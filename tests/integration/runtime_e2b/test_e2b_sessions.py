@@ -10,9 +10,9 @@ from sandyard.runtime.model import Program
 from sandyard.runtime.programs import ProgramRunner
 from sandyard.runtime.session_model import Command
 from sandyard.runtime.session_ports import Session
-from tests.e2b_machines import E2bMachines
 from tests.integration.runtime_e2b.runtimes import start
-from tests.sessions import pieces, read_all, shell
+from tests.support.e2b.machines import E2bMachines
+from tests.support.runtime.sessions import pieces, read_all, shell
 
 BARE = Program(None)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.platforms import Caller, PlatformApi
+from tests.support.platform.in_process import Caller, PlatformApi
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from sandyard.entrypoints.api import entry_of
 from sandyard.entrypoints.server import listening
 from sandyard.kit.sql.database import SqliteDatabase
 from sandyard.platform.schema import MIGRATIONS
-from tests.clocks import ManualClock
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.sessions.boxes import Box
-from tests.platforms import PlatformApi, platform_api
-from tests.sandboxes import act, add_sandbox
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import PlatformApi, platform_api
+from tests.support.platform.sandboxes import act, add_sandbox
 
 
 @pytest.fixture

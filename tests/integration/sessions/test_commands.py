@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.sessions.boxes import Box
-from tests.platforms import code_of
-from tests.sandboxes import act, add_sandbox
+from tests.support.platform.in_process import code_of
+from tests.support.platform.sandboxes import act, add_sandbox
 
 WAITING = "echo ready; exec sleep 600"
 

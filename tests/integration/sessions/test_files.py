@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.integration.sessions.boxes import Box
-from tests.platforms import code_of
+from tests.support.platform.in_process import code_of
 
 MEGABYTE = 1024 * 1024
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.integration.sessions.boxes import Box
 from tests.integration.sessions.test_terminal import connected, told
-from tests.platforms import code_of
+from tests.support.platform.in_process import code_of
 
 CALLS = [
     ("POST", "/commands", {"command": "true"}),

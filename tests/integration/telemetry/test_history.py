@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sandyard.telemetry.stores.dynamo_adoption import adopt
 
 from sandyard.kit import ids
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.events import EventQuery
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.telemetry.keys import ApiKeys
-from sandyard.telemetry.stores.dynamo_adoption import adopt
 from sandyard.telemetry.stores.sql import MIGRATIONS
 from sandyard.telemetry.verification import verify
-from tests.clocks import ManualClock
-from tests.engines import SQL_ENGINES, STORE_ENGINES, create_database
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import SQL_ENGINES, STORE_ENGINES, create_database
+from tests.support.telemetry.engines import (
     DEVICE,
     NOW,
     Stores,

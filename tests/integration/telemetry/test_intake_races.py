@@ -11,9 +11,9 @@ import pytest
 
 from sandyard.telemetry.model import IntakeReport, RejectionCode
 from sandyard.telemetry.service import Telemetry
-from tests.clocks import ManualClock
-from tests.engines import STORE_ENGINES
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import STORE_ENGINES
+from tests.support.telemetry.engines import (
     DAY,
     DEVICE,
     NOW,

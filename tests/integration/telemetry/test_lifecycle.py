@@ -19,8 +19,8 @@ from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.sql import MIGRATIONS
 from sandyard.telemetry.verification import verify
-from tests.clocks import ManualClock
-from tests.telemetry_engines import (
+from tests.support.clocks import ManualClock
+from tests.support.telemetry.engines import (
     NOW,
     Stores,
     create_postgres,

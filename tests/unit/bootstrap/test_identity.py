@@ -5,7 +5,7 @@ import pytest
 from sandyard.bootstrap.identity import CALLBACK, identity_provider
 from sandyard.console.screens import login_oidc
 from sandyard.settings import SettingsError, load_settings
-from tests.clocks import ManualClock
+from tests.support.clocks import ManualClock
 
 WHOLE = {
     "OIDC_ISSUER": "https://id.example.com",

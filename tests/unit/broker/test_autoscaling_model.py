@@ -17,7 +17,7 @@ from sandyard.broker.autoscaling_model import (
     to_create,
 )
 from sandyard.broker.reservation_model import Reservation
-from tests.pools import NOW, operator
+from tests.support.broker.pools import NOW, operator
 
 POLICY = AutoscalingPolicy(min_available=10, max_total=50, low_available=3, per_hour=15)
 

@@ -21,7 +21,7 @@ from sandyard.broker.reservation_model import (
     most_booked,
 )
 from sandyard.kit.transitions import Cause
-from tests.pools import NOW, free_sandboxes, operator
+from tests.support.broker.pools import NOW, free_sandboxes, operator
 
 HOUR = 3600
 

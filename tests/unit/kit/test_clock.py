@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandyard.kit.clock import ms_from_rfc3339, now_ms, rfc3339_from_ms
-from tests.clocks import ManualClock
+from tests.support.clocks import ManualClock
 
 YEAR_2000_MS, YEAR_2100_MS = 946_684_800_000, 4_102_444_800_000
 

@@ -10,9 +10,9 @@ import pytest
 
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.mail import FileOutbox, Mail, SmtpMailer
-from tests.clocks import ManualClock
-from tests.platforms import read_outbox, token_in
-from tests.smtp import smtp_server
+from tests.support.clocks import ManualClock
+from tests.support.platform.in_process import read_outbox, token_in
+from tests.support.services.smtp_server import smtp_server
 
 TOKEN = "t" * 43
 CLOCK = ManualClock(1_800_000_000)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sandyard.telemetry.intake import canonical_number, validate, validate_all
 from sandyard.telemetry.model import EARLIEST_MS, LATEST_MS, REJECTIONS, Reading, RejectionCode
-from tests.telemetry_engines import BOOT_ID, DEVICE, NOW, NOW_MS, raw_reading, reading
+from tests.support.telemetry.engines import BOOT_ID, DEVICE, NOW, NOW_MS, raw_reading, reading
 
 MISSING = object()
 OLDEST_MS = NOW_MS - 90 * 86_400_000

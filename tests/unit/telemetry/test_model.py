@@ -22,7 +22,7 @@ from sandyard.telemetry.model import (
     hash_api_key,
     whole_second,
 )
-from tests.telemetry_engines import BOOT_ID, NOW_MS, reading
+from tests.support.telemetry.engines import BOOT_ID, NOW_MS, reading
 
 
 def sequentially(before: dict[str, int], sent: list[tuple[str, int]]) -> list[str]:

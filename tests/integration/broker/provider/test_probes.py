@@ -8,7 +8,7 @@ import pytest
 from sandyard.broker.model import Listed
 from sandyard.broker.provider.probes import address_of, prober_of
 from tests.fakes.provider import FakeProvider
-from tests.pools import free_sandboxes
+from tests.support.broker.pools import free_sandboxes
 
 [SANDBOX] = free_sandboxes(1)
 

@@ -9,7 +9,7 @@ import pytest
 from sandyard.entrypoints.server import free_port
 from tests.integration.broker.provider.simulators import LISTS, NO_FAULTS, control
 from tests.integration.conftest import Connect, eventually
-from tests.servers import csp_simulator, run_sandyard, wait_until_ready
+from tests.support.servers.processes import csp_simulator, run_sandyard, wait_until_ready
 
 
 class TestCommand:

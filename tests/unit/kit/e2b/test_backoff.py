@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandyard.kit.e2b.backoff import BackingOffError, Backoff, SandboxBackoffs
-from tests.clocks import ManualClock
+from tests.support.clocks import ManualClock
 
 
 def backoff(clock: ManualClock, chance: float = 1.0) -> Backoff:

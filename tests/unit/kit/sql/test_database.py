@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.batches import BatchInsert, BatchUpdate, Together, run_in_driver
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
-from tests.disks import small_disk
-from tests.engines import SQL_ENGINES, create_database, sql_database
+from tests.support.storage.disks import small_disk
+from tests.support.storage.engines import SQL_ENGINES, create_database, sql_database
 
 things = sa.Table(
     "things",

@@ -10,7 +10,14 @@ from sandyard.runtime.errors import EnvironmentMissingError, EnvironmentRefusedE
 from sandyard.runtime.local import layers
 from sandyard.runtime.local.environments import Environment, Environments
 from sandyard.runtime.local.layers import LayerUnpacker
-from tests.environments import gzipped, hard_link, link, member, oci_layout, tar
+from tests.support.runtime.root_file_systems import (
+    gzipped,
+    hard_link,
+    link,
+    member,
+    oci_layout,
+    tar,
+)
 
 SHELL = member("bin/sh", b"a shell")
 

@@ -18,7 +18,7 @@ from sandyard.runtime.local.snapshots import SnapshotFolder
 from sandyard.runtime.local.specs import Specs
 from sandyard.runtime.model import Ended, Kind, Limits, MachineSpec, RunId
 from sandyard.runtime.records import RunFolders
-from tests.environments import member, tar
+from tests.support.runtime.root_file_systems import member, tar
 
 _WEEK_SEC = 7 * 24 * 3600
 _LIMITS = Limits(cpu=1, memory_bytes=1, processes=1, storage_bytes=1, max_running_sec=1)

@@ -11,7 +11,7 @@ from sandyard.tools.fleet.stalls import (
     Trouble,
     wait_before_retry,
 )
-from tests.clocks import ManualClock
+from tests.support.clocks import ManualClock
 
 # StallTimeout
 

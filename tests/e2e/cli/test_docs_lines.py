@@ -1,0 +1,97 @@
+"""The lines of the docs, pasted into a shell beside a running server."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve
+from tests.support.servers.users import until
+
+DOCS = Path(__file__).parents[2] / "docs"
+SECRETS = {"broker_admin_token": "admin-token", "telemetry_admin_token": "telemetry-token"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """With its tokens where the first start writes them."""
+    data = tmp_path_factory.mktemp("checkout") / "data"
+    for name, token in SECRETS.items():
+        (data / "secrets").mkdir(parents=True, exist_ok=True)
+        (data / "secrets" / name).write_text(token)
+    environment = {"PREVIEW_TTL_MINUTES": "1"}  # it outlives the server by no more
+    with sandyard_serve(data, environment=environment) as running:
+        yield running
+
+
+def blocks(page: str, heading: str) -> list[str]:
+    """The lines to paste below a heading, block by block."""
+    section = (DOCS / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+
+
+def paste(
+    server: ServerProcess, *lines: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """In the folder that the data dir is in, unless another is given."""
+    here = "\n".join(lines).replace("localhost:8080", server.url)
+    return subprocess.run(
+        ["sh", "-c", here],
+        cwd=folder or server.data_dir.parent,
+        env=clean_environment({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_first_lease_and_the_same_again(whole_server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "data" / "secrets").mkdir(parents=True)
+    (tmp_path / "data" / "secrets" / "broker_api_token").write_text(whole_server.track_token)
+    stats = f"{whole_server.url}/v1/admin/stats"
+    until(lambda: httpx.get(stats, headers=whole_server.admin, timeout=60).json()["available"])
+    [lines] = blocks("../README.md", "A first lease")
+    first, again = paste(whole_server, lines, folder=tmp_path).stdout.splitlines()
+    assert (first[-4:], again[-4:]) == (" 201", " 200")
+    assert first[:-4] == again[:-4]
+
+
+def test_a_board_in_five_lines_twice(server: ServerProcess) -> None:
+    five_lines = blocks("devices.md", "In five lines")[0]
+    for _ in range(2):
+        done = paste(server, five_lines)
+        assert '"rejected":[]' in done.stdout, done
+        assert '"bme280_temp_c":22.5' in done.stdout, done
+
+
+def test_the_platforms_five_minutes_and_a_preview_after_them(server: ServerProcess) -> None:
+    [platform] = blocks("platform.md", "Five minutes, by curl")
+    [previews] = blocks("previews.md", "By curl")
+    done = paste(server, platform, previews)
+    assert (done.returncode, "no " in done.stderr) == (0, False), done
+    assert "<h1>" in done.stdout.partition("</html>")[0], done
+    assert "}{" not in done.stdout, "each answer begins a line"
+    assert '"status":"stopped"' in done.stdout, done
+    assert '"filesCount":1' in done.stdout, done
+    assert '"status":"running"' in done.stdout, done
+    assert done.stdout.endswith("<h1>Hello</h1>\n"), done
+
+
+def test_an_error_is_no_field(server: ServerProcess) -> None:
+    [platform] = blocks("platform.md", "Five minutes, by curl")
+    helper = platform.partition("\n\n")[0]
+    done = paste(server, helper, 'curl -s "$P/me" | field email')
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith('no email: {"error":{"code":"LOGIN_REQUIRED"')
+
+
+def test_a_pool_is_emptied_for_another_provider(server: ServerProcess) -> None:
+    names, *others = blocks("operations.md", "Runbook")
+    [emptying] = [lines for lines in others if 'bulk-delete?status=stale"' in lines]
+    done = paste(server, names, emptying)
+    assert done.stdout.count('"status":"stale"') == 25, done
+    assert '"deletion_failed":0,"total":0,' in done.stdout, done

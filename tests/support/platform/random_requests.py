@@ -1,0 +1,145 @@
+"""What random lives of a part with an HTTP API have in common: callers at once, some cut off in the
+middle, and replicas that are opened anew on what the ones before left."""
+
+import asyncio
+import tempfile
+from abc import abstractmethod
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from tests.support.clocks import RunningClock
+from tests.support.platform.in_process import MigratedEngines, PlatformApi
+
+T = TypeVar("T")
+Api = TypeVar("Api", bound=PlatformApi)
+Work = Coroutine[Any, Any, None]
+
+CUTS = st.sampled_from([None, None, None, 1, 10, 50, 200, 1000])
+"""After how many turns of the event loop a call is cut off, if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What one caller does: which of the things that can be done, to the how-manieth subject, by
+    which replica, and when it is cut off."""
+
+    what: str
+    number: int
+    replica: int
+    cut: int | None
+
+
+def doings(*whats: str) -> st.SearchStrategy[list[Doing]]:
+    """What some callers do at once."""
+    one = st.builds(Doing, st.sampled_from(whats), st.integers(0, 5), st.integers(0, 1), CUTS)
+    return st.lists(one, min_size=1, max_size=6)
+
+
+class Lives(RuleBasedStateMachine, Generic[Api]):
+    engine = "sqlite"
+    migrated: MigratedEngines
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory()
+        self.data_dir = Path(self.folder.name)
+        self.clock = RunningClock()
+        self.url = self.run(self.migrated.copy(self.engine, self.data_dir))
+        self.run(self.begin())
+        self.open()
+        self.run(self.prepare())
+
+    async def begin(self) -> None:
+        """Before there is any replica."""
+
+    async def prepare(self) -> None:
+        """What there is at first."""
+
+    async def end(self) -> None:
+        """After the last replica."""
+
+    @abstractmethod
+    def replicas(self) -> AbstractAsyncContextManager[list[Api]]:
+        """Two replicas on what there is."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Fail if events and states differ."""
+
+    def open(self) -> None:
+        self.context = self.replicas()
+        self.apis = self.run(self.context.__aenter__())
+
+    def close(self) -> None:
+        self.run(self.context.__aexit__(None, None, None))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    def teardown(self) -> None:
+        self.run(self.check())
+        self.close()
+        self.run(self.end())
+        self.loop.close()
+        self.folder.cleanup()
+
+    def api(self, doing: Doing) -> Api:
+        return self.apis[doing.replica % len(self.apis)]
+
+    def together(self, works: Sequence[tuple[Work, int | None]]) -> None:
+        """All at once; what fails in those that are not cut off is raised."""
+        self.run(_together(works))
+
+    @rule()
+    def reopen(self) -> None:
+        """The events lead to the states before and after."""
+        self.run(self.check())
+        self.close()
+        self.open()
+        self.run(self.check())
+
+    @rule(seconds=st.sampled_from([1, 40, 3600, 86_400]))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+
+async def _together(works: Sequence[tuple[Work, int | None]]) -> None:
+    tasks = [asyncio.ensure_future(_cut(work, turns)) for work, turns in works]
+    await asyncio.gather(*tasks)
+
+
+async def _cut(work: Work, turns: int | None) -> None:
+    task = asyncio.ensure_future(work)
+    if turns is None:
+        await task
+        return
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+def run_lives(
+    machine: type[Lives[Any]], migrated: MigratedEngines, engine: str, *, examples: int, steps: int
+) -> None:
+    machine.migrated, machine.engine = migrated, engine
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,80 @@
+"""Other releases of Sandyard as real processes: 0.1.0 from its wheel, and ones to come."""
+
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+from sandyard.broker.stores.sql import MIGRATIONS
+from tests.support.servers.processes import run_sandyard
+
+ROOT = Path(__file__).parents[1]
+WHEEL = ROOT / "tests" / "fixtures" / "sandyard-0.1.0-py3-none-any.whl"
+
+_SCRIPT = '''"""{title}"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{version}"
+down_revision = "{before}"
+oldest_code = "{oldest_code}"
+
+
+def upgrade() -> None:
+    {change}
+
+
+def downgrade() -> None:
+    pass
+'''
+_ADD = 'op.add_column("sandboxes", sa.Column("shelf", sa.String(8)), schema="broker")'
+_DROP = 'op.drop_column("sandboxes", "shelf", schema="broker")'
+
+
+def release_0_1_0(folder: Path) -> dict[str, str]:
+    """The environment in which `python -m sandyard` is 0.1.0, with the dependencies of today."""
+    with zipfile.ZipFile(WHEEL) as wheel:
+        wheel.extractall(folder)
+    return {"PYTHONPATH": str(folder)}
+
+
+def after(version: str) -> str:
+    return f"{int(version) + 1:04}"
+
+
+def release_that_expands(folder: Path) -> dict[str, str]:
+    """The release after this one: its schema has a column more, which this one does not miss."""
+    _add_script(_copy(folder), after(MIGRATIONS.head), MIGRATIONS.head, "Expand.", _ADD)
+    return {"PYTHONPATH": str(folder)}
+
+
+def release_that_contracts(folder: Path) -> dict[str, str]:
+    """The one after that, which removes something that only this one's code would need."""
+    scripts, expanded = _copy(folder), after(MIGRATIONS.head)
+    _add_script(scripts, expanded, MIGRATIONS.head, "Expand.", _ADD)
+    _add_script(scripts, after(expanded), expanded, "Contract.", _DROP)
+    return {"PYTHONPATH": str(folder)}
+
+
+def _copy(folder: Path) -> Path:
+    package = folder / "sandyard"
+    shutil.copytree(ROOT / "src" / "sandyard", package, ignore=shutil.ignore_patterns("*.pyc"))
+    return package / "broker" / "stores" / "migrations"
+
+
+def _add_script(scripts: Path, version: str, oldest_code: str, title: str, change: str) -> None:
+    before = max(re.findall(r"\d{4}", script.name)[0] for script in scripts.glob("0*.py"))
+    text = _SCRIPT.format(
+        title=title, version=version, before=before, oldest_code=oldest_code, change=change
+    )
+    (scripts / f"{version}_step.py").write_text(text)
+
+
+def sandyard(folder: Path, *arguments: str, environment: dict[str, str]) -> str:
+    """What the command prints; it must succeed."""
+    log = folder / "command.log"
+    process = run_sandyard(*arguments, environment=environment, log=log)
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, log.read_text()
+    return output.decode()
