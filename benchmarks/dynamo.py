@@ -24,8 +24,8 @@ from benchmarks.load import CONNECTIONS, INSTALL_WRK, Slice, Target, has_wrk, me
 from benchmarks.loops import run
 from benchmarks.pools import LAB_SECONDS
 from benchmarks.report import Figure, Measured, Say
-from sandyard.broker.model import Claim, Lease, Sandbox, Status
-from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
+from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status
+from sandyard.broker.pool.stores.dynamo_items import lease_item, sandbox_key
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock

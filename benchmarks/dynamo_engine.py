@@ -16,9 +16,9 @@ from aiodynamo.credentials import Key, StaticCredentials
 
 from benchmarks.loops import run
 from benchmarks.pools import LAB_HOURS
-from sandyard.broker.listing_model import decide_discovery
-from sandyard.broker.model import Listed, Sandbox
-from sandyard.broker.stores.dynamo_items import sandbox_item
+from sandyard.broker.pool.listing_model import decide_discovery
+from sandyard.broker.pool.model import Listed, Sandbox
+from sandyard.broker.pool.stores.dynamo_items import sandbox_item
 from sandyard.broker.stores.dynamo_table import (
     LAYOUT,
     PoolTable,

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from benchmarks.loops import run
 from benchmarks.pools import LAB_HOURS, LAB_SECONDS
 from benchmarks.report import Figure, Measured, Say
-from sandyard.broker.model import Claim
+from sandyard.broker.pool.model import Claim
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.sql.database import PostgresDatabase
 from tests.support.storage.engines import create_database, postgres_server

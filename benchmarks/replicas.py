@@ -11,8 +11,8 @@ from aiodynamo.credentials import Key, StaticCredentials
 from benchmarks.dynamo_engine import find_program
 from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
-from sandyard.broker.model import Claim
-from sandyard.broker.stores.dynamo_claims import REPLICAS_KEY
+from sandyard.broker.pool.model import Claim
+from sandyard.broker.pool.stores.dynamo_claims import REPLICAS_KEY
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import Dynamo

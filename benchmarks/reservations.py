@@ -14,14 +14,14 @@ from prometheus_client import CollectorRegistry
 from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import Claim
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.reservation_model import Booking
-from sandyard.broker.reservations import Reservations
-from sandyard.broker.service import Broker
+from sandyard.broker.pool.model import Claim
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.service import Broker
+from sandyard.broker.queue.model import URGENCY, decide_queued
+from sandyard.broker.reservations.model import Booking
+from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
-from sandyard.broker.ticket_model import URGENCY, decide_queued
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
 from tests.support.broker.pools import fill

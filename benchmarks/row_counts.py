@@ -7,7 +7,7 @@ from statistics import median
 from benchmarks.loops import run
 from benchmarks.pools import LargePool, make_sqlite_pool
 from benchmarks.report import Figure, Measured, Say
-from sandyard.broker.model import Claim
+from sandyard.broker.pool.model import Claim
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.sql.database import SqliteDatabase
 

@@ -17,8 +17,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.service import Broker
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.service import Broker
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.clock import SystemClock

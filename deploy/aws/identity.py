@@ -6,7 +6,7 @@ from constructs import Construct
 
 from deploy.aws.config import Deployment
 from deploy.aws.findings import acknowledge
-from sandyard.broker.client_model import ClientScope
+from sandyard.broker.clients.model import ClientScope
 
 RESOURCE_SERVER = "sandyard"
 CLIENTS = {

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from sandyard.broker.errors import ProviderUnavailableError
-from sandyard.broker.model import Listed
+from sandyard.broker.provider.errors import ProviderUnavailableError
+
+from sandyard.broker.pool.model import Listed
 
 
 class FakeProvider:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from sandyard.broker.model import Claim, Claimed
+from sandyard.broker.pool.model import Claim, Claimed
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.errors import UnavailableError
 from tests.support.broker.pools import NOW

@@ -8,8 +8,8 @@ from itertools import groupby
 from math import inf
 from typing import Any
 
-from sandyard.broker.model import FREE, Status
-from sandyard.broker.reservation_model import Reservation
+from sandyard.broker.pool.model import FREE, Status
+from sandyard.broker.reservations.model import Reservation
 from sandyard.kit.events import Effect, Event, LoggedEvent
 from tests.faults.queue_observer import Sightings
 

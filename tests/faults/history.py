@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sandyard.broker.model import Sandbox, Status
+from sandyard.broker.pool.model import Sandbox, Status
 from tests.faults.pool_contents import Stock
 
 ASKING = ("allocate", "wait", "queue")

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
-from sandyard.broker.model import HeldLease, Sandbox, Tombstone
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.reservation_model import Reservation
-from sandyard.broker.ticket_model import QueueOrder, Ticket
+from sandyard.broker.pool.model import HeldLease, Sandbox, Tombstone
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.queue.model import QueueOrder, Ticket
+from sandyard.broker.reservations.model import Reservation
 from sandyard.kit.events import EventQuery, LoggedEvent
 
 _PAGE = 100

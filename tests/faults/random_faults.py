@@ -10,7 +10,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.clock import SystemClock

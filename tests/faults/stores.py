@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from aiodynamo.credentials import Key, StaticCredentials
 
-from sandyard.broker.model import Sandbox, Status
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.pool.model import Sandbox, Status
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import Clock, SystemClock

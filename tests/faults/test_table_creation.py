@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from sandyard.broker.model import Claim
+from sandyard.broker.pool.model import Claim
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock

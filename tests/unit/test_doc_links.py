@@ -46,7 +46,7 @@ def test_the_list_of_decisions_has_each_once() -> None:
 
 def test_the_files_that_the_architecture_names_are_there() -> None:
     named = re.findall(r"`([\w*/]+(?:/|\.py))`", (ROOT / "docs" / "architecture.md").read_text())
-    assert "broker/model.py" in named
+    assert "broker/pool/model.py" in named
     client = ROOT / "clients" / "python" / "src" / "sandyard_client"
     parts = [client, ROOT / "src" / "sandyard", *(ROOT / "src" / "sandyard").iterdir()]
     others = [each for each in named if not (ROOT / each).exists()]

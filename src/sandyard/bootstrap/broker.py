@@ -20,31 +20,32 @@ from sandyard.bootstrap.pool import Pool, open_pool
 from sandyard.bootstrap.provider import ProviderAddress, provider_policy
 from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs.broker import BROKER
-from sandyard.broker.bulk import BulkChanges
-from sandyard.broker.client_access import ClientAccess
-from sandyard.broker.clients import Clients
-from sandyard.broker.history import History
-from sandyard.broker.http.admin import create_admin_router
-from sandyard.broker.http.clients import create_client_router
-from sandyard.broker.http.leases import create_lease_router
-from sandyard.broker.http.monitor import create_monitor_router
-from sandyard.broker.http.queue import create_queue_router
-from sandyard.broker.http.reservations import create_reservation_router
-from sandyard.broker.http.router import create_track_router
-from sandyard.broker.http.webhooks import create_webhook_router
+from sandyard.broker.clients.access import ClientAccess
+from sandyard.broker.clients.http import create_client_router
+from sandyard.broker.clients.service import Clients
+from sandyard.broker.delivery.http import create_webhook_router
+from sandyard.broker.history.http import create_monitor_router
+from sandyard.broker.history.monitor import Monitor, ProviderFacts
+from sandyard.broker.history.service import History
 from sandyard.broker.jobs import BrokerJobs
-from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics, pool_gauges
-from sandyard.broker.model import lab_seconds
-from sandyard.broker.monitor import Monitor, ProviderFacts
-from sandyard.broker.pool_provider import PoolProvider
-from sandyard.broker.ports import PoolStore, Prober
-from sandyard.broker.probed_claims import ClaimProbes, ProbedClaims
+from sandyard.broker.pool.bulk import BulkChanges
+from sandyard.broker.pool.http.admin import create_admin_router
+from sandyard.broker.pool.http.leases import create_lease_router
+from sandyard.broker.pool.http.tracks import create_track_router
+from sandyard.broker.pool.leases import Leases
+from sandyard.broker.pool.model import lab_seconds
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.service import Broker, RateLimit
+from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
+from sandyard.broker.probes.ports import Prober
+from sandyard.broker.probes.probers import prober_of
+from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.client import HttpProvider
-from sandyard.broker.provider.probes import prober_of
-from sandyard.broker.queue import Queue
-from sandyard.broker.reservations import Reservations
-from sandyard.broker.service import Broker, RateLimit
+from sandyard.broker.queue.http import create_queue_router
+from sandyard.broker.queue.service import Queue
+from sandyard.broker.reservations.http import create_reservation_router
+from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock

@@ -8,25 +8,26 @@ from sandyard.bootstrap.delivery import Delivery
 from sandyard.bootstrap.engines import prune_job
 from sandyard.bootstrap.provider import simulated_sandbox_ids
 from sandyard.bootstrap.specs import broker as specs
-from sandyard.broker.autoscaling import PoolAutoscaler
-from sandyard.broker.autoscaling_model import AutoscalingPolicy
-from sandyard.broker.cleanup import Cleanup
-from sandyard.broker.clients import Clients
-from sandyard.broker.deletion_model import DeletionPolicy
-from sandyard.broker.expiry import Expiry
-from sandyard.broker.history import History
-from sandyard.broker.holds import Holds
+from sandyard.broker.clients.service import Clients
+from sandyard.broker.history.service import History
 from sandyard.broker.jobs import BrokerJobs
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.offers import Offers
-from sandyard.broker.pool_provider import PoolProvider
-from sandyard.broker.ports import PoolStore, Prober
-from sandyard.broker.probing import Probes
+from sandyard.broker.pool.cleanup import Cleanup
+from sandyard.broker.pool.deletion_model import DeletionPolicy
+from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.holds import Holds
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.sync import Sync
+from sandyard.broker.probes.jobs import Probes
+from sandyard.broker.probes.ports import Prober
+from sandyard.broker.provider.autoscaling import PoolAutoscaler
+from sandyard.broker.provider.autoscaling_model import AutoscalingPolicy
+from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.client import HttpProvider
-from sandyard.broker.provider_model import provider_name
-from sandyard.broker.queue import Queue
-from sandyard.broker.reservations import Reservations
-from sandyard.broker.sync import Sync
+from sandyard.broker.provider.model import provider_name
+from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.service import Queue
+from sandyard.broker.reservations.service import Reservations
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.settings import BrokerSettings, Settings

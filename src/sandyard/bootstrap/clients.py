@@ -1,9 +1,9 @@
 """Clients of the Broker, wired: their tokens, an issuer's access tokens, and their limits."""
 
-from sandyard.broker.client_access import AccessTokens, ClientAccess, RateLimit
-from sandyard.broker.client_ports import ClientStore
-from sandyard.broker.http.access import AdminGuard, TrackGuard
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.clients.access import AccessTokens, ClientAccess, RateLimit
+from sandyard.broker.clients.guards import AdminGuard, TrackGuard
+from sandyard.broker.clients.ports import ClientStore
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.settings import Settings, SettingsError
@@ -36,7 +36,7 @@ def _access_tokens(settings: Settings, clock: Clock) -> AccessTokens | None:
     if oauth.auth_issuer is None or not audience:
         missing = "AUTH_ISSUER" if oauth.auth_issuer is None else "AUTH_AUDIENCE"
         raise SettingsError(f"{missing}: must be set with AUTH_JWKS_URL")
-    from sandyard.broker.oauth import Issuer, OAuthTokens
+    from sandyard.broker.clients.oauth import Issuer, OAuthTokens
 
     issuer = Issuer(
         jwks_url=oauth.auth_jwks_url,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from sandyard.bootstrap import tracing
 from sandyard.broker.delivery.dispatcher import Dispatcher, Follows, Route
 from sandyard.broker.delivery.logs import Logs, OpenLog
+from sandyard.broker.delivery.model import RetryPolicy, Sink
+from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
+from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
-from sandyard.broker.delivery_ports import DeliveryStore
+from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.sink_model import RetryPolicy, Sink
-from sandyard.broker.webhook_model import Webhook
-from sandyard.broker.webhooks import Webhooks
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import JobRunner

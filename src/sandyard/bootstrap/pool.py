@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.bootstrap.engines import embedded_database, open_dynamo, open_part_database
-from sandyard.broker.client_ports import ClientStore
-from sandyard.broker.clients import Clients
+from sandyard.broker.clients.ports import ClientStore
+from sandyard.broker.clients.service import Clients
+from sandyard.broker.clients.stores.sql import SqlClientStore
 from sandyard.broker.delivery.dispatcher import ATTEMPTS_KEPT_SEC
-from sandyard.broker.delivery_ports import DeliveryStore
-from sandyard.broker.history_ports import HistoryStore
+from sandyard.broker.delivery.ports import DeliveryStore
+from sandyard.broker.delivery.stores.sql import SqlDeliveryStore
+from sandyard.broker.history.ports import HistoryStore
+from sandyard.broker.history.stores.sql import SqlHistoryStore
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores import tables
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
-from sandyard.broker.stores.sql_clients import SqlClientStore
-from sandyard.broker.stores.sql_delivery import SqlDeliveryStore
-from sandyard.broker.stores.sql_history import SqlHistoryStore
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.events import EventLog
@@ -65,9 +65,9 @@ def open_pool(
 
 
 def _open_dynamo_pool(settings: Settings, clock: Clock, metrics: BrokerMetrics | None) -> Pool:
-    from sandyard.broker.stores.dynamo_clients import DynamoClientStore
-    from sandyard.broker.stores.dynamo_delivery import DynamoDeliveryStore
-    from sandyard.broker.stores.dynamo_history import DynamoHistoryStore
+    from sandyard.broker.clients.stores.dynamo import DynamoClientStore
+    from sandyard.broker.delivery.stores.dynamo import DynamoDeliveryStore
+    from sandyard.broker.history.stores.dynamo import DynamoHistoryStore
     from sandyard.broker.stores.dynamodb import DynamoPoolStore
     from sandyard.kit.dynamo.circuits import DynamoCircuits
     from sandyard.kit.dynamo.job_leases import DynamoJobLeases

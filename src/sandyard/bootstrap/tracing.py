@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from sandyard.broker.model import Claim, Claimed
+from sandyard.broker.pool.model import Claim, Claimed
 from sandyard.kit.events import Event, LoggedEvent
 from sandyard.kit.observability.tracing import About, Written
 from sandyard.kit.transitions import Transition

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandyard.broker.cleanup import CleanupReport
-from sandyard.broker.expiry import ExpiryReport
-from sandyard.broker.history import SampleReport
-from sandyard.broker.holds import HoldReport
-from sandyard.broker.queue import QueueReport
-from sandyard.broker.reservations import ReservationReport
-from sandyard.broker.sync import SyncReport
+from sandyard.broker.history.service import SampleReport
+from sandyard.broker.pool.cleanup import CleanupReport
+from sandyard.broker.pool.expiry import ExpiryReport
+from sandyard.broker.pool.holds import HoldReport
+from sandyard.broker.pool.sync import SyncReport
+from sandyard.broker.queue.service import QueueReport
+from sandyard.broker.reservations.service import ReservationReport
 from sandyard.kit.events_job import PruneReport
 from sandyard.kit.jobs import Job, JobRunner
 

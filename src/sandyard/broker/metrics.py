@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from sandyard.broker.model import Status
+from sandyard.broker.pool.model import Status
 from sandyard.kit.observability.metrics import Gauges, Labelled
 
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5)

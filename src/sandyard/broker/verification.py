@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from sandyard.broker.model import (
+from sandyard.broker.pool.model import (
     UNUSED,
     HeldLease,
     Lease,
@@ -13,8 +13,8 @@ from sandyard.broker.model import (
     Status,
     Tombstone,
 )
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.ticket_model import QueueOrder, Ticket
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.queue.model import QueueOrder, Ticket
 from sandyard.kit.events import State
 from sandyard.kit.transitions import Entity, subject_of
 from sandyard.kit.verification import Problem, verify_gone, verify_history

@@ -7,19 +7,19 @@ from typing import Protocol
 
 import pytest
 
-from sandyard.broker.model import Claim, Sandbox, Status, Tombstone, decide_claim
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.stores.dynamo_items import (
+from sandyard.broker.pool.model import Claim, Sandbox, Status, Tombstone, decide_claim
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.stores.dynamo_items import (
     gone_key,
     lease_item,
     sandbox_item,
     sandbox_key,
     tombstone_item,
 )
+from sandyard.broker.pool.stores.sql_rows import values_of
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
-from sandyard.broker.stores.sql_rows import values_of
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.broker.verification import adopt
 from sandyard.kit.clock import SystemClock

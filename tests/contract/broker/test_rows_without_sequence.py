@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.broker.model import Claim, Sandbox, Status, decide_claim
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
+from sandyard.broker.pool.model import Claim, Sandbox, Status, decide_claim
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.stores.dynamo_items import lease_item, sandbox_key
+from sandyard.broker.pool.stores.sql_rows import values_of
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
-from sandyard.broker.stores.sql_rows import values_of
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.events import Effect, fold

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.broker.model import (
+from sandyard.broker.pool.model import (
     Claim,
     HeldLease,
     Lease,
@@ -14,7 +14,7 @@ from sandyard.broker.model import (
     Status,
     Tombstone,
 )
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import NOW, delete, ended, fill, row
 

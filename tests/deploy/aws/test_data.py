@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deploy.aws.secrets import FUNCTIONS
-from sandyard.broker.client_model import ClientScope
+from sandyard.broker.clients.model import ClientScope
 from sandyard.broker.stores import dynamo_table as pool
 from sandyard.kit.dynamo.tables import Definition, provisioned, scaling_targets
 from sandyard.settings.delivery import SINKS

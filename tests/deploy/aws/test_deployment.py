@@ -10,7 +10,7 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from sandyard.broker.client_model import ClientScope
+from sandyard.broker.clients.model import ClientScope
 from tests.deploy.aws.ministack import UNKNOWN, Ministack, is_known, reduced, running_ministack
 from tests.deploy.aws.templates import NAMES, REGISTRY, Synthesised, deployment
 from tests.support.servers.processes import sandyard_serve

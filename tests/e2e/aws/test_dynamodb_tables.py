@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from sandyard.broker.model import Claim, Status
+from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.telemetry.verification import verify

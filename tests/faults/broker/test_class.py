@@ -12,7 +12,7 @@ import aiohttp
 import httpx
 import pytest
 
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.verification import verify
 from tests.faults.cluster import ADMIN_TOKEN, TRACK_TOKEN, Replica, replicas, sync_at
 from tests.faults.pool_contents import events_of

@@ -8,17 +8,17 @@ from contextlib import AsyncExitStack
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandyard.broker.cleanup import Cleanup
-from sandyard.broker.deletion_model import DeletionPolicy
-from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import Action, Claim, Claimed, Listed, Status
-from sandyard.broker.service import Broker
+from sandyard.broker.pool.cleanup import Cleanup
+from sandyard.broker.pool.deletion_model import DeletionPolicy
+from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status
+from sandyard.broker.pool.service import Broker
+from sandyard.broker.pool.stores.dynamo_prefetch import CandidatePrefetch
+from sandyard.broker.pool.stores.index_scan import Found
+from sandyard.broker.pool.sync import Sync
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.broker.stores.index_scan import Found
-from sandyard.broker.stores.prefetch import CandidatePrefetch
-from sandyard.broker.sync import Sync
 from tests.fakes.provider import FakeProvider
 from tests.faults.concurrent_claims import claim_all, sandboxes
 from tests.faults.proxy import FaultProxy

@@ -15,7 +15,7 @@ import httpx
 import orjson
 import pytest
 
-from sandyard.broker.probe_model import UNPROBED_SEC
+from sandyard.broker.probes.model import UNPROBED_SEC
 from sandyard.kit import ids
 from tests.faults.callers import Callers
 from tests.faults.cluster import (

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandyard.broker.cleanup import Cleanup
-from sandyard.broker.deletion_model import DeletionPolicy
-from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import Action, Claim, Claimed, Sandbox, Status
-from sandyard.broker.service import Broker
+from sandyard.broker.pool.cleanup import Cleanup
+from sandyard.broker.pool.deletion_model import DeletionPolicy
+from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.model import Action, Claim, Claimed, Sandbox, Status
+from sandyard.broker.pool.service import Broker
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import DynamoPolicy

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from sandyard.broker.model import Claim, Claimed, HeldLease, Lease, Sandbox, Status, Tombstone
-from sandyard.broker.reservation_model import Reservation
-from sandyard.broker.stores.dynamo_items import lease_item, sandbox_key
+from sandyard.broker.pool.model import Claim, Claimed, HeldLease, Lease, Sandbox, Status, Tombstone
+from sandyard.broker.pool.stores.dynamo_items import lease_item, sandbox_key
+from sandyard.broker.reservations.model import Reservation
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import ConditionFailedError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.broker.model import Claim
+from sandyard.broker.pool.model import Claim
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock

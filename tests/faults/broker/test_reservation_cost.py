@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandyard.broker.extension_model import Extension
-from sandyard.broker.hold_model import Replacement
-from sandyard.broker.leases import Leases
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import Claim
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.reservation_model import Booking
-from sandyard.broker.reservations import Reservations
-from sandyard.broker.service import Broker
+from sandyard.broker.pool.extension_model import Extension
+from sandyard.broker.pool.hold_model import Replacement
+from sandyard.broker.pool.leases import Leases
+from sandyard.broker.pool.model import Claim
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.service import Broker
+from sandyard.broker.queue.model import URGENCY, decide_queued
+from sandyard.broker.reservations.model import Booking
+from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.broker.ticket_model import URGENCY, decide_queued
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
 from tests.faults.proxy import FaultProxy

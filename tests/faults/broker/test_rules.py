@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sandyard.broker.extension_model import Extension, decide_extension
-from sandyard.broker.hold_model import decide_replacement
-from sandyard.broker.listing_model import decide_discovery
-from sandyard.broker.model import (
+from sandyard.broker.pool.extension_model import Extension, decide_extension
+from sandyard.broker.pool.hold_model import decide_replacement
+from sandyard.broker.pool.listing_model import decide_discovery
+from sandyard.broker.pool.model import (
     Action,
     Claim,
     Listed,
@@ -19,9 +19,8 @@ from sandyard.broker.model import (
     decide_reserved,
     decide_unreserved,
 )
-from sandyard.broker.probe_model import decide_passed_at_claim, decide_probed
-from sandyard.broker.reservation_model import Booking, Reservation, decide_reservation
-from sandyard.broker.ticket_model import (
+from sandyard.broker.probes.model import decide_passed_at_claim, decide_probed
+from sandyard.broker.queue.model import (
     Ticket,
     decide_dropped,
     decide_queued,
@@ -29,6 +28,7 @@ from sandyard.broker.ticket_model import (
     decide_served,
     decide_waiting,
 )
+from sandyard.broker.reservations.model import Booking, Reservation, decide_reservation
 from sandyard.kit.events import LoggedEvent
 from sandyard.kit.transitions import Cause, E, Transition, changed, removed
 from tests.faults.event_log_rules import Limits, broken_rules, unprobed

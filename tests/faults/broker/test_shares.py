@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from sandyard.broker.stores.dynamo_claims import REPLICAS_KEY
+from sandyard.broker.pool.stores.dynamo_claims import REPLICAS_KEY
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.replicas import DynamoReplicas

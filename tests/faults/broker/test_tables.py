@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.stores.dynamo_adoption import adopt
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import Action, Claim, Claimed, Sandbox, Status
-from sandyard.broker.service import Broker
-from sandyard.broker.stores.dynamo_items import lease_key
+from sandyard.broker.pool.model import Action, Claim, Claimed, Sandbox, Status
+from sandyard.broker.pool.service import Broker
+from sandyard.broker.pool.stores.dynamo_items import lease_key
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.verification import verify

@@ -3,8 +3,8 @@
 import pytest
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.service import Broker
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.service import Broker
 from sandyard.tools.provider.simulator import Simulator
 from tests.integration.broker.yard import Yard
 from tests.integration.conftest import Connect

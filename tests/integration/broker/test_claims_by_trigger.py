@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from sandyard.broker.model import Status
+from sandyard.broker.pool.model import Status
+from sandyard.broker.pool.stores.sql_rows import fold_status_counts
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
-from sandyard.broker.stores.sql_rows import fold_status_counts
 from sandyard.kit.sql.database import SqliteDatabase, T, Work
 from tests.support.broker.pools import (
     check_invariants,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.broker.model import Claim
-from sandyard.broker.provider_model import ProviderBinding
+from sandyard.broker.pool.model import Claim
+from sandyard.broker.provider.model import ProviderBinding
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import metadata
 from sandyard.broker.verification import verify

@@ -6,19 +6,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from sandyard.broker.provider.ports import Provider
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sandyard.broker.cleanup import Cleanup
-from sandyard.broker.deletion_model import DeletionPolicy
-from sandyard.broker.expiry import Expiry
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.model import PoolTransition, Sandbox, Status, Tombstone
-from sandyard.broker.ports import PoolStore, Provider
-from sandyard.broker.service import Broker
-from sandyard.broker.sync import Sync
+from sandyard.broker.pool.cleanup import Cleanup
+from sandyard.broker.pool.deletion_model import DeletionPolicy
+from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.model import PoolTransition, Sandbox, Status, Tombstone
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.service import Broker
+from sandyard.broker.pool.sync import Sync
 from sandyard.kit.errors import UnavailableError
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.conftest import Connect

@@ -17,18 +17,18 @@ from aiohttp import web
 
 from sandyard.broker.delivery.dispatcher import Dispatcher, Route
 from sandyard.broker.delivery.logs import Logs
+from sandyard.broker.delivery.model import RetryPolicy
+from sandyard.broker.delivery.ports import DeliveryStore
+from sandyard.broker.delivery.stores.dynamo import DynamoDeliveryStore
+from sandyard.broker.delivery.stores.sql import SqlDeliveryStore
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
+from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
-from sandyard.broker.delivery_ports import DeliveryStore
-from sandyard.broker.ports import PoolStore
-from sandyard.broker.sink_model import RetryPolicy
+from sandyard.broker.delivery.webhooks import Webhooks
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores import tables
-from sandyard.broker.stores.dynamo_delivery import DynamoDeliveryStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
-from sandyard.broker.stores.sql_delivery import SqlDeliveryStore
-from sandyard.broker.webhook_model import Webhook
-from sandyard.broker.webhooks import Webhooks
 from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.events import EventQuery, LoggedEvent
 from sandyard.kit.jobs import JobLeases, JobRunner

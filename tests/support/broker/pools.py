@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from sandyard.broker.deletion_model import decide_deleted
-from sandyard.broker.listing_model import decide_discovery
-from sandyard.broker.model import (
+from sandyard.broker.pool.deletion_model import decide_deleted
+from sandyard.broker.pool.listing_model import decide_discovery
+from sandyard.broker.pool.model import (
     Action,
     Claim,
     Claimed,
@@ -15,7 +15,7 @@ from sandyard.broker.model import (
     Tombstone,
     decide_action,
 )
-from sandyard.broker.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.transitions import Cause, Transition, changed
 from sandyard.kit.verification import differences
 

@@ -13,9 +13,9 @@ from typing import Literal
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from sandyard.broker.history_model import PoolSample, minute_of
-from sandyard.broker.model import Status
-from sandyard.broker.stores.sql_history import SqlHistoryStore
+from sandyard.broker.history.model import PoolSample, minute_of
+from sandyard.broker.history.stores.sql import SqlHistoryStore
+from sandyard.broker.pool.model import Status
 from sandyard.kit.sql.database import SqliteDatabase
 from tests.e2e.console.conftest import ARGUMENTS, log_in
 from tests.e2e.console.people import ADMIN, BOB, open_accounts

@@ -1,7 +1,7 @@
 """A sandbox in each of its states, and who changes it, for tests of decisions."""
 
-from sandyard.broker.listing_model import decide_discovery
-from sandyard.broker.model import Action, Claim, Listed, Sandbox, decide_action, decide_claim
+from sandyard.broker.pool.listing_model import decide_discovery
+from sandyard.broker.pool.model import Action, Claim, Listed, Sandbox, decide_action, decide_claim
 from sandyard.kit.transitions import Cause, Transition
 
 NOW = 1_000_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sandyard.broker.errors import SinkError
+from sandyard.broker.delivery.errors import SinkError
 from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.events import LoggedEvent
 from sandyard.kit.http.events import EventAnswer

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from sandyard.broker.delivery.logs import Logs
+from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import SinkStoppedError
-from sandyard.broker.delivery_ports import DeliveryStore
-from sandyard.broker.webhook_model import Webhook
+from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.events import EventLog

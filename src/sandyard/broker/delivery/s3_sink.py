@@ -14,10 +14,10 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from sandyard.broker.delivery.aws_sinks import AwsClient, message_of
+from sandyard.broker.delivery.errors import SinkError
+from sandyard.broker.delivery.model import StreamState, wants
+from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import StreamPolicy
-from sandyard.broker.delivery_ports import DeliveryStore
-from sandyard.broker.errors import SinkError
-from sandyard.broker.sink_model import StreamState, wants
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import SETTLED_MS, EventLog
 

@@ -13,9 +13,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sandyard.broker.delivery_ports import DeliveryStore
-from sandyard.broker.errors import SinkError
-from sandyard.broker.sink_model import RetryPolicy, Sink, StreamState, wants
+from sandyard.broker.delivery.errors import SinkError
+from sandyard.broker.delivery.model import RetryPolicy, Sink, StreamState, wants
+from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.events import EventLog, LoggedEvent
 

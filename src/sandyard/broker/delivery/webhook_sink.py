@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from sandyard.broker.errors import SinkError, WebhookAddressError
-from sandyard.broker.sink_model import Attempt
-from sandyard.broker.webhook_model import Webhook, signatures
+from sandyard.broker.delivery.errors import SinkError, WebhookAddressError
+from sandyard.broker.delivery.model import Attempt
+from sandyard.broker.delivery.webhook_model import Webhook, signatures
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.events import LoggedEvent

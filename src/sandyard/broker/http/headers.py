@@ -4,16 +4,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sandyard.broker.errors import (
+from sandyard.broker.pool.errors import (
     InvalidIdempotencyKeyError,
     InvalidLabMinutesError,
     InvalidNamePrefixError,
-    InvalidPreferError,
-    InvalidPriorityError,
     InvalidTrackIdError,
     InvalidTrackNameError,
 )
-from sandyard.broker.ticket_model import URGENCY
+from sandyard.broker.queue.errors import InvalidPreferError, InvalidPriorityError
+from sandyard.broker.queue.model import URGENCY
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http.requests import RawHeaders, values_of
 from sandyard.kit.patterns import pattern

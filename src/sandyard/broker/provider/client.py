@@ -12,12 +12,12 @@ import stamina
 from purgatory import AsyncCircuitBreakerFactory
 from purgatory.domain.model import OpenedState
 
-from sandyard.broker.errors import (
+from sandyard.broker.pool.model import Listed
+from sandyard.broker.provider.errors import (
     CircuitOpenError,
     CreationNotSupportedError,
     ProviderUnavailableError,
 )
-from sandyard.broker.model import Listed
 from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
 from sandyard.kit.observability.tracing import request_hooks
 from sandyard.kit.rotation import Secret

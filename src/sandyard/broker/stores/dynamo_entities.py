@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
-from sandyard.broker.autoscaling_model import Autoscaler
-from sandyard.broker.client_model import SUBJECT_PREFIX, Client
-from sandyard.broker.provider_model import ProviderBinding
-from sandyard.broker.reservation_model import Calendar, Reservation
-from sandyard.broker.ticket_model import QueueOrder, Ticket
-from sandyard.broker.webhook_model import Webhook
+from sandyard.broker.clients.model import SUBJECT_PREFIX, Client
+from sandyard.broker.delivery.webhook_model import Webhook
+from sandyard.broker.provider.autoscaling_model import Autoscaler
+from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.queue.model import QueueOrder, Ticket
+from sandyard.broker.reservations.model import Calendar, Reservation
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.transitions import change_action
 from sandyard.kit.dynamo.values import Item

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandyard.broker.model import Sandbox, Status
-from sandyard.broker.stores.dynamo_items import difference, sandbox_key
+from sandyard.broker.pool.model import Sandbox, Status
+from sandyard.broker.pool.stores.dynamo_items import difference, sandbox_key
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
 from sandyard.kit.dynamo.items import Table

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sandyard.broker.model import PoolTransition, Sandbox, Status, Tombstone
-from sandyard.broker.stores.dynamo_claims import new_write_id
-from sandyard.broker.stores.dynamo_entities import entity_actions
-from sandyard.broker.stores.dynamo_items import (
+from sandyard.broker.pool.model import PoolTransition, Sandbox, Status, Tombstone
+from sandyard.broker.pool.stores.dynamo_claims import new_write_id
+from sandyard.broker.pool.stores.dynamo_items import (
     gone_key,
     lease_item,
     lease_key,
@@ -14,6 +13,7 @@ from sandyard.broker.stores.dynamo_items import (
     sandbox_key,
     tombstone_item,
 )
+from sandyard.broker.stores.dynamo_entities import entity_actions
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.dynamo.client import TransactionRefusedError
 from sandyard.kit.dynamo.values import Item

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sandyard.broker.autoscaling_model import Autoscaler
-from sandyard.broker.deletion_model import is_deletion_due
-from sandyard.broker.model import (
+from sandyard.broker.pool.deletion_model import is_deletion_due
+from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
     Claimed,
@@ -24,18 +23,9 @@ from sandyard.broker.model import (
     Tombstone,
     is_overdue,
 )
-from sandyard.broker.ports import PoolCounts
-from sandyard.broker.provider_model import ProviderBinding
-from sandyard.broker.stores.dynamo_claims import DynamoClaims, new_write_id
-from sandyard.broker.stores.dynamo_entities import (
-    AUTOSCALER_KEY,
-    BINDING_KEY,
-    autoscaler_of,
-    binding_of,
-    other_keys,
-    subject_of_item,
-)
-from sandyard.broker.stores.dynamo_items import (
+from sandyard.broker.pool.ports import PoolCounts
+from sandyard.broker.pool.stores.dynamo_claims import DynamoClaims, new_write_id
+from sandyard.broker.pool.stores.dynamo_items import (
     entry_of,
     gone_key,
     index_key,
@@ -45,12 +35,22 @@ from sandyard.broker.stores.dynamo_items import (
     sandbox_of,
     tombstone_of,
 )
-from sandyard.broker.stores.dynamo_pages import DynamoPages
-from sandyard.broker.stores.dynamo_queue import DynamoQueue
-from sandyard.broker.stores.dynamo_reservations import DynamoReservations
+from sandyard.broker.pool.stores.dynamo_pages import DynamoPages
+from sandyard.broker.pool.stores.page_filter import PageFilter
+from sandyard.broker.provider.autoscaling_model import Autoscaler
+from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.queue.stores.dynamo import DynamoQueue
+from sandyard.broker.reservations.stores.dynamo import DynamoReservations
+from sandyard.broker.stores.dynamo_entities import (
+    AUTOSCALER_KEY,
+    BINDING_KEY,
+    autoscaler_of,
+    binding_of,
+    other_keys,
+    subject_of_item,
+)
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamo_writes import DynamoWrites, wrote
-from sandyard.broker.stores.page_filter import PageFilter
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.events import DynamoEventLog

@@ -14,9 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from sandyard.broker.autoscaling_model import Autoscaler
-from sandyard.broker.errors import RowBusyError
-from sandyard.broker.model import (
+from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
     Claimed,
@@ -27,16 +26,12 @@ from sandyard.broker.model import (
     Status,
     Tombstone,
 )
-from sandyard.broker.ports import PoolCounts
-from sandyard.broker.provider_model import ProviderBinding
-from sandyard.broker.stores.page_filter import PageFilter
-from sandyard.broker.stores.sql_apply import AUTOSCALERS, BINDINGS, SqlTogether
-from sandyard.broker.stores.sql_claims import Source, claim_batch
-from sandyard.broker.stores.sql_pages import SqlPages
-from sandyard.broker.stores.sql_prefetch import PrefetchedClaims
-from sandyard.broker.stores.sql_queue import SqlQueue
-from sandyard.broker.stores.sql_reservations import SqlReservations
-from sandyard.broker.stores.sql_rows import (
+from sandyard.broker.pool.ports import PoolCounts
+from sandyard.broker.pool.stores.page_filter import PageFilter
+from sandyard.broker.pool.stores.sql_claims import Source, claim_batch
+from sandyard.broker.pool.stores.sql_pages import SqlPages
+from sandyard.broker.pool.stores.sql_prefetch import PrefetchedClaims
+from sandyard.broker.pool.stores.sql_rows import (
     STATUS_COUNT_LINES,
     apply_transitions,
     entry_of,
@@ -44,6 +39,11 @@ from sandyard.broker.stores.sql_rows import (
     lease_of,
     sandbox_of,
 )
+from sandyard.broker.provider.autoscaling_model import Autoscaler
+from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.queue.stores.sql import SqlQueue
+from sandyard.broker.reservations.stores.sql import SqlReservations
+from sandyard.broker.stores.sql_apply import AUTOSCALERS, BINDINGS, SqlTogether
 from sandyard.broker.stores.tables import (
     DELETED,
     SCHEMA,

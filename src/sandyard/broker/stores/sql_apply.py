@@ -5,12 +5,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.broker.autoscaling_model import Autoscaler
-from sandyard.broker.client_model import Client
-from sandyard.broker.model import Sandbox, Tombstone
-from sandyard.broker.provider_model import ProviderBinding
-from sandyard.broker.reservation_model import Calendar, Reservation
-from sandyard.broker.stores.sql_rows import EVENTS, apply_transitions
+from sandyard.broker.clients.model import Client
+from sandyard.broker.delivery.webhook_model import Webhook
+from sandyard.broker.pool.model import Sandbox, Tombstone
+from sandyard.broker.pool.stores.sql_rows import EVENTS, apply_transitions
+from sandyard.broker.provider.autoscaling_model import Autoscaler
+from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.queue.model import Ticket
+from sandyard.broker.reservations.model import Calendar, Reservation
 from sandyard.broker.stores.tables import (
     autoscalers,
     bindings,
@@ -20,8 +22,6 @@ from sandyard.broker.stores.tables import (
     tickets,
     webhooks,
 )
-from sandyard.broker.ticket_model import Ticket
-from sandyard.broker.webhook_model import Webhook
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, StaleTransitionError
 from sandyard.kit.transitions import Transition

@@ -12,8 +12,8 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.broker.client_model import Client, SentToken
-    from sandyard.broker.clients import Clients, TokenUse
+    from sandyard.broker.clients.model import Client, SentToken
+    from sandyard.broker.clients.service import Clients, TokenUse
 
 _EPILOG = """\b
 Examples:
@@ -93,7 +93,7 @@ def create(
     data_dir: Path,
 ) -> None:
     """Create a client with its first token, which is shown only once."""
-    from sandyard.broker.client_model import ClientScope, Limits
+    from sandyard.broker.clients.model import ClientScope, Limits
 
     limits = Limits([ClientScope(each) for each in scopes], track_prefix, rate, max_leases)
     expires_at = _expiry(expires_days)

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import httpx
 
-from sandyard.broker.errors import ProviderUnavailableError
-from sandyard.broker.model import Listed
+from sandyard.broker.pool.model import Listed
 from sandyard.broker.provider.client import DIALECTS, HttpProvider, ProviderPolicy
+from sandyard.broker.provider.errors import ProviderUnavailableError
 
 UNKNOWN_ID = "00000000-0000-0000-0000-000000000000"
 _LIST = {"generic": "/api/sandbox", "infoblox": "/current_user/accounts"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from sandyard.broker.pool_provider import PoolProvider
+from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.entrypoints.data_dir import locked

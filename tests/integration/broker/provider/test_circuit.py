@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
+from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
 
-from sandyard.broker.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.entrypoints.server import free_port
 from sandyard.tools.provider.simulator import Faults, Simulator

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandyard.broker.model import Listed
-from sandyard.broker.provider.probes import address_of, prober_of
+from sandyard.broker.pool.model import Listed
+from sandyard.broker.probes.probers import address_of, prober_of
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import free_sandboxes
 

@@ -1,0 +1,239 @@
+"""Operators' calls for clients of the Broker."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Body, Path, Response
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, StrictInt
+
+from sandyard.broker.clients.model import Client, ClientScope, Limits, SentToken
+from sandyard.broker.clients.service import Clients, TokenUse
+from sandyard.broker.pool.http.admin import ADMIN_TOKEN
+from sandyard.kit.http.direct import Check
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import AS_JSON_HAS_IT, example, inline, strict_example
+from sandyard.kit.http.security import secured_by
+from sandyard.kit.patterns import pattern
+
+CLIENT_NAME = pattern(
+    r"^[a-z0-9][a-z0-9-]{0,62}$", "must be 1 to 63 lower-case letters, digits and -"
+)
+TRACK_PREFIX = pattern(
+    r"^[A-Za-z0-9._:-]{0,128}$", "must be up to 128 letters, digits, ., _, : and -"
+)
+_EXAMPLE = {
+    "name": "acme",
+    "scopes": ["allocate"],
+    "track_prefix": "acme-",
+    "rate": "100/minute",
+    "max_leases": 300,
+    "created_at": "2026-11-16T12:00:00Z",
+    "tokens": [
+        {
+            "token_id": "3k9x0v7q2m5n",
+            "created_at": "2026-11-16T12:00:00Z",
+            "expires_at": None,
+            "last_used_at": "2026-11-16T12:05:00Z",
+        }
+    ],
+}
+
+
+_RATE = pattern(r"^[1-9][0-9]{0,8}/(second|minute|hour|day)$", "must be like 100/minute")
+
+ClientName = Annotated[str, Path(pattern=CLIENT_NAME, description="The client's name")]
+TokenId = Annotated[str, Path(description="The token's id, from the list of clients")]
+
+
+def _no_number(value: object) -> object:
+    """Numbers are rejected: they could be seconds or years."""
+    if isinstance(value, int | float):
+        raise ValueError("must be a time such as 2027-01-01T00:00:00Z")  # noqa: TRY004 - becomes a 400
+    return value
+
+
+_Expires = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(_no_number),
+    Field(description="When the token expires; default: never"),
+]
+
+
+class ClientLimitsBody(BaseModel):
+    model_config = strict_example(
+        scopes=["allocate"], track_prefix="acme-", rate="100/minute", max_leases=300
+    )
+
+    scopes: list[Annotated[ClientScope, inline(ClientScope)]] = Field(
+        min_length=1, max_length=4, description="Scopes of the client"
+    )
+    track_prefix: str = Field(
+        "", pattern=TRACK_PREFIX, description="Required prefix of its track ids"
+    )
+    rate: Annotated[str, Field(pattern=_RATE)] | None = Field(
+        None, description="Rate limit of its calls, such as `100/minute`"
+    )
+    max_leases: Annotated[StrictInt, Field(ge=1, le=1_000_000), AS_JSON_HAS_IT] | None = Field(
+        None, description="Maximum number of leases"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.scopes, self.track_prefix, self.rate, self.max_leases)
+
+
+class ClientBody(ClientLimitsBody):
+    model_config = strict_example(
+        name="acme",
+        scopes=["allocate"],
+        track_prefix="acme-",
+        rate="100/minute",
+        max_leases=300,
+        expires_at=None,
+    )
+
+    name: str = Field(pattern=CLIENT_NAME)
+    expires_at: _Expires = None
+
+
+class ClientTokenBody(BaseModel):
+    model_config = strict_example(expires_at="2126-12-31T00:00:00Z")
+
+    expires_at: _Expires = None
+
+
+class NewClientTokenAnswer(BaseModel):
+    model_config = example(
+        name="acme",
+        token_id="3k9x0v7q2m5n",  # noqa: S106 - an example
+        token="sbc-acme.3k9x0v7q2m5n.Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmE",  # noqa: S106
+    )
+
+    name: str
+    token_id: str
+    token: str = Field(description="Send it as `Authorization: Bearer …`; shown only once")
+
+    @classmethod
+    def of(cls, token: SentToken) -> Self:
+        return cls(name=token.client, token_id=token.token_id, token=token.text)
+
+
+class ClientTokenAnswer(BaseModel):
+    model_config = example(
+        token_id="3k9x0v7q2m5n",  # noqa: S106 - an example
+        created_at="2026-11-16T12:00:00Z",
+        expires_at=None,
+        last_used_at="2026-11-16T12:05:00Z",
+    )
+
+    token_id: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None = Field(description="To within five minutes")
+
+    @classmethod
+    def of(cls, use: TokenUse) -> Self:
+        return cls(
+            token_id=use.token_id,
+            created_at=_time(use.created_at),
+            expires_at=None if use.expires_at is None else _time(use.expires_at),
+            last_used_at=None if use.last_used_at is None else _time(use.last_used_at),
+        )
+
+
+class ClientAnswer(BaseModel):
+    model_config = example(**_EXAMPLE)
+
+    name: str
+    scopes: list[str]
+    track_prefix: str
+    rate: str | None
+    max_leases: int | None
+    created_at: datetime
+    tokens: list[ClientTokenAnswer]
+
+    @classmethod
+    def of(cls, found: tuple[Client, Sequence[TokenUse]]) -> Self:
+        client, uses = found
+        return cls(
+            name=client.name,
+            scopes=client.scopes.split(","),
+            track_prefix=client.track_prefix,
+            rate=client.rate,
+            max_leases=client.max_leases,
+            created_at=_time(client.created_at),
+            tokens=[ClientTokenAnswer.of(each) for each in uses],
+        )
+
+
+class ClientList(BaseModel):
+    model_config = example(clients=[_EXAMPLE])
+
+    clients: list[ClientAnswer]
+
+
+def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIRouter:
+    routes = GuardedRoutes(
+        prefix=f"{prefix}/admin/clients",
+        tag="operators",
+        check=check,
+        security=secured_by(ADMIN_TOKEN),
+        statuses=(401, 403, 503),
+    )
+
+    @routes.post("", "Create a client", 409, status_code=201)
+    async def create_client(body: Annotated[ClientBody, Body()]) -> NewClientTokenAnswer:
+        """Returns the client with its first token."""
+        expires_at = _seconds(body.expires_at)
+        return NewClientTokenAnswer.of(
+            await clients.create(body.name, body.limits, expires_at=expires_at)
+        )
+
+    @routes.get("", "List clients")
+    async def list_clients() -> ClientList:
+        """With the ids and last uses of their tokens, never with a token."""
+        return ClientList(clients=[ClientAnswer.of(each) for each in await clients.list()])
+
+    @routes.get("/{name}", "Get a client", 404)
+    async def get_client(name: ClientName) -> ClientAnswer:
+        """With the ids and last uses of its tokens."""
+        return ClientAnswer.of(await clients.get(name))
+
+    @routes.put("/{name}", "Change a client", 404)
+    async def change_client(
+        name: ClientName, body: Annotated[ClientLimitsBody, Body()]
+    ) -> ClientAnswer:
+        """Takes effect in every process within half a minute. Omitted fields are removed."""
+        await clients.change(name, body.limits)
+        return ClientAnswer.of(await clients.get(name))
+
+    @routes.delete("/{name}", "Delete a client", 404, status_code=204)
+    async def delete_client(name: ClientName) -> Response:
+        """Its tokens are refused within half a minute; its leases stay until they end."""
+        await clients.delete(name)
+        return Response(status_code=204)
+
+    @routes.post("/{name}/tokens", "Add a token to a client", 404, 409, status_code=201)
+    async def add_client_token(
+        name: ClientName, body: Annotated[ClientTokenBody, Body()]
+    ) -> NewClientTokenAnswer:
+        """To replace a token: add a new one, hand it out, then revoke the old one."""
+        expires_at = _seconds(body.expires_at)
+        return NewClientTokenAnswer.of(await clients.add_token(name, expires_at=expires_at))
+
+    @routes.delete("/{name}/tokens/{token_id}", "Revoke a client's token", 404, status_code=204)
+    async def revoke_client_token(name: ClientName, token_id: TokenId) -> Response:
+        """Takes effect in every process within half a minute."""
+        await clients.revoke_token(name, token_id)
+        return Response(status_code=204)
+
+    return routes.router
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())
+
+
+def _time(at: int) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

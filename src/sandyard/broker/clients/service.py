@@ -1,0 +1,135 @@
+"""Creating and changing clients, and counting their leases."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandyard.broker.clients.errors import ClientBusyError, ClientNotFoundError
+from sandyard.broker.clients.model import (
+    Client,
+    Limits,
+    SentToken,
+    check_expiry,
+    decide_changed,
+    decide_created,
+    decide_deleted,
+    decide_token_added,
+    decide_token_revoked,
+)
+from sandyard.broker.clients.ports import ClientStore
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.kit import ids
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
+
+_PAGE = 100
+_IN_FLIGHT_SEC = 300
+"""A younger slot may belong to a call that still waits for its lease."""
+
+Decide = Callable[[Client | None, Cause], Transition[Client]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUse:
+    """A token of a client, without its secret."""
+
+    token_id: str
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None
+
+
+@dataclass(slots=True)
+class SlotReport:
+    freed: int = 0
+
+
+class Clients:
+    def __init__(self, pool: PoolStore, store: ClientStore, *, clock: Clock) -> None:
+        self._pool = pool
+        self._store = store
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def create(self, name: str, limits: Limits, *, expires_at: int | None) -> SentToken:
+        """Create a client with its first token, which is shown only once. Raises ClientExistsError
+        and TokenExpiryPassedError."""
+        check_expiry(expires_at, int(self._clock.now()))
+        await self._settle(name, lambda client, cause: decide_created(client, name, limits, cause))
+        return await self.add_token(name, expires_at=expires_at)
+
+    async def change(self, name: str, limits: Limits) -> Client:
+        """Takes effect in every process within half a minute."""
+        return await self._settle(name, lambda client, cause: decide_changed(client, limits, cause))
+
+    async def add_token(self, name: str, *, expires_at: int | None) -> SentToken:
+        """Add a token, so that an old one can be replaced and then revoked."""
+        token = SentToken(name, ids.token_id(), secrets.token_urlsafe(32))
+        await self._settle(
+            name, lambda client, cause: decide_token_added(client, token, expires_at, cause)
+        )
+        return token
+
+    async def revoke_token(self, name: str, token_id: str) -> Client:
+        """Takes effect in every process within half a minute."""
+        return await self._settle(
+            name, lambda client, cause: decide_token_revoked(client, token_id, cause)
+        )
+
+    async def delete(self, name: str) -> None:
+        """Its leases stay until they end; its tokens are refused within half a minute."""
+        async for _ in ConflictRetries():
+            cause = Cause.by(actor("operator"), self._clock)
+            client = await self._store.find_client(name)
+            if await self._pool.apply_together(decide_deleted(client, cause)):
+                return
+        raise ClientBusyError
+
+    async def list(self) -> Sequence[tuple[Client, Sequence[TokenUse]]]:
+        clients = await self._store.clients()
+        uses = await self._store.last_uses(
+            [token["token_id"] for each in clients for token in each.tokens]
+        )
+        return [(each, [_use(token, uses) for token in each.tokens]) for each in clients]
+
+    async def get(self, name: str) -> tuple[Client, Sequence[TokenUse]]:
+        client = await self._store.find_client(name)
+        if client is None:
+            raise ClientNotFoundError
+        uses = await self._store.last_uses([token["token_id"] for token in client.tokens])
+        return client, [_use(token, uses) for token in client.tokens]
+
+    async def free_slots(self) -> SlotReport:
+        """Free the slots that have no live lease."""
+        report = SlotReport()
+        now = int(self._clock.now())
+        after: tuple[str, str, str] | None = None
+        while True:
+            slots = await self._store.slots(
+                taken_before_ms=(now - _IN_FLIGHT_SEC) * 1000, limit=_PAGE, after=after
+            )
+            for client, track_id, key in slots:
+                lease = await self._pool.find_lease(track_id, key)
+                if lease is None or not lease.is_live(now):
+                    await self._store.free_slot(client, (track_id, key))
+                    report.freed += 1
+            if len(slots) < _PAGE:
+                return report
+            after = slots[-1]
+
+    async def _settle(self, name: str, decide: Decide) -> Client:
+        async with self._turn:
+            async for _ in ConflictRetries():
+                cause = Cause.by(actor("operator"), self._clock)
+                transition = decide(await self._store.find_client(name), cause)
+                if await self._pool.apply_together(transition):
+                    return transition.result
+        raise ClientBusyError
+
+
+def _use(token: Mapping[str, Any], uses: Mapping[str, int]) -> TokenUse:
+    token_id = str(token["token_id"])
+    return TokenUse(token_id, token["created_at"], token.get("expires_at"), uses.get(token_id))

@@ -1,0 +1,286 @@
+"""Operators' calls for webhooks and their deliveries."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Body, Path, Response
+from pydantic import BaseModel, Field, StrictBool
+
+from sandyard.broker.delivery.model import Attempt, StreamState
+from sandyard.broker.delivery.webhook_model import Webhook
+from sandyard.broker.delivery.webhooks import Webhooks
+from sandyard.broker.pool.http.admin import ADMIN_TOKEN
+from sandyard.kit.http.direct import Check
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example, strict_example
+from sandyard.kit.http.security import secured_by
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import NO_NUL, pattern
+
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_URL = pattern(
+    rf"^https?://[A-Za-z0-9._~-]+(:{_PORT})?(/[!-~]*)?$",
+    "must be a URL such as https://hooks.example.com/sandyard, without a user name",
+)
+_KIND = pattern(
+    r"^(\*|[a-z_]+(\.[a-z_]+)*(\.\*)?)$", "must be a kind such as lease.created, or lease.*"
+)
+_EVENT_ID = pattern(r"^[0-9a-f]{26}$", "must be an event's id: 26 hexadecimal digits")
+
+WebhookId = Annotated[str, Path(description="The webhook's id, such as whk-…")]
+_Url = Annotated[str, Field(max_length=2000, pattern=_URL, description="Where events are sent")]
+_Kinds = Annotated[
+    list[Annotated[str, Field(max_length=64, pattern=_KIND)]],
+    Field(max_length=50, description="Kinds of events, such as `lease.*`; empty for all"),
+]
+_Note = Annotated[str | None, Field(max_length=200, pattern=NO_NUL, description="For people")]
+
+
+class WebhookBody(BaseModel):
+    model_config = strict_example(
+        url="https://hooks.example.com/sandyard", kinds=["lease.*"], note=None
+    )
+
+    url: _Url
+    kinds: _Kinds = []
+    note: _Note = None
+
+
+class WebhookChanges(BaseModel):
+    """Omitted fields do not change."""
+
+    model_config = strict_example(is_enabled=True)
+
+    url: _Url | None = None
+    kinds: _Kinds | None = None
+    note: _Note = None
+    is_enabled: StrictBool | None = Field(
+        None, description="true: it continues where it stopped, as far as events are kept"
+    )
+
+
+class ReplayBody(BaseModel):
+    model_config = strict_example(event_id="01a3185c50000000012f9a4c1b")
+
+    event_id: str = Field(pattern=_EVENT_ID, description="The event's id, from a listing of events")
+
+
+class WebhookAnswer(BaseModel):
+    model_config = example(
+        webhook_id="whk-3k9x0v7q2m5n8p1rt",
+        url="https://hooks.example.com/sandyard",
+        kinds=["lease.*"],
+        note=None,
+        is_enabled=True,
+        disabled_reason=None,
+        created_at="2026-11-16T12:00:00Z",
+    )
+
+    webhook_id: str
+    url: str
+    kinds: list[str]
+    note: str | None
+    is_enabled: bool
+    disabled_reason: str | None = Field(description="Why it is disabled")
+    created_at: datetime
+
+    @classmethod
+    def of(cls, webhook: Webhook) -> Self:
+        return cls.model_validate(_shown(webhook))
+
+
+class NewWebhookAnswer(WebhookAnswer):
+    model_config = example(
+        webhook_id="whk-3k9x0v7q2m5n8p1rt",
+        url="https://hooks.example.com/sandyard",
+        kinds=["lease.*"],
+        note=None,
+        is_enabled=True,
+        disabled_reason=None,
+        created_at="2026-11-16T12:00:00Z",
+        secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",  # noqa: S106 - an example
+    )
+
+    secret: str = Field(description="Signs the requests; shown only once")
+
+    @classmethod
+    def of(cls, webhook: Webhook) -> Self:
+        return cls.model_validate({**_shown(webhook), "secret": webhook.secret})
+
+
+def _shown(webhook: Webhook) -> dict[str, object]:
+    return {
+        "webhook_id": webhook.webhook_id,
+        "url": webhook.url,
+        "kinds": list(webhook.kind_list),
+        "note": webhook.note,
+        "is_enabled": webhook.is_enabled,
+        "disabled_reason": webhook.disabled_reason,
+        "created_at": _time(webhook.created_at_ms),
+    }
+
+
+class WebhookStreamAnswer(BaseModel):
+    model_config = example(part="broker", failing_since=None, last_error=None)
+
+    part: str = Field(description="The part of the events")
+    failing_since: datetime | None
+    last_error: str | None
+
+    @classmethod
+    def of(cls, state: StreamState) -> Self:
+        since = state.failing_since_ms
+        return cls(
+            part=state.part,
+            failing_since=None if since is None else _time(since),
+            last_error=state.last_error,
+        )
+
+
+class WebhookStatusAnswer(WebhookAnswer):
+    model_config = example(
+        webhook_id="whk-3k9x0v7q2m5n8p1rt",
+        url="https://hooks.example.com/sandyard",
+        kinds=["lease.*"],
+        note=None,
+        is_enabled=True,
+        disabled_reason=None,
+        created_at="2026-11-16T12:00:00Z",
+        streams=[{"part": "broker", "failing_since": None, "last_error": None}],
+    )
+
+    streams: list[WebhookStreamAnswer]
+
+
+class WebhookList(BaseModel):
+    model_config = example(
+        webhooks=[
+            {
+                "webhook_id": "whk-3k9x0v7q2m5n8p1rt",
+                "url": "https://hooks.example.com/sandyard",
+                "kinds": ["lease.*"],
+                "note": None,
+                "is_enabled": True,
+                "disabled_reason": None,
+                "created_at": "2026-11-16T12:00:00Z",
+            }
+        ]
+    )
+
+    webhooks: list[WebhookAnswer]
+
+
+class WebhookDeliveryAnswer(BaseModel):
+    model_config = example(
+        event_id="01a3185c50000000012f9a4c1b",
+        kind="lease.created",
+        subject="0b5e1f4e-5d6c-5a57-9f0f-6a1d3b6a9c11",
+        at="2026-11-16T12:00:01Z",
+        duration_ms=42,
+        status=200,
+        error=None,
+    )
+
+    event_id: str
+    kind: str
+    subject: str
+    at: datetime
+    duration_ms: int
+    status: int | None = Field(description="The receiver's status; null if there was no response")
+    error: str | None = Field(description="null if it was delivered")
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Self:
+        return cls(
+            event_id=attempt.event_id,
+            kind=attempt.kind,
+            subject=attempt.subject,
+            at=_time(attempt.at_ms),
+            duration_ms=attempt.duration_ms,
+            status=attempt.status,
+            error=attempt.error,
+        )
+
+
+class WebhookDeliveryPage(PageAnswer):
+    deliveries: list[WebhookDeliveryAnswer]
+    next_cursor: str | None
+
+
+def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> APIRouter:
+    routes = GuardedRoutes(
+        prefix=f"{prefix}/admin/webhooks",
+        tag="operators",
+        check=check,
+        security=secured_by(ADMIN_TOKEN),
+        statuses=(401, 403, 503),
+    )
+
+    @routes.post("", "Create a webhook", 409, status_code=201)
+    async def create_webhook(body: Annotated[WebhookBody, Body()]) -> NewWebhookAnswer:
+        """It gets all events of all parts that are written from now on, at least once, in order per
+        subject, signed as in Standard Webhooks."""
+        webhook = await webhooks.create(url=body.url, kinds=body.kinds, note=body.note)
+        return NewWebhookAnswer.of(webhook)
+
+    @routes.get("", "List webhooks")
+    async def list_webhooks() -> WebhookList:
+        """All webhooks, without their secrets."""
+        return WebhookList(webhooks=[WebhookAnswer.of(each) for each in await webhooks.list()])
+
+    @routes.get("/{webhook_id}", "Get a webhook", 404)
+    async def get_webhook(webhook_id: WebhookId) -> WebhookStatusAnswer:
+        """With the current error, if it fails."""
+        webhook, streams = await webhooks.get(webhook_id)
+        return WebhookStatusAnswer.model_validate(
+            {**_shown(webhook), "streams": [WebhookStreamAnswer.of(each) for each in streams]}
+        )
+
+    @routes.patch("/{webhook_id}", "Change a webhook", 404)
+    async def change_webhook(
+        webhook_id: WebhookId, body: Annotated[WebhookChanges, Body()]
+    ) -> WebhookAnswer:
+        """Takes effect in every process within seconds."""
+        webhook = await webhooks.change(
+            webhook_id,
+            url=body.url,
+            kinds=None if body.kinds is None else ",".join(body.kinds),
+            note=body.note,
+            is_enabled=body.is_enabled,
+        )
+        return WebhookAnswer.of(webhook)
+
+    @routes.delete("/{webhook_id}", "Delete a webhook", 404, status_code=204)
+    async def delete_webhook(webhook_id: WebhookId) -> Response:
+        """Deliveries stop within seconds."""
+        await webhooks.delete(webhook_id)
+        return Response(status_code=204)
+
+    _add_secret_and_deliveries(routes, webhooks)
+    return routes.router
+
+
+def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> None:
+    @routes.post("/{webhook_id}/rotate-secret", "Rotate a webhook's secret", 404)
+    async def rotate_webhook_secret(webhook_id: WebhookId) -> NewWebhookAnswer:
+        """Both secrets sign for a day, so that receivers can switch."""
+        return NewWebhookAnswer.of(await webhooks.rotate_secret(webhook_id))
+
+    @routes.post("/{webhook_id}/replay", "Send an event again", 404)
+    async def replay_webhook_event(
+        webhook_id: WebhookId, body: Annotated[ReplayBody, Body()]
+    ) -> WebhookDeliveryAnswer:
+        """Sends one event now, whatever the filter is, also to a disabled webhook."""
+        return WebhookDeliveryAnswer.of(await webhooks.replay(webhook_id, body.event_id))
+
+    @routes.get("/{webhook_id}/deliveries", "List a webhook's deliveries", 404)
+    async def list_webhook_deliveries(
+        webhook_id: WebhookId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> WebhookDeliveryPage:
+        """The attempts of the last seven days, newest first."""
+        page = await webhooks.attempts(webhook_id, limit=limit, cursor=cursor)
+        return WebhookDeliveryPage.of(page, WebhookDeliveryAnswer.of)
+
+
+def _time(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

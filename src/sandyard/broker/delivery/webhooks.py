@@ -1,0 +1,160 @@
+"""Webhooks as operators create, change and test them."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from sandyard.broker.delivery.errors import (
+    EventNotFoundError,
+    WebhookBusyError,
+    WebhookNotFoundError,
+    WebhooksOffError,
+)
+from sandyard.broker.delivery.model import Attempt, StreamState
+from sandyard.broker.delivery.ports import DeliveryStore
+from sandyard.broker.delivery.webhook_model import (
+    SECRET_BYTES,
+    Webhook,
+    decide_changed,
+    decide_created,
+    decide_given_up,
+    decide_removed,
+    decide_rotated,
+    secret_of,
+)
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.kit import ids
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import LoggedEvent, actor
+from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
+
+Decide = Callable[[Webhook | None, Cause], Transition[Webhook] | None]
+Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]
+
+
+class Webhooks:
+    """`find_event` searches all logs; `post` makes one delivery attempt; `require_public` raises
+    WebhookAddressError for a URL to which nothing may be sent."""
+
+    def __init__(
+        self,
+        pool: PoolStore,
+        store: DeliveryStore,
+        *,
+        clock: Clock,
+        find_event: Callable[[str], Awaitable[LoggedEvent | None]],
+        post: Post,
+        require_public: Callable[[str], None],
+        is_on: bool = True,
+    ) -> None:
+        self._pool = pool
+        self._store = store
+        self._clock = clock
+        self._find_event = find_event
+        self._post = post
+        self._require_public = require_public
+        self._is_on = is_on
+        self._turn = asyncio.Lock()
+
+    async def create(self, *, url: str, kinds: Sequence[str], note: str | None) -> Webhook:
+        """The webhook receives all events written from now on. Raises WebhooksOffError and
+        WebhookAddressError."""
+        if not self._is_on:
+            raise WebhooksOffError
+        self._require_public(url)
+        cause = Cause.by(actor("operator"), self._clock)
+        webhook = Webhook(
+            webhook_id=ids.resource_id("whk"),
+            url=url,
+            created_at_ms=cause.at_ms,
+            kinds=",".join(kinds),
+            note=note,
+            secret=_new_secret(),
+        )
+        transition = decide_created(webhook, cause)
+        if not await self._pool.apply_together(transition):
+            raise WebhookBusyError
+        return transition.result
+
+    async def list(self) -> Sequence[Webhook]:
+        return await self._store.webhooks()
+
+    async def get(self, webhook_id: str) -> tuple[Webhook, Sequence[StreamState]]:
+        """The webhook, and its position in each part's log."""
+        return await self._get(webhook_id), await self._store.streams(webhook_id)
+
+    async def change(self, webhook_id: str, **changes: Any) -> Webhook:
+        """None leaves a field unchanged. A webhook that is enabled again continues at its position.
+        Raises WebhookAddressError."""
+        if changes.get("url") is not None:
+            self._require_public(changes["url"])
+        return await self._settle(
+            webhook_id, lambda webhook, cause: decide_changed(webhook, cause, **changes)
+        )
+
+    async def rotate_secret(self, webhook_id: str) -> Webhook:
+        secret = _new_secret()
+        return await self._settle(
+            webhook_id, lambda webhook, cause: decide_rotated(webhook, secret, cause)
+        )
+
+    async def disable(self, webhook_id: str, reason: str) -> bool:
+        """It has failed for too long; True if nothing more is sent to it."""
+
+        def decide(webhook: Webhook | None, cause: Cause) -> Transition[Webhook] | None:
+            if webhook is None or not webhook.is_enabled:
+                return None
+            return decide_given_up(webhook, reason, cause)
+
+        await self._settle(webhook_id, decide, by=actor("job", "deliver"))
+        return True
+
+    async def delete(self, webhook_id: str) -> None:
+        async for _ in ConflictRetries():
+            cause = Cause.by(actor("operator"), self._clock)
+            webhook = await self._store.find_webhook(webhook_id)
+            if await self._pool.apply_together(decide_removed(webhook, cause)):
+                return await self._store.forget_sink(webhook_id)
+        raise WebhookBusyError
+
+    async def replay(self, webhook_id: str, event_id: str) -> Attempt:
+        """Send one event again, once and now. Raises EventNotFoundError."""
+        webhook = await self._get(webhook_id)
+        logged = await self._find_event(event_id)
+        if logged is None:
+            raise EventNotFoundError
+        attempt = await self._post(webhook, logged)
+        await self._store.log_attempts([attempt])
+        return attempt
+
+    async def attempts(self, webhook_id: str, *, limit: int, cursor: str | None) -> Page[Attempt]:
+        await self._get(webhook_id)
+        return await self._store.attempts(webhook_id, limit=limit, cursor=cursor)
+
+    async def _get(self, webhook_id: str) -> Webhook:
+        webhook = None
+        if ids.is_resource_id("whk", webhook_id):
+            webhook = await self._store.find_webhook(webhook_id)
+        if webhook is None:
+            raise WebhookNotFoundError
+        return webhook
+
+    async def _settle(self, webhook_id: str, decide: Decide, *, by: str | None = None) -> Webhook:
+        async with self._turn:
+            async for _ in ConflictRetries():
+                cause = Cause.by(by or actor("operator"), self._clock)
+                webhook = await self._store.find_webhook(webhook_id)
+                transition = decide(webhook, cause)
+                if transition is None:
+                    if webhook is None:
+                        raise WebhookNotFoundError
+                    return webhook
+                if await self._pool.apply_together(transition):
+                    return transition.result
+        raise WebhookBusyError
+
+
+def _new_secret() -> str:
+    return secret_of(secrets.token_bytes(SECRET_BYTES))

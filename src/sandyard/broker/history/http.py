@@ -1,0 +1,245 @@
+"""Calls of operators that watch the pool: its last day, its queue, its jobs and its provider."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+
+from sandyard.broker.clients.guards import AdminGuard
+from sandyard.broker.history.model import MINUTE_SEC, PoolSample
+from sandyard.broker.history.monitor import JobStatus, Monitor, ProviderStatus
+from sandyard.broker.history.service import History, PoolHistory
+from sandyard.broker.pool.http.admin import ADMIN_TOKEN
+from sandyard.broker.queue.model import Ticket
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
+from sandyard.kit.http.security import secured_by
+from sandyard.kit.paging import DEFAULT_LIMIT
+
+_COUNTS = {
+    "available": 120,
+    "reserved": 10,
+    "allocated": 30,
+    "pending_deletion": 2,
+    "stale": 1,
+    "held": 0,
+    "deletion_failed": 0,
+}
+_SAMPLE = {"at": 1_793_350_800, **_COUNTS, "waiting": 0, "leases": 12}
+_JOB = {
+    "name": "sync",
+    "does": "compare the pool with the provider's list",
+    "interval_sec": 600,
+    "is_running": False,
+    "started_at": 1_793_350_200,
+    "finished_at": 1_793_350_203,
+    "next_run_at": 1_793_350_800,
+}
+
+
+class PoolSampleAnswer(BaseModel):
+    model_config = example(**_SAMPLE)
+
+    at: int = Field(description="Unix seconds; start of this step")
+    available: int
+    reserved: int
+    allocated: int
+    pending_deletion: int
+    stale: int
+    held: int
+    deletion_failed: int
+    waiting: int = Field(description="Waiting tickets")
+    leases: int = Field(description="New leases")
+
+    @classmethod
+    def of(cls, sample: PoolSample) -> Self:
+        counts = {str(status): count for status, count in sample.counts.items()}
+        times = {"at": sample.at, "waiting": sample.waiting, "leases": sample.leases}
+        return cls.model_validate(counts | times)
+
+
+class PoolHistoryAnswer(BaseModel):
+    model_config = example(samples=[_SAMPLE], leases_per_minute=2.4, exhausted_in_sec=3000)
+
+    samples: list[PoolSampleAnswer] = Field(
+        description="Oldest first; steps in which no server ran are missing"
+    )
+    leases_per_minute: float | None = Field(
+        description="Over the last 15 minutes; null without samples"
+    )
+    exhausted_in_sec: int | None = Field(
+        description="Time to exhaustion at the rate of the last 15 minutes; null if the pool does "
+        "not shrink, or lasts for more than a week"
+    )
+
+    @classmethod
+    def of(cls, history: PoolHistory) -> Self:
+        return cls(
+            samples=[PoolSampleAnswer.of(each) for each in history.samples],
+            leases_per_minute=history.outlook.leases_per_minute,
+            exhausted_in_sec=history.outlook.exhausted_in_sec,
+        )
+
+
+class WaitingTicketAnswer(BaseModel):
+    model_config = example(
+        ticket_id="0199a2b3c4d500000adf3f2c91",
+        track_id="track-7",
+        idempotency_key="track-7",
+        urgency=3,
+        name_prefix="",
+        client=None,
+        created_at=1_793_350_800,
+        asked_at=1_793_350_830,
+        sandbox_id=None,
+    )
+
+    ticket_id: str
+    track_id: str
+    idempotency_key: str
+    urgency: int = Field(description="0 is served first, 7 last")
+    name_prefix: str = Field(description="Required prefix of the sandbox's name")
+    client: str | None
+    created_at: int
+    asked_at: int = Field(description="When its track last called")
+    sandbox_id: str | None = Field(
+        description="The sandbox that is reserved for it; null while it waits"
+    )
+
+    @classmethod
+    def of(cls, ticket: Ticket) -> Self:
+        return cls(
+            ticket_id=ticket.ticket_id,
+            track_id=ticket.track_id,
+            idempotency_key=ticket.key,
+            urgency=ticket.urgency,
+            name_prefix=ticket.name_prefix,
+            client=ticket.client,
+            created_at=ticket.created_at,
+            asked_at=ticket.asked_at,
+            sandbox_id=ticket.sandbox_id,
+        )
+
+
+class WaitingTicketPage(PageAnswer):
+    tickets: list[WaitingTicketAnswer]
+    next_cursor: str | None
+
+
+class PoolJobAnswer(BaseModel):
+    model_config = example(**_JOB)
+
+    name: str
+    does: str
+    interval_sec: float
+    is_running: bool
+    started_at: float | None = Field(description="Unix seconds; when it last started")
+    finished_at: float | None = Field(description="When it last ended")
+    next_run_at: float | None = Field(description="null while it runs")
+
+    @classmethod
+    def of(cls, job: JobStatus) -> Self:
+        return cls.model_validate(job, from_attributes=True)
+
+
+class PoolJobsAnswer(BaseModel):
+    model_config = example(jobs=[_JOB])
+
+    jobs: list[PoolJobAnswer]
+
+
+class PoolJobRunAnswer(BaseModel):
+    model_config = example(job="expiry", counts={"expired": 1})
+
+    job: str
+    counts: Mapping[str, int] = Field(description="Its counts")
+
+
+class PoolProviderAnswer(BaseModel):
+    model_config = example(
+        address="https://csp.example.com",
+        dialect="generic",
+        circuit="closed",
+        failures=0,
+        opened_at=None,
+        retry_at=None,
+        sync_failures=0,
+        synced_at=1_793_350_203,
+    )
+
+    address: str
+    dialect: str
+    circuit: Literal["closed", "opened", "half-opened"] = Field(
+        description="opened: it is not called after repeated failures"
+    )
+    failures: int = Field(description="Consecutive failed calls")
+    opened_at: float | None
+    retry_at: float | None = Field(description="When it will be called again")
+    sync_failures: int = Field(description="Consecutive failed syncs")
+    synced_at: float | None = Field(description="When a sync last completed")
+
+    @classmethod
+    def of(cls, status: ProviderStatus) -> Self:
+        return cls(
+            address=status.address,
+            dialect=status.dialect,
+            circuit=status.circuit.state,
+            failures=status.circuit.failures,
+            opened_at=status.circuit.opened_at,
+            retry_at=status.retry_at,
+            sync_failures=status.sync_failures,
+            synced_at=status.synced_at,
+        )
+
+
+def create_monitor_router(
+    monitor: Monitor, history: History, guard: AdminGuard, *, prefix: str
+) -> APIRouter:
+    routes = GuardedRoutes(
+        prefix=f"{prefix}/admin",
+        tag="operators",
+        check=guard.require,
+        security=secured_by(ADMIN_TOKEN),
+        statuses=(401, 403, 503),
+    )
+
+    @routes.get("/history", "Get the pool's history")
+    async def get_pool_history(
+        hours: Annotated[int, Query(ge=1, le=24, description="How far back")] = 24,
+        step_minutes: Annotated[
+            int, Query(ge=1, le=60, description="Interval between two samples")
+        ] = 5,
+    ) -> PoolHistoryAnswer:
+        """Sampled once a minute and kept for a day: sandboxes by state, new leases, and the time to
+        exhaustion at the current rate."""
+        step_sec = step_minutes * MINUTE_SEC
+        return PoolHistoryAnswer.of(await history.read(hours=hours, step_sec=step_sec))
+
+    @routes.get("/queue", "List waiting tickets")
+    async def list_waiting_tickets(
+        limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> WaitingTicketPage:
+        """Tickets in the order in which they will be served."""
+        page = await monitor.tickets(limit=limit, cursor=cursor)
+        return WaitingTicketPage.of(page, WaitingTicketAnswer.of)
+
+    @routes.get("/jobs", "List the Broker's jobs")
+    async def list_pool_jobs() -> PoolJobsAnswer:
+        """When each job last ran and will run next, on any server."""
+        jobs = await monitor.list_jobs()
+        return PoolJobsAnswer(jobs=[PoolJobAnswer.of(each) for each in jobs])
+
+    @routes.post("/jobs/{job}/run", "Run a job now", 404, 409)
+    async def run_pool_job(
+        job: Annotated[str, Path(description="The job's name, from the list of jobs")],
+    ) -> PoolJobRunAnswer:
+        """Waits for a run in progress, then runs the job to its end."""
+        return PoolJobRunAnswer(job=job, counts=await monitor.run_job(job))
+
+    @routes.get("/provider", "Get the provider's state")
+    async def get_pool_provider() -> PoolProviderAnswer:
+        """The state of the circuit breaker, and the last sync."""
+        return PoolProviderAnswer.of(await monitor.get_provider())
+
+    return routes.router

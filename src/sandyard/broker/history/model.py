@@ -1,0 +1,87 @@
+"""The pool's history: one sample a minute, rates and time to exhaustion. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sandyard.broker.pool.model import Status
+
+MINUTE_SEC = 60
+KEPT_SEC = 24 * 3600
+RATE_SEC = 15 * 60
+"""Rates cover this long a period, up to now."""
+_FEWEST = 3
+"""With fewer samples there is no forecast."""
+_FURTHEST_SEC = 7 * 24 * 3600
+"""There is no forecast beyond this."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSample:
+    """The pool in one minute. Data, not state: it has no events."""
+
+    at: int
+    """The start of the minute, in Unix seconds."""
+    counts: Mapping[Status, int]
+    waiting: int
+    """Tickets waiting for a sandbox."""
+    leases: int = 0
+    """Leases that began in the previous minute."""
+
+    @property
+    def available(self) -> int:
+        return self.counts.get(Status.AVAILABLE, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How fast the pool is used, and how long it lasts at this rate."""
+
+    leases_per_minute: float | None
+    """None while there are no samples."""
+    exhausted_in_sec: int | None
+    """None if the pool does not shrink, or lasts for more than a week."""
+
+
+def minute_of(now: float) -> int:
+    return int(now) - int(now) % MINUTE_SEC
+
+
+def outlook(samples: Sequence[PoolSample], *, available: int, now: int) -> Outlook:
+    """From the samples of the last quarter of an hour, oldest first, and the sandboxes available
+    now."""
+    recent = [each for each in samples if each.at > now - RATE_SEC]
+    if not recent:
+        return Outlook(None, None)
+    rate = sum(each.leases for each in recent) / len(recent)
+    return Outlook(rate, _exhausted_in(recent, available))
+
+
+def _exhausted_in(samples: Sequence[PoolSample], available: int) -> int | None:
+    if available == 0:
+        return 0
+    slope = _slope([(each.at, each.available) for each in samples])
+    if slope is None or slope >= 0:
+        return None
+    seconds = available / -slope
+    return round(seconds) if seconds <= _FURTHEST_SEC else None
+
+
+def _slope(points: Sequence[tuple[int, int]]) -> float | None:
+    """Slope of the line through the points, by least squares."""
+    if len(points) < _FEWEST:
+        return None
+    middle = sum(at for at, _ in points) / len(points)
+    mean = sum(value for _, value in points) / len(points)
+    spread = sum((at - middle) ** 2 for at, _ in points)
+    return sum((at - middle) * (value - mean) for at, value in points) / spread
+
+
+def in_steps(samples: Sequence[PoolSample], step_sec: int) -> Sequence[PoolSample]:
+    """One sample per step: its last counts, and the sum of its leases. The samples are in order; a
+    step without samples is left out."""
+    steps: dict[int, PoolSample] = {}
+    for each in samples:
+        at = each.at - each.at % step_sec
+        before = steps[at].leases if at in steps else 0
+        steps[at] = replace(each, at=at, leases=before + each.leases)
+    return list(steps.values())

@@ -1,0 +1,135 @@
+"""The state of the queue, the jobs and the provider, for operators."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from sandyard.broker.history.errors import JobNotFoundError
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.queue.model import QueueOrder, Ticket
+from sandyard.kit.circuits import CircuitState
+from sandyard.kit.clock import Clock
+from sandyard.kit.jobs import Job, JobRun, JobRunner
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+
+_QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    name: str
+    does: str
+    interval_sec: float
+    is_running: bool
+    started_at: float | None
+    finished_at: float | None
+    next_run_at: float | None
+    """None while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    address: str
+    dialect: str
+    circuit: CircuitState
+    retry_at: float | None
+    """When an open circuit lets the next call through."""
+    sync_failures: int
+    """Consecutive failures."""
+    synced_at: float | None
+
+
+class WatchedProvider(Protocol):
+    async def circuit(self) -> CircuitState: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """The provider's settings."""
+
+    address: str
+    dialect: str
+    circuit_timeout_sec: float
+
+
+class Monitor:
+    def __init__(
+        self,
+        store: PoolStore,
+        *,
+        clock: Clock,
+        runner: JobRunner,
+        jobs: Mapping[str, Job[Any]],
+        does: Mapping[str, str],
+        provider: WatchedProvider,
+        facts: ProviderFacts,
+    ) -> None:
+        """`jobs` are the Broker's jobs by name, and `does` describes each."""
+        self._store = store
+        self._clock = clock
+        self._runner = runner
+        self._jobs = jobs
+        self._does = does
+        self._provider = provider
+        self._facts = facts
+
+    async def tickets(self, *, limit: int, cursor: str | None) -> Page[Ticket]:
+        """Waiting tickets, in the order in which they are served."""
+        after = None if cursor is None else _queue_order(decode_cursor(_QUEUE, cursor))
+        found = await self._store.tickets(limit=limit + 1, after=after)
+        if len(found) <= limit:
+            return Page(list(found), None)
+        return Page(list(found[:limit]), encode_cursor(_QUEUE, [*found[limit - 1].queue_order]))
+
+    async def list_jobs(self) -> Sequence[JobStatus]:
+        now = self._clock.now()
+        runs = await self._runner.runs(list(self._jobs))
+        return [
+            self._status(job, runs.get(name, JobRun()), now) for name, job in self._jobs.items()
+        ]
+
+    def _status(self, job: Job[Any], run: JobRun, now: float) -> JobStatus:
+        is_running = run.is_running(now)
+        due_at = run.next_at(interval_sec=job.interval_sec, now=now)
+        return JobStatus(
+            name=job.name,
+            does=self._does[job.name],
+            interval_sec=job.interval_sec,
+            is_running=is_running,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            next_run_at=None if is_running else due_at,
+        )
+
+    async def run_job(self, name: str) -> Mapping[str, int]:
+        """Wait for a run in progress anywhere, then run the job to its end; returns its counts.
+        Raises JobNotFoundError."""
+        job = self._jobs.get(name)
+        if job is None:
+            raise JobNotFoundError
+        report = await self._runner.run(job)
+        return {field: int(count) for field, count in asdict(report).items()}
+
+    async def get_provider(self) -> ProviderStatus:
+        circuit = await self._provider.circuit()
+        autoscaler = await self._store.find_autoscaler()
+        sync = (await self._runner.runs(["sync"])).get("sync", JobRun())
+        retry_at = None
+        if circuit.state != "closed" and circuit.opened_at is not None:
+            retry_at = circuit.opened_at + self._facts.circuit_timeout_sec
+        return ProviderStatus(
+            address=self._facts.address,
+            dialect=self._facts.dialect,
+            circuit=circuit,
+            retry_at=retry_at,
+            sync_failures=0 if autoscaler is None else autoscaler.sync_failures,
+            synced_at=sync.finished_at,
+        )
+
+
+def _queue_order(position: list[Any]) -> QueueOrder:
+    match position:
+        case [int() as urgency, str() as ticket_id]:
+            return urgency, ticket_id
+        case _:
+            raise InvalidCursorError

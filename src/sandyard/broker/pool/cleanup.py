@@ -1,0 +1,118 @@
+"""The job `cleanup`: deletes released sandboxes at the provider."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.deletion_model import (
+    DeletionPolicy,
+    decide_deleted,
+    decide_failed_deletion,
+)
+from sandyard.broker.pool.model import Sandbox, Status
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
+from sandyard.broker.provider.ports import Provider
+from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause
+
+logger = logging.getLogger(__name__)
+
+_CLEANUP = actor("job", "cleanup")
+_PAGE = 100
+
+
+@dataclass(slots=True)
+class CleanupReport:
+    deleted: int = 0
+    retried: int = 0
+    failed: int = 0
+    postponed: int = 0
+
+
+class Cleanup:
+    """Deletes released sandboxes at the provider, a bounded number at a time."""
+
+    def __init__(
+        self,
+        store: PoolStore,
+        provider: Provider,
+        *,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        policy: DeletionPolicy,
+        parallel: int,
+        randomness: random.Random,
+    ) -> None:
+        self._store = store
+        self._provider = provider
+        self._clock = clock
+        self._metrics = metrics
+        self._policy = policy
+        self._parallel = parallel
+        self._random = randomness
+
+    async def run(self) -> CleanupReport:
+        """Try every due deletion once; stop early while the circuit is open."""
+        started = time.perf_counter()
+        report = CleanupReport()
+        now = int(self._clock.now())
+        last: Sandbox | None = None
+        while due := await self._store.deletable(now=now, limit=_PAGE, after=last):
+            last = due[-1]
+            await self._delete_all(due, report)
+            if report.postponed:
+                break
+        self._metrics.cleanup_duration.observe(time.perf_counter() - started)
+        return report
+
+    async def _delete_all(self, due: Sequence[Sandbox], report: CleanupReport) -> None:
+        await for_each(
+            due,
+            lambda sandbox: self._delete(sandbox, report),
+            slots=asyncio.Semaphore(self._parallel),
+        )
+
+    async def _delete(self, sandbox: Sandbox, report: CleanupReport) -> None:
+        try:
+            await self._provider.delete_sandbox(sandbox.external_id)
+        except CircuitOpenError:
+            report.postponed += 1
+        except ProviderUnavailableError as error:
+            await self._record_failure(sandbox, error, report)
+        else:
+            deleted = decide_deleted(sandbox, Cause.by(_CLEANUP, self._clock))
+            if (await self._store.apply([deleted]))[0]:
+                report.deleted += 1
+                self._metrics.cleanup.labels("deleted").inc()
+
+    async def _record_failure(
+        self, sandbox: Sandbox, error: ProviderUnavailableError, report: CleanupReport
+    ) -> None:
+        cause = Cause.by(_CLEANUP, self._clock).because(error.reason or error.message)
+        failed = decide_failed_deletion(
+            sandbox, self._policy, jitter=self._random.random(), cause=cause
+        )
+        if not (await self._store.apply([failed]))[0]:
+            return
+        about = {
+            "action": "cleanup",
+            "sandbox_id": sandbox.sandbox_id,
+            "track_id": sandbox.allocated_to_track,
+            "attempts": failed.result.deletion_retry_count,
+            "reason": cause.reason,
+        }
+        if failed.result.status is Status.DELETION_FAILED:
+            report.failed += 1
+            self._metrics.cleanup.labels("failed").inc()
+            logger.error("deletion failed permanently; an operator must act", extra=about)
+        else:
+            report.retried += 1
+            self._metrics.cleanup.labels("retried").inc()
+            logger.warning("deletion failed and will be retried", extra=about)

@@ -1,0 +1,58 @@
+"""The job `holds`: reports overdue holds."""
+
+import logging
+from dataclasses import dataclass
+
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.hold_model import decide_reminder
+from sandyard.broker.pool.model import Sandbox, Status
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause
+
+logger = logging.getLogger(__name__)
+
+_PAGE = 100
+
+
+@dataclass(slots=True)
+class HoldReport:
+    held: int = 0
+    reminded: int = 0
+
+
+class Holds:
+    def __init__(self, store: PoolStore, *, clock: Clock, metrics: BrokerMetrics) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+
+    async def remind(self) -> HoldReport:
+        """Report each overdue hold once. It stays held: an operator decides."""
+        report = HoldReport()
+        cursor: str | None = None
+        while True:
+            page = await self._store.page(status=Status.HELD, limit=_PAGE, cursor=cursor)
+            for row in page.items:
+                report.held += 1
+                report.reminded += await self._remind(row)
+            cursor = page.next_cursor
+            if cursor is None:
+                return report
+
+    async def _remind(self, row: Sandbox) -> bool:
+        reminder = decide_reminder(row, Cause.by(actor("job", "holds"), self._clock))
+        if reminder is None or not (await self._store.apply([reminder]))[0]:
+            return False
+        self._metrics.holds_overdue.inc()
+        logger.warning(
+            "a hold is overdue; restore or release the sandbox",
+            extra={
+                "action": "holds",
+                "sandbox_id": row.sandbox_id,
+                "track_id": row.allocated_to_track,
+                "reason": row.status_reason,
+            },
+        )
+        return True

@@ -1,0 +1,190 @@
+"""Calls of operators that change many sandboxes at once."""
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from fastapi import Body, Depends, Query
+from pydantic import BaseModel, Field
+
+from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
+from sandyard.broker.pool.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits, BulkReport
+from sandyard.broker.pool.bulk_model import STALE_GRACE_HOURS, BulkFilter
+from sandyard.broker.pool.http.schemas import PoolStatus, ReasonBody
+from sandyard.broker.pool.model import Status
+from sandyard.kit.http.requests import refuse_body
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import Cursor, Moment, example, strict_example
+
+_Hours = Annotated[
+    float,
+    Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for at least this long"),
+]
+_BulkLimit = Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="Maximum number of sandboxes")]
+_DryRun = Annotated[bool, Query(description="Only list the matches")]
+
+
+_Name = Annotated[str, Field(pattern=PRINTABLE)]
+
+
+class PoolBulkAnswer(BaseModel):
+    model_config = example(
+        dry_run=False,
+        matched=2,
+        deleted=2,
+        skipped=0,
+        sandbox_ids=[
+            "0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f",
+            "5d1f6f3a-52a7-5c0d-8b5e-6f7a8b9c0d1e",
+        ],
+        next_cursor=None,
+    )
+
+    dry_run: bool
+    matched: int = Field(description="Number of matching sandboxes")
+    deleted: int = Field(description="Sent to deletion; the job `cleanup` deletes them")
+    skipped: int = Field(description="Skipped, because they changed in the meantime")
+    sandbox_ids: list[str] = Field(
+        description="The sandboxes that were, or would be, sent to deletion"
+    )
+    next_cursor: str | None = Field(
+        description="Pass it back as `cursor` to continue; null at the end"
+    )
+
+    @classmethod
+    def of(cls, report: BulkReport) -> "PoolBulkAnswer":
+        return cls.model_validate({**asdict(report), "deleted": report.changed})
+
+
+class BulkQuarantineBody(ReasonBody):
+    model_config = strict_example(reason="wrong image", names=["lab-042", "lab-043"])
+
+    names: list[_Name] | None = Field(
+        None, min_length=1, max_length=100, description="Only sandboxes with exactly these names"
+    )
+
+
+class BulkHoldBody(BulkQuarantineBody):
+    model_config = strict_example(reason="for Ana", names=["lab-042"], until=1_793_437_200)
+
+    until: Moment = Field(description="Unix seconds; then an event reminds")
+
+
+class PoolBulkChangeAnswer(BaseModel):
+    model_config = example(
+        dry_run=True,
+        matched=1,
+        changed=0,
+        skipped=0,
+        sandbox_ids=["0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f"],
+        next_cursor=None,
+    )
+
+    dry_run: bool
+    matched: int = Field(description="Number of matching sandboxes")
+    changed: int
+    skipped: int = Field(description="Skipped, because they changed in the meantime")
+    sandbox_ids: list[str] = Field(description="The sandboxes that were, or would be, changed")
+    next_cursor: str | None = Field(
+        description="Pass it back as `cursor` to continue; null at the end"
+    )
+
+    @classmethod
+    def of(cls, report: BulkReport) -> "PoolBulkChangeAnswer":
+        return cls.model_validate(report, from_attributes=True)
+
+
+def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
+    @routes.post("/bulk-delete", "Delete many sandboxes", dependencies=[Depends(refuse_body)])
+    async def bulk_delete_pool_sandboxes(
+        status: Annotated[
+            Literal["allocated", "stale", "deletion_failed"],
+            Query(description="Only this status"),
+        ],
+        name: Annotated[
+            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
+        ] = None,
+        track: Annotated[
+            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
+        ] = None,
+        older_than_hours: _Hours = 0,
+        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
+        limit: _BulkLimit = MOST_AT_ONCE,
+        cursor: Cursor = None,
+    ) -> PoolBulkAnswer:
+        """Matching sandboxes become `pending_deletion`, as with `release` or `retry-deletion`.
+        `older_than_hours` is the time since their last change."""
+        report = await bulk.delete(
+            status=Status(status),
+            name_prefix=name or "",
+            track=track,
+            older_than_hours=older_than_hours,
+            limits=BulkLimits(limit, cursor, dry_run),
+        )
+        return PoolBulkAnswer.of(report)
+
+    @routes.post(
+        "/auto-delete-stale",
+        "Delete sandboxes that the provider no longer lists",
+        dependencies=[Depends(refuse_body)],
+    )
+    async def auto_delete_stale_pool_sandboxes(
+        grace_period_hours: _Hours = STALE_GRACE_HOURS,
+        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
+        limit: _BulkLimit = MOST_AT_ONCE,
+        cursor: Cursor = None,
+    ) -> PoolBulkAnswer:
+        """Sandboxes that have been stale for this long, because the provider does not list them,
+        become `pending_deletion`. Quarantined ones are not touched."""
+        limits = BulkLimits(limit, cursor, dry_run)
+        report = await bulk.delete_stale(grace_period_hours=grace_period_hours, limits=limits)
+        return PoolBulkAnswer.of(report)
+
+    _add_reasoned(routes, bulk)
+
+
+def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
+    @routes.post("/bulk-quarantine", "Quarantine many sandboxes")
+    async def bulk_quarantine_pool_sandboxes(
+        body: Annotated[BulkQuarantineBody, Body()],
+        status: Annotated[
+            Literal["available", "reserved"], Query(description="Only this status")
+        ] = "available",
+        name: Annotated[
+            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
+        ] = None,
+        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
+        limit: _BulkLimit = MOST_AT_ONCE,
+        cursor: Cursor = None,
+    ) -> PoolBulkChangeAnswer:
+        """Matching sandboxes become `stale`, as with `quarantine`, with the reason."""
+        names = None if body.names is None else frozenset(body.names)
+        report = await bulk.change(
+            BulkFilter(Status(status), name or "", names=names),
+            limits=BulkLimits(limit, cursor, dry_run),
+            reason=body.reason,
+        )
+        return PoolBulkChangeAnswer.of(report)
+
+    @routes.post("/bulk-hold", "Hold many sandboxes")
+    async def bulk_hold_pool_sandboxes(
+        body: Annotated[BulkHoldBody, Body()],
+        status: Annotated[PoolStatus, Query(description="Only this status")],
+        name: Annotated[
+            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
+        ] = None,
+        track: Annotated[
+            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
+        ] = None,
+        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
+        limit: _BulkLimit = MOST_AT_ONCE,
+        cursor: Cursor = None,
+    ) -> PoolBulkChangeAnswer:
+        """Matching sandboxes become `held`, as with `hold`; their leases end."""
+        names = None if body.names is None else frozenset(body.names)
+        report = await bulk.change(
+            BulkFilter(Status(status), name or "", track, names=names),
+            limits=BulkLimits(limit, cursor, dry_run),
+            reason=body.reason,
+            hold_until=body.until,
+        )
+        return PoolBulkChangeAnswer.of(report)

@@ -1,0 +1,255 @@
+"""The Broker's answers, as the OpenAPI document describes them."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, Field, StrictInt
+
+from sandyard.broker.pool.model import Lease, Sandbox, StaleReason, Status
+from sandyard.broker.pool.ports import PoolCounts
+from sandyard.broker.queue.service import QueuePosition
+from sandyard.kit.http.schemas import (
+    AS_JSON_HAS_IT,
+    Moment,
+    PageAnswer,
+    example,
+    inline,
+    strict_example,
+)
+from sandyard.kit.patterns import NO_NUL
+
+PoolStatus = Annotated[Status, inline(Status)]
+_IDENTITY = {
+    "sandbox_id": "0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f",
+    "name": "lab-042",
+    "external_id": "ext-42",
+}
+_LEASE = {"allocated_at": 1_793_350_800, "expires_at": 1_793_365_200}
+
+
+class LeaseAnswer(BaseModel):
+    model_config = example(**_IDENTITY, **_LEASE)
+
+    sandbox_id: str
+    name: str
+    external_id: str
+    allocated_at: int = Field(description="Unix seconds")
+    expires_at: int = Field(description="Unix seconds; the lease is live before this time")
+
+    @classmethod
+    def of(cls, lease: Lease) -> Self:
+        return cls.model_validate(lease, from_attributes=True)
+
+
+class ExtensionBody(BaseModel):
+    model_config = strict_example(minutes=30)
+
+    minutes: Annotated[StrictInt, Field(ge=1, le=999_999), AS_JSON_HAS_IT] = Field(
+        description="Minutes to add"
+    )
+
+
+class ReasonBody(BaseModel):
+    model_config = strict_example(reason="no network")
+
+    reason: str = Field(min_length=1, max_length=500, pattern=NO_NUL, description="Why, for people")
+
+
+class HoldBody(ReasonBody):
+    model_config = strict_example(reason="network drops, for Ana", until=1_793_437_200)
+
+    until: Moment | None = Field(
+        None,
+        description="Unix seconds; after it the hold is overdue. Default: `HOLD_HOURS` from now",
+    )
+
+
+class TicketAnswer(BaseModel):
+    model_config = example(
+        ticket_id="0199a2b3c4d500000adf3f2c91",
+        position=4,
+        estimated_wait_sec=90,
+        ask_within_sec=60,
+    )
+
+    ticket_id: str
+    position: int = Field(description="1 is next; 0: a sandbox is reserved for it, call again")
+    estimated_wait_sec: int | None = Field(
+        description="Based on how fast the queue moved recently; null if it did not"
+    )
+    ask_within_sec: float = Field(description="Call again within this time to keep the position")
+
+    @classmethod
+    def of(cls, position: QueuePosition, *, ask_within_sec: float) -> Self:
+        return cls(
+            ticket_id=position.ticket.ticket_id,
+            position=position.position,
+            estimated_wait_sec=position.estimated_wait_sec,
+            ask_within_sec=ask_within_sec,
+        )
+
+
+class MarkAnswer(BaseModel):
+    model_config = example(
+        sandbox_id=_IDENTITY["sandbox_id"],
+        status="pending_deletion",
+        deletion_requested_at=1_793_354_400,
+    )
+
+    sandbox_id: str
+    status: Literal["pending_deletion", "deletion_failed", "deleted", "held"]
+    deletion_requested_at: int | None = Field(
+        description="Unix seconds of the first request; null if it is held"
+    )
+
+
+class LeasedSandboxAnswer(BaseModel):
+    model_config = example(**_IDENTITY, status="allocated", **_LEASE)
+
+    sandbox_id: str
+    name: str
+    external_id: str
+    status: PoolStatus
+    allocated_at: int
+    expires_at: int | None
+
+    @classmethod
+    def of(cls, sandbox: Sandbox) -> Self:
+        return cls(
+            sandbox_id=sandbox.sandbox_id,
+            name=sandbox.name,
+            external_id=sandbox.external_id,
+            status=sandbox.status,
+            allocated_at=sandbox.allocated_at,
+            expires_at=sandbox.expires_at,
+        )
+
+
+class PoolSandboxAnswer(BaseModel):
+    """Every attribute of a row."""
+
+    model_config = example(
+        **_IDENTITY,
+        **_LEASE,
+        status="allocated",
+        stale_reason=None,
+        lab_duration_hours=4.0,
+        allocated_to_track="track-7",
+        idempotency_key="track-7",
+        track_name="intro-to-kubernetes",
+        deletion_requested_at=None,
+        deletion_retry_count=0,
+        next_attempt_at=None,
+        reserved_for=None,
+        reservation_id=None,
+        status_reason=None,
+        held_until=None,
+        replaced_by=None,
+        last_synced=1_793_350_200,
+        created_at=1_793_264_400,
+        updated_at=1_793_350_800,
+    )
+
+    sandbox_id: str
+    name: str
+    external_id: str
+    status: PoolStatus
+    stale_reason: StaleReason | None
+    lab_duration_hours: float
+    allocated_to_track: str | None
+    idempotency_key: str | None
+    track_name: str | None
+    allocated_at: int
+    expires_at: int | None
+    deletion_requested_at: int | None
+    deletion_retry_count: int
+    next_attempt_at: int | None
+    reserved_for: str | None = Field(
+        description="The ticket or reservation that a reserved sandbox is kept for"
+    )
+    reservation_id: str | None = Field(description="The reservation that it is or was kept for")
+    status_reason: str | None = Field(description="Why it is quarantined or held")
+    held_until: int | None
+    replaced_by: str | None = Field(description="The sandbox that its track got instead")
+    last_synced: int | None
+    created_at: int
+    updated_at: int
+
+    @classmethod
+    def of(cls, sandbox: Sandbox) -> Self:
+        return cls.model_validate(sandbox, from_attributes=True)
+
+
+class PoolSandboxPage(PageAnswer):
+    sandboxes: list[PoolSandboxAnswer]
+    next_cursor: str | None
+
+
+class PoolStatsAnswer(BaseModel):
+    model_config = example(
+        available=120,
+        reserved=10,
+        allocated=30,
+        pending_deletion=2,
+        stale=1,
+        held=0,
+        deletion_failed=0,
+        total=163,
+        counted_at=1_793_350_800,
+    )
+
+    available: int
+    reserved: int = Field(description="Free, and kept for a reservation or a ticket")
+    allocated: int
+    pending_deletion: int
+    stale: int
+    held: int
+    deletion_failed: int
+    total: int
+    counted_at: int = Field(
+        description="Unix seconds; on DynamoDB up to 15 seconds ago, otherwise now"
+    )
+
+    @classmethod
+    def of(cls, counts: PoolCounts) -> Self:
+        by_state = {str(status): count for status, count in counts.by_status.items()}
+        times = {"total": counts.total, "counted_at": counts.counted_at}
+        return cls.model_validate(by_state | times)
+
+
+class PoolSyncAnswer(BaseModel):
+    model_config = example(
+        listed=153,
+        added=3,
+        unchanged=149,
+        made_stale=1,
+        restored=0,
+        renamed=0,
+        held_back=0,
+        tombstones_listed=0,
+    )
+
+    listed: int = Field(description="Sandboxes in the provider's list")
+    added: int = Field(description="New sandboxes, now available")
+    unchanged: int
+    made_stale: int = Field(description="Free sandboxes that the list lacks, now stale")
+    restored: int = Field(description="Stale sandboxes that are listed again")
+    renamed: int = Field(description="Free or stale sandboxes that the provider has renamed")
+    held_back: int = Field(description="Would have become stale, but were too many at once")
+    tombstones_listed: int = Field(description="Deleted sandboxes that the provider still lists")
+
+
+class PoolCleanupAnswer(BaseModel):
+    model_config = example(deleted=2, retried=0, failed=0, postponed=0)
+
+    deleted: int
+    retried: int = Field(description="Failed, to be retried later")
+    failed: int = Field(description="Failed permanently: `deletion_failed`")
+    postponed: int = Field(
+        description="Not attempted, because the provider's circuit breaker is open"
+    )
+
+
+class PoolExpiryAnswer(BaseModel):
+    model_config = example(expired=1)
+
+    expired: int

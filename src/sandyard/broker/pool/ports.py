@@ -1,0 +1,266 @@
+"""The Broker's ports to its store, its prober and its provider."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sandyard.broker.pool.model import (
+    Claim,
+    Claimed,
+    HeldLease,
+    Lease,
+    Listed,
+    PoolTransition,
+    Sandbox,
+    Status,
+    Tombstone,
+)
+from sandyard.broker.provider.autoscaling_model import Autoscaler
+from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.queue.model import QueueOrder, Ticket
+from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.kit.events import EventLog
+from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Transition
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    by_status: Mapping[Status, int]
+    """Every state, including zeros."""
+    counted_at: int | None
+    """None: now."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_status.values())
+
+
+class PoolStore(Protocol):
+    """The pool, on an engine that many processes may share.
+
+    On every engine, at every instant: a row is `allocated` exactly while its lease exists, no
+    sandbox has two leases, and no (track, key) has two. What a method has returned is durable.
+    If the engine is unavailable, every method raises UnavailableError and has changed all or
+    nothing; an outage is never reported as an empty pool or as an unknown sandbox.
+    """
+
+    @property
+    def events(self) -> EventLog:
+        """The events of the pool's sandboxes."""
+        ...
+
+    async def start(self) -> None:
+        """Prepare for claims. For a process that serves many; succeeds even without the engine."""
+        ...
+
+    async def claim(self, claim: Claim) -> Claimed | None:
+        """Lease a free sandbox to (track, key), or find their existing lease.
+
+        - A lease that is live at `claim.now` is returned unchanged, with `is_new` False; also when
+          the pool is empty.
+        - A lease past its end is ended in the write that creates the new one: its sandbox goes to
+          `pending_deletion`.
+        - Otherwise one sandbox whose name begins with `claim.name_prefix` becomes `allocated` to
+          this claim alone: one reserved for one of `claim.reservations`, or else an `available`
+          one. Sandboxes reserved for others are never considered.
+        - The changes and events are those of `model.decide_claim` and `decide_superseded`.
+        - None only if there was no such sandbox: neither contention nor a lock held by another
+          claim counts as an empty pool.
+        """
+        ...
+
+    async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
+        """The row or its tombstone, as last committed."""
+        ...
+
+    async def find_lease(self, track_id: str, key: str) -> Lease | None:
+        """The lease of this track and key, live or past its end, as last committed."""
+        ...
+
+    async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
+        """Apply each transition whose row still has `before`'s sequence; returns which were
+        applied.
+
+        - The events are written in the same transaction.
+        - Without `before` the row is inserted, unless its id has a row or a tombstone.
+        - A row that becomes a Tombstone is removed in the write that adds the tombstone.
+        - Leaving `allocated` ends the lease in the same write.
+        - A transition that lost changes nothing and does not block the others.
+        """
+        ...
+
+    async def apply_together(self, *transitions: Transition[Any]) -> bool:
+        """Apply all transitions with their events in one write; or nothing, and return False, if an
+        entity has changed since its transition was decided, or a new one already exists. They may
+        concern sandboxes and any other entity of the pool. One may end the lease that another
+        begins, for the same track and key."""
+        ...
+
+    async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
+        """Record that the provider still lists these `available` or `stale` rows."""
+        ...
+
+    async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
+        """Extend these tombstones until then."""
+        ...
+
+    async def drop_tombstones(self, *, now: int) -> None:
+        """Remove expired tombstones."""
+        ...
+
+    async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
+        """The ids that have a tombstone."""
+        ...
+
+    def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
+        """All rows, in pages. Only for `sync`."""
+        ...
+
+    def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
+        """All stored entries, as last written, in pages. Only for `verification`."""
+        ...
+
+    async def page(
+        self,
+        *,
+        status: Status | None,
+        limit: int,
+        cursor: str | None,
+        track: str | None = None,
+        name_prefix: str = "",
+        search: str = "",
+    ) -> Page[Sandbox]:
+        """Rows with this state, current or last track, and name prefix. `search` is a prefix of an
+        id, track or name; a store may match only whole ids and tracks, but never reads all rows for
+        them. A page before the last may be short or empty."""
+        ...
+
+    async def overdue(
+        self, *, ended_by: int, limit: int, after: Sandbox | None
+    ) -> Sequence[Sandbox]:
+        """Allocated rows that end at or before `ended_by`, in a fixed order, after `after`."""
+        ...
+
+    async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
+        """Rows in `pending_deletion` whose next attempt is due, in a fixed order, after `after`."""
+        ...
+
+    async def counts(self) -> PoolCounts:
+        """How many rows are in each state, now or up to 15 seconds ago."""
+        ...
+
+    async def find_ticket(self, track_id: str, key: str) -> Ticket | None:
+        """The ticket of this track and key, as last committed."""
+        ...
+
+    async def find_tickets(self, keys: Sequence[tuple[str, str]]) -> Sequence[Ticket]:
+        """The existing tickets of these tracks and keys, as last committed, in no order."""
+        ...
+
+    async def tickets(self, *, limit: int, after: QueueOrder | None) -> Sequence[Ticket]:
+        """Tickets in queue order, after `after`, as last committed."""
+        ...
+
+    async def count_waiting(self, *, before: Ticket | None = None) -> int:
+        """How many tickets wait for a sandbox: all, or those ahead of `before`."""
+        ...
+
+    async def renew_tickets(self, tickets: Sequence[Ticket], *, asked_at: int) -> None:
+        """Record that their holders still wait; removed tickets stay removed."""
+        ...
+
+    async def open_reservations(self) -> Sequence[Reservation]:
+        """Reservations that have not ended, as last committed, in no order."""
+        ...
+
+    async def find_reservation(self, reservation_id: str) -> Reservation | None:
+        """The reservation, even after its end, as last committed."""
+        ...
+
+    async def reservations(
+        self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
+    ) -> Page[Reservation]:
+        """Reservations that overlap this time, ordered by their ends. A page before the last may be
+        short or empty."""
+        ...
+
+    async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
+        """Some of the rows reserved for this ticket or reservation, as last written."""
+        ...
+
+    async def find_calendar(self) -> Calendar | None:
+        """The calendar, which every new reservation changes, as last committed; None before the
+        first."""
+        ...
+
+    async def find_autoscaler(self) -> Autoscaler | None:
+        """The autoscaler's state, as last committed; None before its first run."""
+        ...
+
+    async def find_provider(self) -> ProviderBinding | None:
+        """The provider that the pool belongs to, as last committed."""
+        ...
+
+    async def check(self) -> None:
+        """Return if the engine responds and has the schema that this code needs."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Probed(Protocol):
+    """The attributes of a sandbox that a probe needs."""
+
+    @property
+    def sandbox_id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def external_id(self) -> str: ...
+
+
+class Prober(Protocol):
+    """Checks whether a sandbox is fit for use."""
+
+    async def check(self, sandbox: Probed) -> str | None:
+        """None if it is; otherwise what is wrong, in a few words. Never raises for a failed
+        probe."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Provider(Protocol):
+    """The cloud that owns the sandboxes.
+
+    Raises ProviderUnavailableError if it does not respond properly, and CircuitOpenError, without a
+    request, while the circuit is open.
+    """
+
+    async def list_sandboxes(self) -> Sequence[Listed]:
+        """The complete list, or an error: never a part of it."""
+        ...
+
+    async def delete_sandbox(self, external_id: str) -> None:
+        """Return when it is gone, by this call or an earlier one."""
+        ...
+
+    @property
+    def can_create(self) -> bool:
+        """Whether its API can create sandboxes."""
+        ...
+
+    async def create_sandbox(self, name: str) -> Listed:
+        """Create a sandbox with this name. After ProviderUnavailableError it may exist or not: the
+        list shows it by its name. Raises CreationNotSupportedError if the provider can't create
+        sandboxes."""
+        ...
+
+    async def has_sandbox(self, external_id: str) -> bool:
+        """Whether the provider reports now that it exists and is in use."""
+        ...
+
+    async def close(self) -> None: ...

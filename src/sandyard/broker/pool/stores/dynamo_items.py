@@ -1,0 +1,117 @@
+"""The pool's entities as DynamoDB items."""
+
+from dataclasses import asdict, fields
+
+from sandyard.broker.pool.model import HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
+from sandyard.kit.dynamo.values import Item
+
+SANDBOX_FIELDS = tuple(each.name for each in fields(Sandbox))
+
+
+_RESERVED = frozenset({"status", "name", "sequence"})
+
+
+def sandbox_key(sandbox_id: str) -> Item:
+    return {"PK": f"SBX#{sandbox_id}", "SK": "META"}
+
+
+def gone_key(sandbox_id: str) -> Item:
+    return {"PK": f"GONE#{sandbox_id}", "SK": "META"}
+
+
+def lease_key(track_id: str, key: str) -> Item:
+    """Unambiguous, because a track id has no `#`."""
+    return {"PK": f"LEASE#{track_id}#{key}", "SK": "META"}
+
+
+def index_key(sandbox: Sandbox, status: Status) -> Item:
+    """The row's key in the status index, for this status."""
+    attributes = {"status": status, "allocated_at": sandbox.allocated_at}
+    return sandbox_key(sandbox.sandbox_id) | attributes
+
+
+def sandbox_item(sandbox: Sandbox) -> Item:
+    return sandbox_key(sandbox.sandbox_id) | asdict(sandbox)
+
+
+def sandbox_of(item: Item) -> Sandbox:
+    values = {name: item[name] for name in SANDBOX_FIELDS if name in item}
+    reason = item.get("stale_reason")
+    values["status"] = Status(item["status"])
+    values["stale_reason"] = StaleReason(reason) if reason else None
+    values["lab_duration_hours"] = float(item["lab_duration_hours"])
+    return Sandbox(**values)
+
+
+def lease_item(track_id: str, key: str, lease: Lease) -> Item:
+    """It has no index keys. Its `ttl` is long after any use, for garbage collection only."""
+    return lease_key(track_id, key) | {
+        "sandbox_id": lease.sandbox_id,
+        "sandbox_name": lease.name,
+        "external_id": lease.external_id,
+        "leased_at": lease.allocated_at,
+        "expires_at": lease.expires_at,
+        "ttl": lease.collected_at,
+    }
+
+
+def lease_of(item: Item) -> Lease:
+    return Lease(
+        item["sandbox_id"],
+        item["sandbox_name"],
+        item["external_id"],
+        item["leased_at"],
+        item["expires_at"],
+    )
+
+
+def tombstone_item(tombstone: Tombstone) -> Item:
+    item = gone_key(tombstone.sandbox_id) | asdict(tombstone) | {"ttl": tombstone.kept_until}
+    item["owner"] = item.pop("allocated_to_track")  # an index key, which only sandboxes have
+    return item
+
+
+def tombstone_of(item: Item) -> Tombstone:
+    return Tombstone(
+        sandbox_id=item["sandbox_id"],
+        external_id=item["external_id"],
+        allocated_to_track=item.get("owner"),
+        deletion_requested_at=item.get("deletion_requested_at"),
+        deleted_at=item["deleted_at"],
+        kept_until=item["kept_until"],
+        sequence=item["sequence"],
+    )
+
+
+def entry_of(item: Item) -> Sandbox | HeldLease | Tombstone | None:
+    """The pool's entry in this item; None for the store's internal items."""
+    kind, _, rest = item["PK"].partition("#")
+    match kind:
+        case "SBX":
+            return sandbox_of(item)
+        case "LEASE":
+            track_id, _, key = rest.partition("#")
+            return HeldLease(track_id, key, lease_of(item))
+        case "GONE":
+            return tombstone_of(item)
+        case _:
+            return None
+
+
+def difference(before: Sandbox, after: Sandbox) -> tuple[str, Item]:
+    """The update expression that turns one item into the other, and its values."""
+    changes = {
+        name: value
+        for name in SANDBOX_FIELDS
+        if (value := getattr(after, name)) != getattr(before, name)
+    }
+    sets = [f"{named(name)} = :n_{name}" for name, value in changes.items() if value is not None]
+    removes = [named(name) for name, value in changes.items() if value is None]
+    expression = f"SET {', '.join([*sets, 'write_id = :write_id'])}"
+    if removes:
+        expression += f" REMOVE {', '.join(removes)}"
+    return expression, {f"n_{name}": value for name, value in changes.items()}
+
+
+def named(attribute: str) -> str:
+    return f"#{attribute}" if attribute in _RESERVED else attribute

@@ -1,0 +1,194 @@
+"""Candidates for claims, read ahead from a lagging index and handed to one request each."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+from sandyard.broker.pool.model import Sandbox
+from sandyard.broker.pool.stores.index_scan import Found
+
+_REMEMBER_SEC = 120.0
+_LOOK_AGAIN_SEC = 0.05
+_LATELY_SEC = 1.0
+
+
+Scan = Callable[[int], AsyncIterator[Found]]
+"""The index from where the last scan ended, once around, in pages of about this size."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    asked: int
+    answer: asyncio.Future[Sandbox | None]
+
+
+class CandidatePrefetch:
+    """Free rows that this process may try.
+
+    A row is handed to one request at a time, in order of arrival. A row that this process claimed
+    is never offered again, however long the index shows it; a row that it lost is offered again
+    only after a consistent read shows it as free. `take` returns None only after a scan of the
+    whole index that began after the call, and that found no row handed to another request.
+    """
+
+    def __init__(
+        self,
+        scan: Scan,
+        *,
+        still_free: Callable[[Collection[str]], Awaitable[set[str]]],
+        size: int,
+    ) -> None:
+        self._scan = scan
+        self._still_free = still_free
+        self._size = size
+        self._ready: dict[str, Sandbox] = {}
+        self._waiters: deque[_Waiter] = deque()
+        self._handed_out: set[str] = set()
+        self._claimed: dict[str, float] = {}
+        self._lost: dict[str, float] = {}
+        self._look: asyncio.Task[None] | None = None
+        self._looked_at = 0.0
+        self._order = itertools.count()
+        """Orders events; the clock may not advance within a step of the event loop."""
+        self.was_empty = False
+
+    @property
+    def was_empty_lately(self) -> bool:
+        """Whether a scan within the last second found nothing."""
+        return self.was_empty and _now() - self._looked_at < _LATELY_SEC
+
+    async def take(self) -> Sandbox | None:
+        if self._ready and not self._waiters:
+            return self._hand_out()
+        waiter = _Waiter(next(self._order), asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        self._begin_look()
+        try:
+            return await waiter.answer
+        except asyncio.CancelledError:
+            if waiter.answer.done() and not waiter.answer.cancelled():
+                if candidate := waiter.answer.result():
+                    self.unused(candidate)
+            elif waiter in self._waiters:
+                self._waiters.remove(waiter)
+            raise
+
+    def claimed(self, candidate: Sandbox) -> None:
+        _remember(self._claimed, candidate.sandbox_id)
+        self._settle(candidate)
+
+    def lost(self, candidate: Sandbox) -> None:
+        """Another process has it, or may have it: it must be checked before it is offered again."""
+        _remember(self._lost, candidate.sandbox_id)
+        self._settle(candidate)
+
+    def unused(self, candidate: Sandbox) -> None:
+        self._ready[candidate.sandbox_id] = candidate
+        self._settle(candidate)
+
+    def forget_ready(self) -> None:
+        """Drop prefetched rows; those handed to requests stay there."""
+        self._ready.clear()
+
+    def _hand_out(self) -> Sandbox:
+        sandbox_id = next(iter(self._ready))
+        self._handed_out.add(sandbox_id)
+        return self._ready.pop(sandbox_id)
+
+    def _settle(self, candidate: Sandbox) -> None:
+        self._handed_out.discard(candidate.sandbox_id)
+        self._serve()
+        if self._waiters and (not self._handed_out or _now() - self._looked_at > _LOOK_AGAIN_SEC):
+            self._begin_look()
+
+    def _serve(self) -> None:
+        while self._ready and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.answer.done():  # else its caller has disconnected
+                waiter.answer.set_result(self._hand_out())
+
+    def _begin_look(self) -> None:
+        if self._look is None:
+            self._look = asyncio.create_task(self._look_once())
+
+    async def _look_once(self) -> None:
+        """One scan for all waiters; those who came after it began may need another."""
+        began = next(self._order)
+        try:
+            met, all_around = await self._look_around()
+        except Exception as error:
+            for waiter in self._drain():
+                waiter.answer.set_exception(error)
+            return
+        finally:
+            self._look = None
+            self._looked_at = _now()
+        if all_around and not met:
+            for waiter in self._drain(asked_before=began):
+                waiter.answer.set_result(None)
+        if self._waiters and not met & self._handed_out:
+            self._begin_look()
+
+    def _drain(self, asked_before: float = float("inf")) -> list[_Waiter]:
+        waiting = [waiter for waiter in self._waiters if not waiter.answer.done()]
+        drained = [waiter for waiter in waiting if waiter.asked < asked_before]
+        self._waiters = deque(waiter for waiter in waiting if waiter.asked >= asked_before)
+        return drained
+
+    async def _look_around(self) -> tuple[set[str], bool]:
+        """Serve waiters and prefetch.
+
+        Returns the ids found that are handed to requests, since they may come back unused; and
+        whether the scan covered the whole index.
+        """
+        _forget_old(self._claimed)
+        _forget_old(self._lost)
+        met: set[str] = set()
+        doubtful: dict[str, Sandbox] = {}
+        all_around = True
+        async for found in self._scan(max(self._size, len(self._waiters))):
+            for candidate in found.rows:
+                if not found.is_own and len(self._ready) >= len(self._waiters):
+                    break
+                self._meet(candidate, met, doubtful)
+            self._serve()
+            if not self._waiters and (len(self._ready) >= self._size or not found.is_own):
+                all_around = False
+                break
+        if self._waiters and doubtful:
+            for sandbox_id in await self._still_free(doubtful.keys()):
+                self._lost.pop(sandbox_id, None)
+                self._ready[sandbox_id] = doubtful[sandbox_id]
+                met.add(sandbox_id)
+            self._serve()
+        self.was_empty = not self._ready and not met
+        return met & self._handed_out, all_around
+
+    def _meet(self, candidate: Sandbox, met: set[str], doubtful: dict[str, Sandbox]) -> None:
+        sandbox_id = candidate.sandbox_id
+        if sandbox_id in self._claimed:
+            return
+        if sandbox_id in self._lost:
+            doubtful[sandbox_id] = candidate
+            return
+        met.add(sandbox_id)
+        if sandbox_id not in self._handed_out:
+            self._ready[sandbox_id] = candidate
+
+
+def _remember(memory: dict[str, float], sandbox_id: str) -> None:
+    """Record it as the newest; a dict keeps insertion order."""
+    memory.pop(sandbox_id, None)
+    memory[sandbox_id] = _now()
+
+
+def _forget_old(memory: dict[str, float]) -> None:
+    horizon = _now() - _REMEMBER_SEC
+    while memory and memory[oldest := next(iter(memory))] < horizon:
+        del memory[oldest]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,130 @@
+"""A batch of claims as one statement, which is a transaction by itself: a compare-and-set on the
+sequences of the rows that writes them, their events and the counts."""
+
+import sqlite3
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any, cast
+
+import sqlalchemy as sa
+
+from sandyard.broker.pool.model import Sandbox, Status
+from sandyard.broker.pool.stores.sql_claims import CLAIM, claimed_values
+from sandyard.broker.pool.stores.sql_rows import EVENTS
+from sandyard.broker.stores.tables import events, sandboxes, status_counts
+from sandyard.kit.sql.batches import BatchInsert, KeyLookup, arrays_of, run_in_driver
+from sandyard.kit.transitions import Transition
+
+
+def lease_decided(
+    connection: sa.Connection, decided: Sequence[Transition[Sandbox]], *, free: Status
+) -> set[str]:
+    """Which of the sandboxes were leased; `free` is the status that they had. Skips sandboxes that
+    have changed, and claims whose key has a lease."""
+    rows = [claimed_values(each.result) for each in decided]
+    event_rows = EVENTS.rows([event for each in decided for event in each.events])
+    if connection.dialect.name == "sqlite":
+        return _lease_on_sqlite(connection, rows, event_rows, free)
+    values = (*arrays_of(rows), *arrays_of(event_rows), free.value)
+    cursor = run_in_driver(connection, _postgresql(connection.dialect), values)
+    return {sandbox_id for (sandbox_id,) in cursor.fetchall()}
+
+
+@lru_cache(maxsize=1)
+def _postgresql(dialect: sa.Dialect) -> str:
+    """Rows are locked before they are changed, so that locked ones are skipped, not waited for."""
+    columns = CLAIM.columns
+    event_columns = ", ".join(EVENTS.insert.columns)
+    assignments = ", ".join(f"{name} = given.{name}" for name in columns[1:])
+    given = CLAIM.arrays(dialect)
+    event_arrays = EVENTS.insert.arrays(dialect, first=len(columns) + 1)
+    status = f"${len(columns) + len(EVENTS.insert.columns) + 1}::text"
+    return f"""
+        WITH given ({", ".join(columns)}) AS (SELECT * FROM {given}),
+        free AS (
+            SELECT sandboxes.sandbox_id
+            FROM given JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = given.sandbox_id
+            WHERE sandboxes.sequence = given.sequence - 1
+            AND NOT EXISTS (
+                SELECT FROM {sandboxes.fullname} AS held
+                WHERE held.lease_track = given.lease_track AND held.lease_key = given.lease_key)
+            FOR UPDATE OF sandboxes SKIP LOCKED),
+        claimed AS (
+            UPDATE {sandboxes.fullname} SET {assignments} FROM given JOIN free USING (sandbox_id)
+            WHERE sandboxes.sandbox_id = given.sandbox_id RETURNING sandboxes.sandbox_id),
+        logged AS (
+            INSERT INTO {events.fullname} ({event_columns})
+            SELECT new.* FROM {event_arrays} AS new ({event_columns})
+            JOIN claimed ON claimed.sandbox_id = new.subject),
+        counted AS (
+            INSERT INTO {status_counts.fullname} (status, change)
+            SELECT status, change * number FROM (SELECT count(*) AS number FROM claimed) AS claims,
+                (VALUES ({status}, -1), ('{Status.ALLOCATED}', 1)) AS of_one
+                (status, change)
+            WHERE number > 0)
+        SELECT sandbox_id FROM claimed"""  # noqa: S608 - our own names
+
+
+_LINES = {status: -number for number, status in enumerate(Status, 1)}
+"""Ids of the count lines that claims on SQLite add to. SQLite has one writer, so nobody waits for
+them."""
+_EVENT = tuple(f"event_{name}" for name in EVENTS.insert.columns)
+_GIVEN = (*CLAIM.columns, *_EVENT, "free", "free_line")
+_claims = sa.Table("claims", sa.MetaData(), *(sa.Column(name) for name in _GIVEN))
+_CLAIMS = BatchInsert(_claims, _GIVEN)
+"""Each row of `claims` is a claim. SQLite has no statement that writes to several tables, so a
+trigger does."""
+_WRITES_OF_ONE = 4
+_EVENT_ID = EVENTS.insert.columns.index("event_id")
+_WRITTEN = KeyLookup(events, "event_id", ("subject",))
+
+
+def _lease_on_sqlite(
+    connection: sa.Connection,
+    rows: Sequence[tuple[Any, ...]],
+    event_rows: Sequence[tuple[Any, ...]],
+    free: Status,
+) -> set[str]:
+    if "claims" not in connection.info:
+        for text in _sqlite_trigger():
+            run_in_driver(connection, text, ())
+        connection.info["claims"] = True
+    driver = cast("sqlite3.Connection", connection.connection.dbapi_connection)
+    before = driver.total_changes
+    source = (free.value, _LINES[free])
+    _CLAIMS.execute(
+        connection, [(*row, *event, *source) for row, event in zip(rows, event_rows, strict=True)]
+    )
+    if driver.total_changes - before == _WRITES_OF_ONE * len(rows):
+        return {row[0] for row in rows}
+    # By event id: another change may have given the row the same sequence and the same lease.
+    return {
+        subject
+        for (subject,) in _WRITTEN.rows(connection, [each[_EVENT_ID] for each in event_rows])
+    }
+
+
+@cache
+def _sqlite_trigger() -> tuple[str, str]:
+    """Temporary, per connection: not part of the file. `changes()` refers to the preceding
+    statement."""
+    assignments = ", ".join(f"{name} = NEW.{name}" for name in CLAIM.columns[1:])
+    given = ", ".join(f"NULL AS {name}" for name in _GIVEN)
+    counted = "INSERT INTO {} (id, status, change) SELECT {}, {}, {} WHERE changes()"
+    added = "ON CONFLICT (id) DO UPDATE SET change = change + excluded.change"
+    tally, leased = status_counts.name, Status.ALLOCATED
+    return (
+        f"CREATE TEMP VIEW IF NOT EXISTS claims AS SELECT {given}",
+        f"""
+        CREATE TEMP TRIGGER IF NOT EXISTS lease INSTEAD OF INSERT ON claims BEGIN
+            UPDATE sandboxes SET {assignments}
+            WHERE sandbox_id = NEW.sandbox_id AND sequence = NEW.sequence - 1
+            AND NOT EXISTS (
+                SELECT 1 FROM sandboxes AS held
+                WHERE held.lease_track = NEW.lease_track AND held.lease_key = NEW.lease_key);
+            INSERT INTO events ({", ".join(EVENTS.insert.columns)})
+            SELECT {", ".join(f"NEW.{name}" for name in _EVENT)} WHERE changes();
+            {counted.format(tally, "NEW.free_line", "NEW.free", -1)} {added};
+            {counted.format(tally, _LINES[leased], f"'{leased}'", 1)} {added};
+        END""",  # noqa: S608 - our own names
+    )

@@ -1,0 +1,197 @@
+"""The job `sync`: brings the pool in line with the provider's list."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.listing_model import (
+    decide_discovery,
+    decide_listing,
+    is_confirmed,
+    loses_too_many,
+)
+from sandyard.broker.pool.model import (
+    FREE,
+    Listed,
+    Sandbox,
+    Status,
+    decide_unreserved,
+    tombstone_end,
+)
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.provider.ports import Provider
+from sandyard.broker.queue.assignment import Offers
+from sandyard.kit import ids
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, Transition
+
+logger = logging.getLogger(__name__)
+
+_SYNC = actor("job", "sync")
+_BATCH = 100
+"""How many sandboxes are changed before the queue is read again: newcomers may overtake tickets
+that are queued during a batch."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class SyncReport:
+    listed: int = 0
+    added: int = 0
+    unchanged: int = 0
+    made_stale: int = 0
+    restored: int = 0
+    renamed: int = 0
+    held_back: int = 0
+    tombstones_listed: int = 0
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """The pool's rows compared with the provider's list."""
+
+    listed: Mapping[str, Listed]
+    cause: Cause
+    known: set[str] = field(default_factory=set)
+    available: int = 0
+    missing: list["_Compared"] = field(default_factory=list)
+    back: list["_Compared"] = field(default_factory=list)
+    reserved: list[Sandbox] = field(default_factory=list)
+    renamed: list["_Compared"] = field(default_factory=list)
+    confirmed: list[str] = field(default_factory=list)
+
+    def add(self, row: Sandbox) -> None:
+        listed = self.listed.get(row.sandbox_id)
+        self.known.add(row.sandbox_id)
+        self.available += row.status in FREE
+        if row.status is Status.RESERVED and row.reservation_id is not None:
+            self.reserved.append(row)
+        decided = decide_listing(row, listed, cause=self.cause)
+        if decided is not None:
+            self._changes(row, decided.result).append((row, listed))
+        elif is_confirmed(row, listed):
+            self.confirmed.append(row.sandbox_id)
+
+    @property
+    def unknown(self) -> Mapping[str, Listed]:
+        """Listed sandboxes that are not in the pool."""
+        return {each: self.listed[each] for each in self.listed.keys() - self.known}
+
+    def _changes(self, before: Sandbox, after: Sandbox) -> list["_Compared"]:
+        if before.status is after.status:
+            return self.renamed
+        return self.missing if after.status is Status.STALE else self.back
+
+
+_Compared = tuple[Sandbox, Listed | None]
+"""A row and its entry in the list, if any."""
+
+
+class Sync:
+    """Brings the pool in line with the provider's list, without touching sandboxes in use."""
+
+    def __init__(
+        self,
+        store: PoolStore,
+        provider: Provider,
+        *,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        lab_duration_hours: float,
+        offers: Offers | None = None,
+    ) -> None:
+        self._store = store
+        self._offers = offers or Offers(store, clock=clock)
+        self._provider = provider
+        self._clock = clock
+        self._metrics = metrics
+        self._lab_duration_hours = lab_duration_hours
+
+    async def run(self, *, force: bool = False) -> SyncReport:
+        """Compare and apply. `force` allows a suspiciously large part of the pool to become
+        stale."""
+        started = time.perf_counter()
+        try:
+            report = await self._run(force=force)
+        except Exception:
+            self._metrics.sync.labels("failed").inc()
+            raise
+        self._metrics.sync.labels("held_back" if report.held_back else "succeeded").inc()
+        self._metrics.sync_duration.observe(time.perf_counter() - started)
+        return report
+
+    async def _run(self, *, force: bool) -> SyncReport:
+        listed = await self._provider.list_sandboxes()
+        cause = Cause.by(_SYNC, self._clock)
+        by_id = {ids.sandbox_id(entry.external_id): entry for entry in listed}
+        comparison = _Comparison(by_id, cause)
+        report = SyncReport(listed=len(by_id))
+        async for rows in self._store.everything():
+            for row in rows:
+                comparison.add(row)
+        await self._apply(comparison, report, force=force)
+        await self._return_orphans(comparison.reserved)
+        return report
+
+    async def _return_orphans(self, reserved: Sequence[Sandbox]) -> None:
+        """Unreserve sandboxes of ended reservations: a lagging index may have hidden them when the
+        reservation ended."""
+        if not reserved:
+            return
+        is_open = {each.reservation_id for each in await self._store.open_reservations()}
+        cause = Cause.by(_SYNC, self._clock).because("its reservation has ended")
+        orphans = [
+            row
+            for row in reserved
+            if row.reserved_for == row.reservation_id and row.reservation_id not in is_open
+        ]
+        await self._offers.apply([decide_unreserved(row, cause) for row in orphans])
+
+    async def _apply(self, comparison: _Comparison, report: SyncReport, *, force: bool) -> None:
+        store, now = self._store, comparison.cause.at_ms // 1000
+        unknown = comparison.unknown
+        tombstoned = await store.tombstoned(list(unknown))
+        new = [each for key, each in unknown.items() if key not in tombstoned]
+        report.added = await self._change(new, self._discover)
+        report.restored = await self._change(comparison.back, _decide_compared)
+        report.renamed = await self._change(comparison.renamed, _decide_compared)
+        missing = comparison.missing
+        if loses_too_many(len(missing), of=comparison.available) and not force:
+            report.held_back = len(missing)
+            logger.error(
+                "sync was held back: it would make most of the pool stale; check the provider's "
+                "list, then force it",
+                extra={"action": "sync", "missing": len(missing), "of": comparison.available},
+            )
+        else:
+            report.made_stale = await self._change(missing, _decide_compared)
+        await store.confirm_listed(comparison.confirmed, now=now)
+        report.unchanged = len(comparison.confirmed)
+        await store.renew_tombstones(list(tombstoned), kept_until=tombstone_end(now))
+        report.tombstones_listed = len(tombstoned)
+        self._metrics.tombstones_listed.inc(len(tombstoned))
+        await store.drop_tombstones(now=now)
+
+    async def _change(
+        self, subjects: Sequence[T], decide: Callable[..., Transition[Sandbox] | None]
+    ) -> int:
+        """Decide and apply in batches, each with the current time: an event must not be written
+        long after its timestamp."""
+        changed = 0
+        for start in range(0, len(subjects), _BATCH):
+            cause = Cause.by(_SYNC, self._clock)
+            decided = [decide(each, cause=cause) for each in subjects[start : start + _BATCH]]
+            changed += sum(await self._offers.apply([each for each in decided if each is not None]))
+        return changed
+
+    def _discover(self, listed: Listed, *, cause: Cause) -> Transition[Sandbox]:
+        return decide_discovery(listed, lab_duration_hours=self._lab_duration_hours, cause=cause)
+
+
+def _decide_compared(compared: _Compared, *, cause: Cause) -> Transition[Sandbox] | None:
+    return decide_listing(*compared, cause=cause)

@@ -1,0 +1,153 @@
+"""Probing at the claim: a sandbox is probed before its track gets it."""
+
+import asyncio
+from dataclasses import dataclass
+
+from sandyard.broker.pool.errors import (
+    AllocationExpiredError,
+    NoSandboxesAvailableError,
+    RowBusyError,
+    SandboxNotFoundError,
+    TransitionNotAllowedError,
+)
+from sandyard.broker.pool.hold_model import Replacement, decide_hold
+from sandyard.broker.pool.leases import Leases
+from sandyard.broker.pool.model import Claim, Claimed, Lease, Sandbox
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.probes.errors import ProbeDeadlineError
+from sandyard.broker.probes.model import decide_passed_at_claim, may_be_unprobed
+from sandyard.broker.probes.ports import Probed, Prober
+from sandyard.broker.queue.assignment import Offers
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, ConflictRetries
+
+_LATE = "no answer in time"
+_MOST_REFUSED = 5
+"""After this many failures, a prober without network is more likely than broken sandboxes."""
+
+
+@dataclass(slots=True)
+class _Probing:
+    """The probes of one call, up to its deadline. A free sandbox that fails stays in the pool: the
+    job `probe` quarantines it, unless most sandboxes fail."""
+
+    prober: Prober
+    until: float
+    refused: int = 0
+
+    async def __call__(self, free: Sandbox) -> bool:
+        if self.refused == _MOST_REFUSED:
+            raise ProbeDeadlineError
+        failure = await self.failure_of(free)
+        self.refused += failure is not None
+        return failure is None
+
+    async def failure_of(self, sandbox: Probed) -> str | None:
+        try:
+            async with asyncio.timeout_at(self.until):
+                return await self.prober.check(sandbox)
+        except TimeoutError:
+            raise ProbeDeadlineError from None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimProbes:
+    """Probes at a claim; a call waits for them no longer than the deadline."""
+
+    prober: Prober
+    deadline_sec: float
+
+    def begin(self) -> _Probing:
+        """Start the probes of one call."""
+        return _Probing(self.prober, asyncio.get_running_loop().time() + self.deadline_sec)
+
+
+class ProbedClaims:
+    """A passed probe is recorded in the sandbox's row, and a lease moves to another sandbox only
+    while it is not recorded. So of concurrent calls with one key, on any replica, the first to
+    finish decides for all, and no call returns a sandbox that another call replaces."""
+
+    def __init__(
+        self,
+        store: PoolStore,
+        leases: Leases,
+        probes: ClaimProbes,
+        *,
+        clock: Clock,
+        hold_sec: int = 24 * 3600,
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._offers = Offers(store, clock=clock)
+        self._probes = probes
+        self._clock = clock
+        self._hold_sec = hold_sec
+
+    async def check(self, claimed: Claimed, claim: Claim) -> Claimed:
+        """Probe the sandbox; returns the lease, moved to a similar sandbox if the first fails. The
+        first is then held. A repeat is probed too, if it may be the first to get a response.
+
+        Raises NoSandboxesAvailableError if there is no other, and ProbeDeadlineError if none passes
+        or the deadline is over; the lease then ends. Raises RowBusyError if the lease ended
+        meanwhile.
+        """
+        if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self._clock.now()):
+            return claimed
+        probing = self._probes.begin()
+        async for _ in ConflictRetries():
+            row = await self._leased(claimed.lease.sandbox_id, claim)
+            if row.probed_at is not None:
+                return Claimed(row.lease, is_new=claimed.is_new)
+            lease = await self._settle(row, claim, probing)
+            if lease is not None:
+                return Claimed(lease, is_new=claimed.is_new)
+        raise RowBusyError
+
+    async def _leased(self, sandbox_id: str, claim: Claim) -> Sandbox:
+        """The sandbox that the claim's key has now."""
+        row = await self._store.find(sandbox_id)
+        while isinstance(row, Sandbox) and row.replaced_by is not None:
+            row = await self._store.find(row.replaced_by)
+        if not isinstance(row, Sandbox) or not row.is_leased_to(*claim.lease_key):
+            raise RowBusyError
+        return row
+
+    async def _settle(self, row: Sandbox, claim: Claim, probing: _Probing) -> Lease | None:
+        """The lease that its track may receive; None if the row was changed meanwhile."""
+        reason = _reason(_LATE)
+        try:
+            failure = await probing.failure_of(row)
+            if failure is None:
+                return await self._pass(row, claim)
+            reason = _reason(failure)
+            return await self._replace(row, claim, reason, probing)
+        except (NoSandboxesAvailableError, ProbeDeadlineError):
+            if await self._hold(row, reason):
+                raise
+        except (AllocationExpiredError, SandboxNotFoundError, TransitionNotAllowedError):
+            pass  # another call ended it
+        return None
+
+    async def _pass(self, row: Sandbox, claim: Claim) -> Lease | None:
+        cause = Cause.by(actor("track", claim.track_id), self._clock)
+        passed = decide_passed_at_claim(row, cause)
+        [is_done] = await self._store.apply([passed])
+        return passed.result.lease if is_done else None
+
+    async def _replace(self, row: Sandbox, claim: Claim, reason: str, probing: _Probing) -> Lease:
+        asked = Replacement(
+            claim.track_id, reason, claim.name_prefix, claim.client, unless_probed=True
+        )
+        return await self._leases.replace(row.sandbox_id, asked, check=probing)
+
+    async def _hold(self, row: Sandbox, reason: str) -> bool:
+        """False if the row has changed since the probe."""
+        cause = Cause.by(actor("system"), self._clock, reason=reason)
+        held = decide_hold(row, cause.at_ms // 1000 + self._hold_sec, cause)
+        [is_done] = await self._offers.apply([held])
+        return is_done
+
+
+def _reason(failure: str) -> str:
+    return f"probe at claim: {failure}"

@@ -1,0 +1,193 @@
+"""The job `pool`: reports a low pool, and creates missing sandboxes at the provider."""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.listing_model import decide_discovery
+from sandyard.broker.pool.model import Listed, Status
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.provider.autoscaling_model import (
+    SETTLE_SEC,
+    Autoscaler,
+    AutoscalingPolicy,
+    decide_answered,
+    decide_asked,
+    decide_level,
+    decide_settled,
+    decide_stuck,
+    decide_sync,
+    lacking,
+    level_of,
+    to_create,
+)
+from sandyard.broker.provider.errors import ProviderUnavailableError
+from sandyard.broker.provider.ports import Provider
+from sandyard.broker.queue.assignment import Offers
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PoolReport:
+    available: int = 0
+    missing: int = 0
+    created: int = 0
+    adopted: int = 0
+
+
+class PoolAutoscaler:
+    def __init__(
+        self,
+        store: PoolStore,
+        provider: Provider,
+        *,
+        clock: Clock,
+        policy: AutoscalingPolicy,
+        lab_duration_hours: float,
+        name_prefix: str = "sandyard-",
+        offers: Offers | None = None,
+    ) -> None:
+        self._store = store
+        self._provider = provider
+        self._offers = offers or Offers(store, clock=clock)
+        self._clock = clock
+        self._policy = policy
+        self._lab_duration_hours = lab_duration_hours
+        self._name_prefix = name_prefix
+
+    async def run(self) -> PoolReport:
+        """Report the pool's level, adopt sandboxes whose create response was lost, and create
+        missing ones."""
+        report = PoolReport()
+        counted = await self._store.counts()
+        counts = counted.by_status
+        report.available = counts[Status.AVAILABLE]
+        await self._tell_level(report.available)
+        await self._adopt_lost(report)
+        reservations = await self._store.open_reservations()
+        now = int(self._clock.now())
+        needed = lacking(reservations, now=now, lookahead_sec=self._policy.lookahead_sec)
+        report.missing = max(0, self._policy.min_available + needed - report.available)
+        total = sum(counts.values()) + report.adopted
+        available = report.available + report.adopted
+        autoscaler = await self._autoscaler()
+        wanted = to_create(
+            autoscaler, self._policy, available=available, total=total, lacking=needed, now=now
+        )
+        if wanted and self._provider.can_create:
+            if autoscaler.is_counted(counted.counted_at):  # else the next run decides
+                await self._create(wanted, report)
+        else:
+            await self._tell_stuck(report.missing)
+        return report
+
+    async def _tell_level(self, available: int) -> None:
+        level = level_of(available, self._policy)
+        is_new = await self._change(
+            lambda autoscaler, cause: decide_level(autoscaler, level, cause)
+        )
+        if is_new and level != "ok":
+            extra = {"action": "pool", "available": available, "pool_level": level}
+            logger.warning("the pool runs low", extra=extra)
+
+    async def _adopt_lost(self, report: PoolReport) -> None:
+        """Adopt listed sandboxes with a requested name, even if their create response was lost.
+        Names that are not listed after `SETTLE_SEC` count as not created."""
+        autoscaler = await self._autoscaler()
+        if not autoscaler.names:
+            return
+        by_name = {each.name: each for each in await self._provider.list_sandboxes()}
+        found = [by_name[name] for name in autoscaler.names if name in by_name]
+        report.adopted += await self._adopt(found)
+        is_settled = int(self._clock.now()) >= autoscaler.asked_at + SETTLE_SEC
+        known = autoscaler.names if is_settled else [each.name for each in found]
+        await self._change(
+            lambda autoscaler, cause: decide_settled(autoscaler or Autoscaler(), known, cause)
+        )
+
+    async def _adopt(self, listed: Sequence[Listed]) -> int:
+        cause = Cause.by(actor("job", "pool"), self._clock)
+        hours = self._lab_duration_hours
+        made = [decide_discovery(each, lab_duration_hours=hours, cause=cause) for each in listed]
+        return sum(await self._offers.apply(made))
+
+    async def _create(self, wanted: int, report: PoolReport) -> None:
+        names = [f"{self._name_prefix}{secrets.token_hex(6)}" for _ in range(wanted)]
+        if not await self._change(lambda autoscaler, cause: decide_asked(autoscaler, names, cause)):
+            return
+        done: list[str] = []
+        failure: str | None = None
+        try:
+            for name in names:
+                report.created += await self._adopt([await self._provider.create_sandbox(name)])
+                done.append(name)
+        except ProviderUnavailableError as error:
+            failure = error.reason or error.message
+            # The rest was never requested; the outcome of this one is unknown.
+            done = [each for each in names if each != names[len(done)]]
+            logger.warning(
+                "the provider did not create a sandbox",
+                extra={"action": "pool", "reason": failure},
+            )
+        await self._change(
+            lambda autoscaler, cause: decide_answered(
+                autoscaler or Autoscaler(), done, cause, failure=failure, policy=self._policy
+            )
+        )
+
+    async def _tell_stuck(self, missing: int) -> None:
+        obstacle = self._obstacle()
+        is_new = await self._change(
+            lambda autoscaler, cause: decide_stuck(autoscaler, missing, obstacle, cause)
+        )
+        if is_new and missing:
+            extra = {"action": "pool", "missing": missing, "reason": obstacle}
+            logger.error("the pool lacks sandboxes, and none will be created", extra=extra)
+
+    def _obstacle(self) -> str | None:
+        """Why no sandbox can ever be created; None if nothing prevents it."""
+        if not self._provider.can_create:
+            return "the provider can't create sandboxes"
+        return None if self._policy.per_hour else "POOL_CREATE_PER_HOUR allows no creation"
+
+    def around_sync(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """Wraps `run`; events report when it keeps failing and when it works again."""
+
+        async def watched() -> T:
+            try:
+                done = await run()
+            except ProviderUnavailableError as error:
+                await self._note_sync(error.reason or error.message)
+                raise
+            await self._note_sync(None)
+            return done
+
+        return watched
+
+    async def _note_sync(self, failure: str | None) -> None:
+        await self._change(lambda autoscaler, cause: decide_sync(autoscaler, failure, cause))
+
+    async def _autoscaler(self) -> Autoscaler:
+        return await self._store.find_autoscaler() or Autoscaler()
+
+    async def _change(
+        self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
+    ) -> bool:
+        """Read, decide and apply; returns whether something changed."""
+        async for _ in ConflictRetries():
+            cause = Cause.by(actor("job", "pool"), self._clock)
+            change = decide(await self._store.find_autoscaler(), cause)
+            if change is None:
+                return False
+            if await self._store.apply_together(change):
+                return True
+        raise RowBusyError

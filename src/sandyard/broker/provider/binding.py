@@ -1,0 +1,101 @@
+"""The provider that the pool is bound to: recorded once, and checked before it is called."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.model import Sandbox
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.provider.model import (
+    ProviderBinding,
+    decide_first_provider,
+    decide_provider_change,
+    require_same_provider,
+)
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition
+
+T = TypeVar("T")
+
+
+class PoolProvider:
+    """`configured` is the name of the provider that this process calls, `simulated` the ids of the
+    built-in provider's first sandboxes."""
+
+    def __init__(
+        self,
+        store: PoolStore,
+        *,
+        clock: Clock,
+        configured: str,
+        simulated: Collection[str] = (),
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self.configured = configured
+        self._simulated = simulated
+
+    async def require(self) -> None:
+        """Return if the pool belongs to the configured provider, or bind it if it has none yet;
+        otherwise raise ProviderMismatchError."""
+        bound = await self._store.find_provider()
+        if bound is None:
+            bound = await self._bind_first()
+        require_same_provider(bound, self.configured)
+
+    async def _bind_first(self) -> ProviderBinding:
+        has_rows = await self._has_rows()
+        first = decide_first_provider(
+            self.configured,
+            has_rows=has_rows,
+            has_simulated=has_rows and await self._has_simulated(),
+            cause=Cause.by(actor("system"), self._clock),
+        )
+        if await self._store.apply_together(first):
+            return first.result
+        return await self._store.find_provider() or first.result
+
+    async def before_change(self) -> str | None:
+        """The pool's current provider, if it may change to the configured one. Raises
+        ProviderChangeRefusedError if simulated and real sandboxes would be mixed."""
+        bound, _ = await self._decide_change()
+        return bound.provider if bound else None
+
+    async def change(self) -> str | None:
+        """Bind the pool to the configured provider, if allowed; returns the previous one."""
+        async for _ in ConflictRetries():
+            bound, change = await self._decide_change()
+            if change is None or await self._store.apply_together(change):
+                return bound.provider if bound else None
+        raise RowBusyError
+
+    async def _decide_change(
+        self,
+    ) -> tuple[ProviderBinding | None, Transition[ProviderBinding] | None]:
+        bound = await self._store.find_provider()
+        cause = Cause.by(actor("operator"), self._clock)
+        has_rows = await self._has_rows()
+        return bound, decide_provider_change(bound, self.configured, has_rows=has_rows, cause=cause)
+
+    def before(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """Wraps `run` with a check that the pool belongs to this provider."""
+
+        async def checked() -> T:
+            await self.require()
+            return await run()
+
+        return checked
+
+    async def _has_rows(self) -> bool:
+        cursor = None
+        while True:
+            page = await self._store.page(status=None, limit=1, cursor=cursor)
+            if page.items or page.next_cursor is None:
+                return bool(page.items)
+            cursor = page.next_cursor
+
+    async def _has_simulated(self) -> bool:
+        found = await asyncio.gather(*map(self._store.find, self._simulated))
+        return any(isinstance(each, Sandbox) for each in found)

@@ -1,0 +1,367 @@
+"""Offers sandboxes that become free to reservations and tickets first."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandyard.broker.pool.model import Sandbox, decide_reserved
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.queue.model import (
+    QueueOrder,
+    Ticket,
+    becomes_free,
+    decide_ready,
+    first_who_wants,
+)
+from sandyard.broker.reservations.model import (
+    Reservation,
+    decide_counted,
+    decide_kept,
+    decide_lost,
+    in_turn,
+    loses_reserved,
+)
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.transitions import Cause, ConflictRetries, Transition, followed_by, subject_of
+
+_PAGE = 100
+_ROUNDS = 3
+_FRESH_MS = 1000
+"""The queue is read again after this time, because a newcomer may precede the tickets read."""
+TOGETHER = 20
+"""How many sandboxes are reserved for a reservation in one write; DynamoDB limits its size."""
+
+
+@dataclass(slots=True)
+class _Demand:
+    """The demand for freed sandboxes: waiting tickets, and reservations that lack sandboxes."""
+
+    waiting: list[Ticket]
+    reservations: list[Reservation]
+    cause: Cause
+    """The cause of all decisions made from this demand. It predates the read of the queue, so that
+    the read includes everyone who was waiting at its time."""
+    planned: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By reservation, the indexes of the freed sandboxes that are going to be reserved for it."""
+
+    def reservation_for(self, row: Sandbox) -> Reservation | None:
+        return next((each for each in self.reservations if self._lacks(each, row)), None)
+
+    def _lacks(self, reservation: Reservation, row: Sandbox) -> bool:
+        planned = len(self.planned[reservation.reservation_id])
+        return reservation.wants(row, self.cause.at_ms // 1000) and reservation.missing > planned
+
+    def ticket_for(self, row: Sandbox, within: Reservation | None) -> Ticket | None:
+        """The next ticket; if the sandbox is for a reservation, the next of its tracks."""
+        return first_who_wants(
+            row,
+            (
+                each
+                for each in self.waiting
+                if not within or within.admits(each.track_id, each.client)
+            ),
+        )
+
+    def has_planned_besides(self, kept: Mapping[int, bool]) -> bool:
+        return any(index not in kept for planned in self.planned.values() for index in planned)
+
+    def replace(self, old: Reservation, new: Reservation | None) -> None:
+        place = self.reservations.index(old)
+        self.reservations[place : place + 1] = [] if new is None else [new]
+
+
+class Offers:
+    """Skips tickets that were not renewed for `ticket_ttl_sec`: the job `queue` drops them, and
+    nothing is reserved for them until then."""
+
+    def __init__(self, store: PoolStore, *, clock: Clock, ticket_ttl_sec: float = math.inf) -> None:
+        self._store = store
+        self._clock = clock
+        self._ticket_ttl_sec = ticket_ttl_sec
+
+    async def apply(self, transitions: Sequence[Transition[Sandbox]]) -> Sequence[bool]:
+        """Like the store's `apply`, but a sandbox that would become available is reserved in the
+        same write for a reservation that lacks one, or for the first ticket that wants it. A
+        reservation that loses a sandbox is updated in the same write."""
+        outcomes = await self._keep_freed(transitions)
+        for index, each in enumerate(transitions):
+            if loses_reserved(each) and not becomes_free(each):
+                outcomes[index] = await self._lose(each)
+        rest = [index for index in range(len(transitions)) if index not in outcomes]
+        applied = await self._store.apply([transitions[index] for index in rest])
+        outcomes |= zip(rest, applied, strict=True)
+        done = [transitions[index] for index in rest if outcomes[index]]
+        await self.offer_again([each.result for each in done if becomes_free(each)])
+        return [outcomes[index] for index in range(len(transitions))]
+
+    async def _keep_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
+        """Reserve freed sandboxes; returns the reserved ones. The queue is read again until nobody
+        in it wants the rest: tickets arrive meanwhile, and a reservation may no longer lack any."""
+        kept: dict[int, bool] = {}
+        freed = {index: each for index, each in enumerate(transitions) if becomes_free(each)}
+        for _ in range(len(freed) + _ROUNDS):
+            left = [index for index in freed if index not in kept]
+            if not left:
+                break
+            demand = await self._demand()
+            kept_now = await self._keep_by(demand, {index: freed[index] for index in left})
+            if not kept_now and not demand.has_planned_besides(kept):
+                break
+            kept |= kept_now
+        return kept
+
+    async def _keep_by(
+        self, demand: _Demand, freed: Mapping[int, Transition[Sandbox]]
+    ) -> dict[int, bool]:
+        kept: dict[int, bool] = {}
+        for index, each in freed.items():
+            await self._keep_fresh(demand)
+            kept |= await self._offer(index, each, demand)
+        for reservation in demand.reservations:
+            planned = demand.planned[reservation.reservation_id]
+            kept |= await self._fill(reservation, {at: freed[at] for at in planned})
+        return kept
+
+    async def _offer(
+        self, index: int, freed: Transition[Sandbox], demand: _Demand
+    ) -> dict[int, bool]:
+        """Reserve it for a ticket now, or plan to reserve it for a reservation together with
+        others."""
+        if await self._reserve_for_ticket(freed, demand):
+            return {index: True}
+        if (reservation := demand.reservation_for(freed.result)) is not None:
+            demand.planned[reservation.reservation_id].append(index)
+        return {}
+
+    async def free(self, freed: Transition[Sandbox], *others: Transition[Any]) -> bool:
+        """Like `apply` for one sandbox, together with other changes: all or nothing. A sandbox that
+        counts for an active reservation goes back to it."""
+        demand = await self._demand()
+        gone = {subject_of(each.before) for each in others if each.before and not each.after}
+        demand.waiting = [each for each in demand.waiting if each.ticket_id not in gone]
+        own = await self._active_reservation(freed)
+        if own is not None:
+            return await self._return(freed, own, demand, others)
+        if await self._reserve_for_ticket(freed, demand, *others):
+            return True
+        if (wanting := demand.reservation_for(freed.result)) is not None:
+            [kept], counted = decide_kept(wanting, [freed.result], self._cause())
+            return await self._store.apply_together(followed_by(freed, kept), counted, *others)
+        is_free = await self._store.apply_together(freed, *others)
+        if is_free:
+            await self.offer_again([freed.result])
+        return is_free
+
+    async def reserve_for(self, ticket: Ticket, free: Sandbox, cause: Cause) -> bool:
+        """Reserve a free sandbox for the ticket."""
+        kept = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
+        return await self._store.apply_together(*kept)
+
+    async def offer_again(self, free: Sequence[Sandbox]) -> None:
+        """Offer available sandboxes to tickets that were queued meanwhile. Whoever frees a sandbox
+        reads the queue before and after; whoever queues checks for available sandboxes afterwards.
+        So neither misses the other."""
+        if not free:
+            return
+        demand = await self._demand()
+        for row in free:
+            await self._keep_fresh(demand)
+            while (ticket := first_who_wants(row, demand.waiting)) is not None:
+                if await self.reserve_for(ticket, row, demand.cause):
+                    demand.waiting.remove(ticket)
+                    break
+                if not await self._is_changed(ticket, demand):
+                    break  # the sandbox was taken
+
+    async def still_waits(self, ticket: Ticket) -> bool:
+        found = await self._store.find_ticket(*ticket.lease_key)
+        return found is not None and found.sequence == ticket.sequence
+
+    async def fill(self, reservation: Reservation, free: Sequence[Sandbox]) -> Reservation | None:
+        """Reserve these free sandboxes for the reservation, as many as it lacks; others may take
+        some first. Returns the updated reservation, None if it is gone."""
+        for start in range(0, len(free), TOGETHER):
+            chunk = free[start : start + min(TOGETHER, reservation.missing)]
+            if not chunk:
+                break
+            rows, counted = decide_kept(reservation, chunk, self._cause())
+            if await self._store.apply_together(*rows, counted):
+                reservation = counted.result
+                continue
+            fresh = await self._one_by_one(reservation, chunk)
+            if fresh is None:
+                return None
+            reservation = fresh
+        return reservation
+
+    async def _one_by_one(
+        self, reservation: Reservation, free: Sequence[Sandbox]
+    ) -> Reservation | None:
+        for each in free:
+            fresh = await self._store.find_reservation(reservation.reservation_id)
+            if fresh is None or not fresh.wants(each, self._now()):
+                return fresh
+            row = await self._store.find(each.sandbox_id)
+            if not isinstance(row, Sandbox) or row.sequence != each.sequence:
+                continue
+            [kept], counted = decide_kept(fresh, [each], self._cause())
+            await self._store.apply_together(kept, counted)
+        return await self._store.find_reservation(reservation.reservation_id)
+
+    async def _reserve_for_ticket(
+        self, freed: Transition[Sandbox], demand: _Demand, *others: Transition[Any]
+    ) -> bool:
+        """Reserve it for the first ticket that wants it; False if none does, or the sandbox has
+        changed."""
+        while True:
+            reservation = demand.reservation_for(freed.result)
+            ticket = demand.ticket_for(freed.result, reservation)
+            if ticket is None:
+                return False
+            own = None if reservation is None else reservation.reservation_id
+            kept, ready = decide_ready(ticket, freed.result, demand.cause, reservation_id=own)
+            together: list[Transition[Any]] = [followed_by(freed, kept), ready, *others]
+            if reservation is not None:
+                counted = decide_counted(reservation, 1, demand.cause)
+                together.append(counted)
+            is_kept = await self._store.apply_together(*together)
+            if is_kept:
+                demand.waiting.remove(ticket)
+                if reservation is not None:
+                    demand.replace(reservation, counted.result)
+                return True
+            if not (
+                await self._is_changed(ticket, demand)
+                or await self._is_renewed(reservation, demand)
+            ):
+                return False
+
+    async def _is_changed(self, ticket: Ticket, demand: _Demand) -> bool:
+        """Update the ticket in the demand, or remove it if it no longer waits; False if it is
+        unchanged."""
+        fresh = await self._store.find_ticket(*ticket.lease_key)
+        if fresh is not None and fresh.sequence == ticket.sequence:
+            return False
+        waits = fresh is not None and fresh.ticket_id == ticket.ticket_id and not fresh.sandbox_id
+        place = demand.waiting.index(ticket)
+        demand.waiting[place : place + 1] = [fresh] if fresh is not None and waits else []
+        return True
+
+    async def _is_renewed(self, reservation: Reservation | None, demand: _Demand) -> bool:
+        """Update the reservation in the demand; False if it is unchanged."""
+        if reservation is None:
+            return False
+        fresh = await self._store.find_reservation(reservation.reservation_id)
+        if fresh is not None and fresh.sequence == reservation.sequence:
+            return False
+        demand.replace(reservation, fresh)
+        return True
+
+    async def _fill(
+        self, reservation: Reservation, freed: Mapping[int, Transition[Sandbox]]
+    ) -> dict[int, bool]:
+        """Reserve freed sandboxes for the reservation; returns the reserved ones."""
+        kept: dict[int, bool] = {}
+        current: Reservation | None = reservation
+        indexes = list(freed)
+        for start in range(0, len(indexes), TOGETHER):
+            if current is None:
+                break
+            chunk = [(index, freed[index]) for index in indexes[start : start + TOGETHER]]
+            current = await self._fill_chunk(current, chunk, kept)
+        return kept
+
+    async def _fill_chunk(
+        self,
+        reservation: Reservation,
+        chunk: Sequence[tuple[int, Transition[Sandbox]]],
+        kept: dict[int, bool],
+    ) -> Reservation | None:
+        """All in one write or, if something has changed, one by one."""
+        cause = self._cause()
+        rows, counted = decide_kept(reservation, [each.result for _, each in chunk], cause)
+        together = [followed_by(each, row) for (_, each), row in zip(chunk, rows, strict=True)]
+        if await self._store.apply_together(*together, counted):
+            kept.update({index: True for index, _ in chunk})
+            return counted.result
+        for index, each in chunk:
+            fresh = await self._store.find_reservation(reservation.reservation_id)
+            if fresh is None or not fresh.wants(each.result, self._now()):
+                return None
+            [row], counted = decide_kept(fresh, [each.result], cause)
+            if await self._store.apply_together(followed_by(each, row), counted):
+                kept[index] = True
+        return await self._store.find_reservation(reservation.reservation_id)
+
+    async def _lose(self, lost: Transition[Sandbox]) -> bool:
+        """Apply it, and count one sandbox less for the reservation."""
+        before = lost.before
+        assert before is not None  # noqa: S101 - it was kept for a reservation
+        async for _ in ConflictRetries():
+            found = await self._store.find_reservation(before.reservation_id or "")
+            counted = [] if found is None else [decide_lost(found, self._cause())]
+            if await self._store.apply_together(lost, *counted):
+                return True
+            row = await self._store.find(before.sandbox_id)
+            if not isinstance(row, Sandbox) or row.sequence != before.sequence:
+                return False
+        return False
+
+    async def _return(
+        self,
+        freed: Transition[Sandbox],
+        own: Reservation,
+        demand: _Demand,
+        others: Sequence[Transition[Any]],
+    ) -> bool:
+        """The sandbox was reserved for a ticket of the reservation; reserve it for the next one, or
+        else for the reservation itself."""
+        ticket = demand.ticket_for(freed.result, own)
+        holder = own.reservation_id
+        if ticket is None:
+            kept = decide_reserved(freed.result, holder, self._cause(), reservation_id=holder)
+            return await self._store.apply_together(followed_by(freed, kept), *others)
+        kept, ready = decide_ready(ticket, freed.result, demand.cause, reservation_id=holder)
+        return await self._store.apply_together(followed_by(freed, kept), ready, *others)
+
+    async def _active_reservation(self, freed: Transition[Sandbox]) -> Reservation | None:
+        before = freed.before
+        if before is None or before.reservation_id is None:
+            return None
+        found = await self._store.find_reservation(before.reservation_id)
+        return found if found is not None and found.is_active(self._now()) else None
+
+    async def _demand(self) -> _Demand:
+        cause, now = self._cause(), self._now()
+        wanting = [each for each in await self._store.open_reservations() if each.needs_more(now)]
+        return _Demand(await self._waiting(), in_turn(wanting), cause)
+
+    async def _keep_fresh(self, demand: _Demand) -> None:
+        """Read the demand again if it is outdated."""
+        if self._clock.now() * 1000 > demand.cause.at_ms + _FRESH_MS:
+            fresh = await self._demand()
+            demand.waiting, demand.reservations = fresh.waiting, fresh.reservations
+            demand.cause = fresh.cause
+
+    def _waits(self, ticket: Ticket) -> bool:
+        is_abandoned = ticket.is_abandoned(ttl_sec=self._ticket_ttl_sec, now=self._now())
+        return ticket.sandbox_id is None and not is_abandoned
+
+    def _now(self) -> int:
+        return int(self._clock.now())
+
+    def _cause(self) -> Cause:
+        return Cause.by(actor("system"), self._clock)
+
+    async def _waiting(self) -> list[Ticket]:
+        found: list[Ticket] = []
+        last: QueueOrder | None = None
+        while tickets := await self._store.tickets(limit=_PAGE, after=last):
+            last = tickets[-1].queue_order
+            found += [each for each in tickets if self._waits(each)]
+            if len(tickets) < _PAGE:
+                break
+        return found

@@ -1,0 +1,279 @@
+"""The queue for sandboxes: waiting in a call or with a ticket, first come first served."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.model import (
+    Claim,
+    Claimed,
+    Lease,
+    Sandbox,
+    Status,
+    decide_superseded,
+    decide_unreserved,
+)
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.model import (
+    ABANDONED,
+    GIVEN_UP,
+    LEASED,
+    URGENCY,
+    QueueOrder,
+    Ticket,
+    decide_dropped,
+    decide_queued,
+    decide_served,
+    decide_waiting,
+)
+from sandyard.broker.queue.watch import TicketWatch, Waiter
+from sandyard.broker.reservations.claims import ReservedClaims
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import EventQuery, actor
+from sandyard.kit.ids import EventIds
+from sandyard.kit.transitions import Cause, ConflictRetries
+
+_PAGE = 100
+_LATELY_MS = 600_000
+_COUNT_EVERY_MS = 5_000
+
+MakeClaim = Callable[[], Claim]
+"""Makes the caller's claim with the current time."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """A ticket's position: 1 is first, 0 is ready."""
+
+    ticket: Ticket
+    position: int
+    estimated_wait_sec: int | None
+
+
+@dataclass(slots=True)
+class QueueReport:
+    ready: int = 0
+    waiting: int = 0
+    dropped: int = 0
+
+
+class Queue:
+    def __init__(
+        self,
+        store: PoolStore,
+        *,
+        clock: Clock,
+        ticket_ttl_sec: float,
+        claims: ReservedClaims | None = None,
+    ) -> None:
+        self._store = store
+        self.claims = claims or ReservedClaims(store)
+        self._clock = clock
+        self._ttl_sec = ticket_ttl_sec
+        self.offers = Offers(store, clock=clock, ticket_ttl_sec=ticket_ttl_sec)
+        """For everything that frees sandboxes."""
+        self._watch = TicketWatch(store, clock=clock, renew_sec=ticket_ttl_sec / 3)
+        self._make_id = EventIds()
+        self._interval_sec: float | None = None
+        self._counted_at_ms = 0
+
+    async def wait(
+        self,
+        make_claim: MakeClaim,
+        *,
+        wait_sec: float,
+        urgency: int = URGENCY,
+        waiter: Waiter | None = None,
+    ) -> Claimed | None:
+        """The caller's lease once a sandbox is reserved for it. None if the time is over, or the
+        caller has disconnected: then nothing is leased to it. The ticket stays: a repeat with the
+        same track and key keeps its position."""
+        waiter = waiter or Waiter()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_sec
+        while True:
+            answer = await self.ask(make_claim, urgency=urgency)
+            left = until - loop.time()
+            if isinstance(answer, Claimed) or left <= 0 or self._watch.is_stopping:
+                return answer if isinstance(answer, Claimed) else None
+            await self._watch.until_served(answer, waiter, within_sec=left)
+            if waiter.is_gone:
+                return None
+
+    async def ask(self, make_claim: MakeClaim, *, urgency: int = URGENCY) -> Claimed | Ticket:
+        """The lease, if the caller has one, or a sandbox is free or reserved for its ticket;
+        otherwise its ticket, which is created if there is none."""
+        async for _ in ConflictRetries():
+            claim = make_claim()
+            ticket = await self._store.find_ticket(*claim.lease_key)
+            if ticket is None:
+                claimed = await self.claims.claim(claim)
+                if claimed is not None:
+                    return claimed
+                ticket_id = self._make_id(claim.cause.at_ms)
+                queued = decide_queued(claim, ticket_id=ticket_id, urgency=urgency)
+                if await self._store.apply_together(queued):
+                    await self._look_again(queued.result)
+                    return queued.result
+            elif ticket.sandbox_id is not None:
+                claimed = await self._redeem(ticket, ticket.sandbox_id, claim)
+                if claimed is not None:
+                    return claimed
+            elif (lease := await self._live_lease(claim)) is not None:
+                await self._drop(ticket, claim.cause.because(LEASED))
+                return Claimed(lease, is_new=False)
+            else:
+                await self._store.renew_tickets([ticket], asked_at=claim.now)
+                return ticket
+        raise RowBusyError
+
+    async def claim(self, claim: Claim) -> Claimed | None:
+        """A lease without waiting: the caller's own, of a free sandbox, or of one reserved for its
+        ticket. None if there is none; an existing ticket is renewed."""
+        claimed = await self.claims.claim(claim)
+        if claimed is not None or await self._store.find_ticket(*claim.lease_key) is None:
+            return claimed
+        answer = await self.ask(lambda: claim)
+        return answer if isinstance(answer, Claimed) else None
+
+    async def _live_lease(self, claim: Claim) -> Lease | None:
+        lease = await self._store.find_lease(*claim.lease_key)
+        return lease if lease is not None and lease.is_live(claim.now) else None
+
+    async def _look_again(self, ticket: Ticket) -> None:
+        """Offer sandboxes that became free while the ticket was written to the queue."""
+        page = await self._store.page(
+            status=Status.AVAILABLE, name_prefix=ticket.name_prefix, limit=1, cursor=None
+        )
+        await self.offers.offer_again(page.items)
+
+    async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
+        """Lease the sandbox that is reserved for the ticket; None if something has changed."""
+        lease = await self._store.find_lease(*claim.lease_key)
+        if lease is not None and lease.is_live(claim.now):
+            await self._drop(ticket, claim.cause.because(LEASED))
+            return Claimed(lease, is_new=False)
+        if lease is not None:
+            await self._end(lease.sandbox_id, claim)
+        reserved = await self._store.find(sandbox_id)
+        if not isinstance(reserved, Sandbox) or not ticket.has(reserved):
+            await self._wait_again(ticket, claim.cause)
+            return None
+        leased, served = decide_served(ticket, reserved, claim)
+        if not await self._store.apply_together(leased, served):
+            return None
+        return Claimed(leased.result.lease, is_new=True)
+
+    async def _end(self, sandbox_id: str, claim: Claim) -> None:
+        """End an expired lease of the same key."""
+        row = await self._store.find(sandbox_id)
+        ended = decide_superseded(row, claim) if isinstance(row, Sandbox) else None
+        if ended is not None:
+            await self._store.apply([ended])
+
+    async def position_of(self, ticket: Ticket) -> QueuePosition:
+        if ticket.sandbox_id is not None:
+            return QueuePosition(ticket, 0, 0)
+        position = 1 + await self._store.count_waiting(before=ticket)
+        interval_sec = await self._serving_interval()
+        return QueuePosition(
+            ticket, position, None if interval_sec is None else ceil(position * interval_sec)
+        )
+
+    async def _serving_interval(self) -> float | None:
+        """The average seconds between recently served tickets; None if none was served."""
+        now_ms = int(self._clock.now() * 1000)
+        if now_ms >= self._counted_at_ms + _COUNT_EVERY_MS:
+            query = EventQuery(kind="ticket.served", from_ms=now_ms - _LATELY_MS)
+            page = await self._store.events.page(query, limit=_PAGE, cursor=None)
+            times = [each.event.at_ms for each in page.items]
+            self._interval_sec = (now_ms - min(times)) / 1000 / len(times) if times else None
+            self._counted_at_ms = now_ms
+        return self._interval_sec
+
+    async def leave(self, *, track_id: str, key: str) -> bool:
+        """Leave the queue; False if there was no ticket."""
+        ticket = await self._store.find_ticket(track_id, key)
+        if ticket is None:
+            return False
+        cause = Cause.by(actor("track", track_id), self._clock, reason=GIVEN_UP)
+        return await self._drop(ticket, cause)
+
+    async def dispatch(self) -> QueueReport:
+        """Drop tickets that were not renewed, and reserve free sandboxes for the next ones. Freed
+        sandboxes are reserved at once; this catches those that were missed."""
+        report = QueueReport()
+        now = int(self._clock.now())
+        empty: set[str] = set()
+        last: QueueOrder | None = None
+        while True:
+            looked = Cause.by(actor("system"), self._clock)  # before the read
+            tickets = await self._store.tickets(limit=_PAGE, after=last)
+            if not tickets:
+                break
+            last = tickets[-1].queue_order
+            for ticket in tickets:
+                if ticket.is_abandoned(ttl_sec=self._ttl_sec, now=now):
+                    dropped = Cause.by(actor("job", "queue"), self._clock, reason=ABANDONED)
+                    report.dropped += await self._drop(ticket, dropped)
+                elif ticket.sandbox_id is not None:
+                    report.ready += await self._is_still_ready(ticket)
+                else:
+                    await self._find_one_for(ticket, empty, looked)
+        report.waiting = await self._store.count_waiting()
+        return report
+
+    async def _is_still_ready(self, ticket: Ticket) -> bool:
+        reserved = await self._store.find(ticket.sandbox_id or "")
+        if not ticket.has(reserved):
+            await self._wait_again(ticket, Cause.by(actor("job", "queue"), self._clock))
+        return ticket.has(reserved)
+
+    async def _wait_again(self, ticket: Ticket, cause: Cause) -> None:
+        waiting = decide_waiting(ticket, cause)
+        if await self._store.apply_together(waiting):
+            await self._look_again(waiting.result)
+
+    async def _find_one_for(self, ticket: Ticket, empty: set[str], cause: Cause) -> None:
+        """Reserve a sandbox of one of its track's reservations for the ticket, or offer free ones
+        to the queue until the ticket has one; `empty` holds the prefixes with nothing free."""
+        if await self._find_reserved_for(ticket, cause) or ticket.name_prefix in empty:
+            return
+        cursor: str | None = None
+        while True:
+            page = await self._store.page(
+                status=Status.AVAILABLE,
+                name_prefix=ticket.name_prefix,
+                limit=_PAGE,
+                cursor=cursor,
+            )
+            await self.offers.offer_again(page.items)
+            if page.items and not await self.offers.still_waits(ticket):
+                return
+            cursor = page.next_cursor
+            if cursor is None:
+                empty.add(ticket.name_prefix)
+                return
+
+    async def _find_reserved_for(self, ticket: Ticket, cause: Cause) -> bool:
+        claim = Claim(ticket.track_id, ticket.key, int(self._clock.now()), client=ticket.client)
+        for reservation_id in await self.claims.of(claim):
+            for row in await self._store.reserved_for(reservation_id, limit=_PAGE):
+                if ticket.wants(row) and await self.offers.reserve_for(ticket, row, cause):
+                    return True
+        return False
+
+    async def _drop(self, ticket: Ticket, cause: Cause) -> bool:
+        """Remove the ticket, and in the same write offer its reserved sandbox to the next."""
+        dropped = decide_dropped(ticket, cause)
+        reserved = await self._store.find(ticket.sandbox_id) if ticket.sandbox_id else None
+        if isinstance(reserved, Sandbox) and ticket.has(reserved):
+            return await self.offers.free(decide_unreserved(reserved, cause), dropped)
+        return await self._store.apply_together(dropped)
+
+    def stop(self) -> None:
+        """Return from all waiting calls now: the process is stopping."""
+        self._watch.stop()

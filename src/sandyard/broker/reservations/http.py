@@ -1,0 +1,220 @@
+"""Calls of operators about reservations."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Body, Path, Query, Request, Response
+from pydantic import BaseModel, Field, StrictInt
+
+from sandyard.broker.clients.guards import AdminGuard
+from sandyard.broker.http.headers import (
+    IDEMPOTENCY_KEY,
+    PRINTABLE,
+    TRACK_ID,
+    read_idempotency_key,
+)
+from sandyard.broker.pool.http.admin import ADMIN_TOKEN
+from sandyard.broker.pool.http.tracks import header
+from sandyard.broker.reservations.model import (
+    MOST_SANDBOXES,
+    Booking,
+    Reservation,
+    ReservationStatus,
+)
+from sandyard.broker.reservations.service import Reservations
+from sandyard.kit.clock import Clock
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import (
+    AS_JSON_HAS_IT,
+    LATEST,
+    Cursor,
+    Limit,
+    Moment,
+    PageAnswer,
+    example,
+    inline,
+    strict_example,
+)
+from sandyard.kit.http.security import secured_by
+from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import NO_NUL
+
+_KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
+_Id = Annotated[str, Path(description="The id from the response that created it")]
+_EXAMPLE = {
+    "count": 300,
+    "track_prefix": "k8s-intro-",
+    "client": None,
+    "name_prefix": None,
+    "from": 1_793_350_800,
+    "to": 1_793_365_200,
+    "note": "Kubernetes course, room 4",
+}
+
+
+_SAME = (
+    "reservation_id",
+    "count",
+    "kept",
+    "missing",
+    "track_prefix",
+    "client",
+    "note",
+    "created_at",
+    "ended_at",
+)
+
+
+class ReservationBody(BaseModel):
+    model_config = strict_example(
+        **{name: value for name, value in _EXAMPLE.items() if value is not None}
+    )
+
+    count: Annotated[StrictInt, Field(ge=1, le=MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
+        description="Number of sandboxes"
+    )
+    track_prefix: str | None = Field(
+        None, pattern=TRACK_ID, description="For tracks with this prefix of their ids"
+    )
+    client: str | None = Field(
+        None, pattern=TRACK_ID, description="For all tracks of this client instead"
+    )
+    name_prefix: str | None = Field(
+        None, pattern=PRINTABLE, description="Only sandboxes whose name has this prefix"
+    )
+    from_: Moment | None = Field(
+        None, alias="from", description="Unix seconds; start of the reservation. Default: now"
+    )
+    to: Moment = Field(
+        description="Unix seconds; sandboxes that are not leased by then go back to the pool"
+    )
+    note: str = Field("", max_length=500, pattern=NO_NUL, description="For people")
+
+    @property
+    def booking(self) -> Booking:
+        return Booking(
+            count=self.count,
+            starts_at=self.from_,
+            ends_at=self.to,
+            track_prefix=self.track_prefix,
+            client=self.client,
+            name_prefix=self.name_prefix or "",
+            note=self.note,
+        )
+
+
+class ReservationAnswer(BaseModel):
+    model_config = example(
+        reservation_id="res-0199a2b3c4d500000adf3f2c91",
+        status="pending",
+        kept=280,
+        missing=20,
+        **_EXAMPLE,
+        created_at=1_793_264_400,
+        ended_at=None,
+    )
+
+    reservation_id: str
+    status: Annotated[ReservationStatus, inline(ReservationStatus)] = Field(
+        description="`pending`: it has begun, and some sandboxes are missing"
+    )
+    count: int
+    kept: int = Field(description="Kept for it, or leased by its tracks")
+    missing: int = Field(description="Will be kept for it as soon as the pool has them")
+    track_prefix: str | None
+    client: str | None
+    name_prefix: str | None
+    from_: int = Field(alias="from")
+    to: int
+    note: str
+    created_at: int
+    ended_at: int | None = Field(description="When the last unleased sandbox went back to the pool")
+
+    @classmethod
+    def of(cls, reservation: Reservation, now: int) -> Self:
+        values = {each: getattr(reservation, each) for each in _SAME}
+        return cls.model_validate(
+            {
+                **values,
+                "status": reservation.status(now),
+                "name_prefix": reservation.name_prefix or None,
+                "from": reservation.starts_at,
+                "to": reservation.ends_at,
+            }
+        )
+
+
+class ReservationPage(PageAnswer):
+    reservations: list[ReservationAnswer]
+    next_cursor: str | None
+
+
+def create_reservation_router(
+    reservations: Reservations, guard: AdminGuard, *, clock: Clock, prefix: str
+) -> APIRouter:
+    routes = GuardedRoutes(
+        prefix=f"{prefix}/admin/reservations",
+        tag="operators",
+        check=guard.require,
+        security=secured_by(ADMIN_TOKEN),
+    )
+
+    def now() -> int:
+        return int(clock.now())
+
+    @routes.post(
+        "",
+        "Reserve sandboxes",
+        409,
+        status_code=201,
+        answers={200: {"model": ReservationAnswer, "description": "Made before by this key"}},
+        described=secured_by(ADMIN_TOKEN, parameters=[_KEY]),
+    )
+    async def reserve_sandboxes(
+        request: Request, response: Response, body: Annotated[ReservationBody, Body()]
+    ) -> ReservationAnswer:
+        """From `from` on, this many sandboxes are kept for the named tracks: no other track can
+        lease them. Missing ones are kept as soon as sandboxes become free. 409 with `possible` if
+        the pool is too small."""
+        key = read_idempotency_key(request.scope["headers"])
+        found, is_new = await reservations.reserve(body.booking, key=key)
+        request.state.log = {"action": "reserve", "reservation_id": found.reservation_id}
+        if not is_new:
+            response.status_code = 200
+        return ReservationAnswer.of(found, now())
+
+    @routes.get("", "List reservations")
+    async def list_reservations(
+        from_: Annotated[
+            int,
+            Query(
+                alias="from",
+                ge=0,
+                le=LATEST,
+                description="Only reservations that end after this time",
+            ),
+        ] = 0,
+        to: Annotated[
+            int, Query(ge=0, le=LATEST, description="Only reservations that begin before this time")
+        ] = LATEST,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
+    ) -> ReservationPage:
+        """Reservations that overlap this time, ordered by their ends. Times are Unix seconds. Pass
+        `next_cursor` back as `cursor` until it is null."""
+        page = await reservations.calendar(from_at=from_, to_at=to, limit=limit, cursor=cursor)
+        at = now()
+        return ReservationPage.of(page, lambda each: ReservationAnswer.of(each, at))
+
+    @routes.get("/{reservation_id}", "Get a reservation", 404)
+    async def get_reservation(reservation_id: _Id) -> ReservationAnswer:
+        """Also after its end."""
+        return ReservationAnswer.of(await reservations.get(reservation_id), now())
+
+    @routes.delete("/{reservation_id}", "Cancel a reservation", 404)
+    async def cancel_reservation(request: Request, reservation_id: _Id) -> ReservationAnswer:
+        """Sandboxes that are not leased go back to the pool at once; leases continue. A reservation
+        that has ended does not change."""
+        request.state.log = {"action": "cancel", "reservation_id": reservation_id}
+        return ReservationAnswer.of(await reservations.cancel(reservation_id), now())
+
+    return routes.router

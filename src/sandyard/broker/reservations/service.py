@@ -1,0 +1,190 @@
+"""Reservations: made and cancelled by operators, filled and ended by the job `reservations`."""
+
+import hashlib
+import logging
+from dataclasses import dataclass
+
+from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.model import Status, decide_unreserved
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.reservations.errors import (
+    InvalidReservationError,
+    ReservationExistsError,
+    ReservationNotFoundError,
+)
+from sandyard.broker.reservations.model import (
+    OVER,
+    Booking,
+    Reservation,
+    decide_booked,
+    decide_cancelled,
+    decide_ended,
+    decide_reservation,
+    decide_short,
+    in_turn,
+)
+from sandyard.kit.clock import Clock
+from sandyard.kit.events import actor
+from sandyard.kit.ids import EventIds
+from sandyard.kit.paging import Page
+from sandyard.kit.transitions import Cause, ConflictRetries
+
+logger = logging.getLogger(__name__)
+
+_PAGE = 100
+_USABLE = (Status.AVAILABLE, Status.RESERVED, Status.ALLOCATED)
+
+
+@dataclass(slots=True)
+class ReservationReport:
+    filled: int = 0
+    """Reservations that have all of their sandboxes."""
+    short: int = 0
+    ended: int = 0
+
+
+class Reservations:
+    """`pool_max_total` is the maximum size of the pool; None: it does not grow."""
+
+    def __init__(
+        self,
+        store: PoolStore,
+        *,
+        clock: Clock,
+        pool_max_total: int | None = None,
+        offers: Offers | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._offers = offers or Offers(store, clock=clock)
+        self._pool_max_total = pool_max_total
+        self._make_id = EventIds()
+
+    async def reserve(self, asked: Booking, *, key: str | None = None) -> tuple[Reservation, bool]:
+        """The reservation, filled as far as possible if it has started, and whether it is new.
+
+        A repeat with the same key returns the reservation of the first call. Raises
+        OverbookedError, InvalidReservationError and ReservationExistsError.
+        """
+        async for _ in ConflictRetries():
+            cause = Cause.by(actor("operator"), self._clock)
+            reservation_id = self._id(key, cause)
+            if key and (standing := await self._store.find_reservation(reservation_id)):
+                if not standing.is_of(asked):
+                    raise ReservationExistsError
+                return standing, False
+            calendar = await self._store.find_calendar()
+            made = decide_reservation(
+                asked,
+                reservation_id,
+                others=await self._store.open_reservations(),
+                capacity=await self._capacity(),
+                cause=cause,
+            )
+            booked = decide_booked(calendar, made.result, cause)
+            if await self._store.apply_together(made, booked):
+                return await self._fill(made.result), True
+        raise RowBusyError
+
+    def _id(self, key: str | None, cause: Cause) -> str:
+        if key is None:
+            return f"res-{self._make_id(cause.at_ms)}"
+        return f"res-{hashlib.sha256(key.encode()).hexdigest()[:26]}"
+
+    async def _capacity(self) -> int:
+        """How many leasable sandboxes the pool has, or may have."""
+        counts = (await self._store.counts()).by_status
+        return max(sum(counts[each] for each in _USABLE), self._pool_max_total or 0)
+
+    async def get(self, reservation_id: str) -> Reservation:
+        found = await self._store.find_reservation(reservation_id)
+        if found is None:
+            raise ReservationNotFoundError
+        return found
+
+    async def calendar(
+        self, *, from_at: int, to_at: int, limit: int, cursor: str | None
+    ) -> Page[Reservation]:
+        """Reservations that overlap this time, ordered by their ends. Raises
+        InvalidReservationError."""
+        if to_at < from_at:
+            raise InvalidReservationError(details={"field": "to"})
+        return await self._store.reservations(
+            starts_before=to_at, ends_after=from_at, limit=limit, cursor=cursor
+        )
+
+    async def cancel(self, reservation_id: str) -> Reservation:
+        """End it now; sandboxes that are not leased go back. One that is over does not change."""
+        async for _ in ConflictRetries():
+            found = await self.get(reservation_id)
+            cancelled = decide_cancelled(found, Cause.by(actor("operator"), self._clock))
+            if cancelled is None:
+                return found
+            if await self._store.apply_together(cancelled):
+                return await self._end(cancelled.result) or cancelled.result
+        raise RowBusyError
+
+    async def maintain(self) -> ReservationReport:
+        """Fill active reservations, in the order of their start, and end those that are over."""
+        report = ReservationReport()
+        for each in in_turn(await self._store.open_reservations()):
+            if each.is_over(self._now()):
+                report.ended += await self._end(each) is not None
+            elif each.is_active(self._now()):
+                filled = await self._fill(each)
+                report.filled += not filled.missing
+                report.short += bool(filled.missing)
+        return report
+
+    async def _fill(self, reservation: Reservation) -> Reservation:
+        """Reserve free sandboxes for it, as many as it lacks."""
+        cursor: str | None = None
+        while reservation.needs_more(self._now()):
+            page = await self._store.page(
+                status=Status.AVAILABLE,
+                name_prefix=reservation.name_prefix,
+                limit=_PAGE,
+                cursor=cursor,
+            )
+            filled = await self._offers.fill(reservation, page.items)
+            if filled is None:
+                return reservation
+            reservation, cursor = filled, page.next_cursor
+            if cursor is None:
+                return await self._tell_short(reservation)
+        return reservation
+
+    async def _tell_short(self, reservation: Reservation) -> Reservation:
+        short = decide_short(reservation, Cause.by(actor("job", "reservations"), self._clock))
+        if short is None or not await self._store.apply_together(short):
+            return reservation
+        logger.warning(
+            "a reservation lacks sandboxes; enlarge the pool",
+            extra={
+                "action": "reservations",
+                "reservation_id": reservation.reservation_id,
+                "missing": reservation.missing,
+            },
+        )
+        return short.result
+
+    async def _end(self, reservation: Reservation) -> Reservation | None:
+        """Unreserve its sandboxes, then record its end; None if another process is changing
+        them."""
+        cause = Cause.by(actor("job", "reservations"), self._clock, reason=OVER)
+        async for _ in ConflictRetries():
+            while rows := await self._store.reserved_for(reservation.reservation_id, limit=_PAGE):
+                if not any(await self._offers.apply([decide_unreserved(r, cause) for r in rows])):
+                    return None
+            ended = decide_ended(reservation, Cause.by(actor("job", "reservations"), self._clock))
+            if ended is None or await self._store.apply_together(ended):
+                return ended.result if ended else None
+            fresh = await self._store.find_reservation(reservation.reservation_id)
+            if fresh is None or fresh.ended_at is not None:
+                return fresh
+            reservation = fresh
+        return None
+
+    def _now(self) -> int:
+        return int(self._clock.now())

@@ -1,0 +1,55 @@
+"""Reservations in SQL."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from sandyard.broker.pool.model import Sandbox
+from sandyard.broker.pool.stores.sql_rows import sandbox_of
+from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.broker.stores.sql_apply import CALENDARS, RESERVATIONS
+from sandyard.broker.stores.tables import reservations, sandboxes
+from sandyard.kit.paging import Page
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
+
+_MOST_OPEN = 10_000
+_column = reservations.c
+
+
+class SqlReservations:
+    """The reservations of a pool's store."""
+
+    _database: Database
+
+    async def open_reservations(self) -> Sequence[Reservation]:
+        is_open = _column.ended_at.is_(None)
+        return await find_entities(self._database, RESERVATIONS, is_open, limit=_MOST_OPEN)
+
+    async def find_reservation(self, reservation_id: str) -> Reservation | None:
+        return await find_entity(
+            self._database, RESERVATIONS, _column.reservation_id == reservation_id
+        )
+
+    async def reservations(
+        self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
+    ) -> Page[Reservation]:
+        return await page_of_entities(
+            self._database,
+            RESERVATIONS,
+            _column.ends_at > ends_after,
+            _column.starts_at < starts_before,
+            order=(_column.ends_at, _column.reservation_id),
+            descending=False,
+            listing=f"reservations {starts_before} {ends_after}",
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
+        statement = sa.select(sandboxes).where(sandboxes.c.reserved_for == holder).limit(limit)
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        return [sandbox_of(row) for row in rows]
+
+    async def find_calendar(self) -> Calendar | None:
+        return await find_entity(self._database, CALENDARS)

@@ -1,0 +1,272 @@
+"""Clients, their tokens and their limits, on every engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sandyard.broker.clients.errors import (
+    ClientExistsError,
+    ClientLeaseLimitError,
+    ClientNotFoundError,
+    ClientRateLimitedError,
+    ClientTokenNotFoundError,
+    InsufficientScopeError,
+    TokenExpiryPassedError,
+    TooManyClientTokensError,
+    TrackNotAllowedError,
+)
+from sandyard.broker.pool.errors import (
+    InvalidLabMinutesError,
+    NoSandboxesAvailableError,
+    TrackRateLimitedError,
+)
+
+from sandyard.broker.clients.access import ClientAccess
+from sandyard.broker.clients.model import Caller, ClientScope, Limits
+from sandyard.broker.clients.ports import ClientStore
+from sandyard.broker.clients.service import Clients
+from sandyard.broker.clients.stores.dynamo import DynamoClientStore
+from sandyard.broker.clients.stores.sql import SqlClientStore
+from sandyard.broker.pool.model import Claim, Claimed, decide_mark
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.stores.dynamodb import DynamoPoolStore
+from sandyard.broker.stores.sql import SqlPoolStore
+from sandyard.broker.verification import verify
+from sandyard.kit.clock import SystemClock
+from sandyard.kit.errors import SandyardError, UnauthorizedError
+from sandyard.kit.events import EventQuery
+from sandyard.kit.rate_limit import RateLimit
+from sandyard.kit.transitions import Cause
+from tests.support.broker.pools import fill
+from tests.support.clocks import ManualClock
+from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
+
+ACME = Limits([ClientScope.ALLOCATE], track_prefix="acme-", rate="3/minute", max_leases=3)
+READER = Limits([ClientScope.READ])
+
+
+@dataclass
+class Bench:
+    pool: PoolStore
+    store: ClientStore
+    clock: ManualClock
+
+    def __post_init__(self) -> None:
+        self.clients = Clients(self.pool, self.store, clock=self.clock)
+        self.access = self.replica()
+
+    def replica(self) -> ClientAccess:
+        return ClientAccess(
+            self.store,
+            self.pool,
+            clock=self.clock,
+            rate_limit=lambda rate: RateLimit(rate, "async+memory://"),
+        )
+
+    async def claim(self, caller: Caller, track_id: str) -> Claimed:
+        async def claim() -> Claimed:
+            now = int(self.clock.now())
+            claimed = await self.pool.claim(Claim(track_id, track_id, now))
+            if claimed is None:
+                raise NoSandboxesAvailableError
+            return claimed
+
+        return await self.access.limited(caller, (track_id, track_id), claim)
+
+    async def give_up(self, caller: Caller, track_id: str) -> None:
+        lease = await self.pool.find_lease(track_id, track_id)
+        assert lease is not None
+        cause = Cause("test", int(self.clock.now() * 1000))
+        marked = decide_mark(await self.pool.find(lease.sandbox_id), track_id=track_id, cause=cause)
+        assert marked is not None
+        assert await self.pool.apply_together(marked)
+        await self.access.give_back(caller, (track_id, track_id))
+
+
+@pytest.fixture(params=STORE_ENGINES)
+async def bench(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, dynamo_url: str
+) -> AsyncIterator[Bench]:
+    clock = ManualClock(int(SystemClock().now()))
+    if request.param == "dynamodb":
+        async with pool_table(dynamo_url) as pool:
+            store = DynamoPoolStore(pool, clock=clock, prefetch_size=15)
+            yield Bench(store, DynamoClientStore(pool.table), clock)
+        return
+    async with broker_database(request.param, tmp_path, postgres_url) as database:
+        yield Bench(SqlPoolStore(database), SqlClientStore(database), clock)
+
+
+async def test_a_token_opens_what_its_scopes_say_until_it_is_revoked(bench: Bench) -> None:
+    token = await bench.clients.create("acme", ACME, expires_at=None)
+    caller = await bench.access.caller(token.text, ClientScope.ALLOCATE)
+    assert (caller.name, caller.track_prefix, caller.max_leases) == ("acme", "acme-", 3)
+    with pytest.raises(InsufficientScopeError):
+        await bench.access.caller(token.text, ClientScope.READ)
+    other = bench.replica()
+    await other.caller(token.text, ClientScope.ALLOCATE)
+    await bench.clients.revoke_token("acme", token.token_id)
+    bench.clock.advance(29)
+    for replica in (bench.access, other):
+        with pytest.raises(UnauthorizedError):
+            await replica.caller(token.text, ClientScope.ALLOCATE)
+
+
+@pytest.mark.parametrize("sent", ["sbc-acme", "sbc-nobody.abcdefghijkl.{secret}", "sbc-{wrong}"])
+async def test_what_is_no_token_is_refused(bench: Bench, sent: str) -> None:
+    token = await bench.clients.create("acme", ACME, expires_at=None)
+    wrong = f"acme.{token.token_id}.{'x' * 43}"
+    with pytest.raises(UnauthorizedError):
+        await bench.access.caller(
+            sent.format(secret=token.secret, wrong=wrong), ClientScope.ALLOCATE
+        )
+
+
+async def test_several_tokens_each_with_its_end(bench: Bench) -> None:
+    now = int(bench.clock.now())
+    first = await bench.clients.create("acme", ACME, expires_at=now + 60)
+    second = await bench.clients.add_token("acme", expires_at=None)
+    bench.clock.advance(59)
+    for token in (first, second):
+        await bench.access.caller(token.text, ClientScope.ALLOCATE)
+    bench.clock.advance(1)
+    with pytest.raises(UnauthorizedError):
+        await bench.access.caller(first.text, ClientScope.ALLOCATE)
+    await bench.access.caller(second.text, ClientScope.ALLOCATE)
+    for _ in range(9):
+        await bench.clients.add_token("acme", expires_at=None)
+    with pytest.raises(TooManyClientTokensError):
+        await bench.clients.add_token("acme", expires_at=None)
+
+
+async def test_a_token_that_would_never_be_in_force_is_refused(bench: Bench) -> None:
+    now = int(bench.clock.now())
+    with pytest.raises(TokenExpiryPassedError):
+        await bench.clients.create("acme", ACME, expires_at=now)
+    await bench.clients.create("acme", ACME, expires_at=now + 1)  # the name is still free
+    with pytest.raises(TokenExpiryPassedError):
+        await bench.clients.add_token("acme", expires_at=now - 1)
+
+
+async def test_last_use_is_shown_and_no_event_tells_of_it(bench: Bench) -> None:
+    token = await bench.clients.create("acme", ACME, expires_at=None)
+    await bench.access.caller(token.text, ClientScope.ALLOCATE)
+    await bench.access.close()
+    [(client, [use])] = await bench.clients.list()
+    assert client.name == "acme"
+    assert use.last_used_at == int(bench.clock.now())
+    page = await bench.pool.events.page(EventQuery(subject="client:acme"), limit=10, cursor=None)
+    assert [each.event.kind for each in page.items] == ["client.token_added", "client.created"]
+    told = str([each.event.data for each in page.items])
+    assert token.secret not in told
+    assert "hash" not in told
+
+
+async def test_names_are_kept_apart_and_may_be_used_again(bench: Bench) -> None:
+    old = await bench.clients.create("acme", ACME, expires_at=None)
+    with pytest.raises(ClientExistsError):
+        await bench.clients.create("acme", READER, expires_at=None)
+    await bench.clients.delete("acme")
+    for call in (bench.clients.delete("acme"), bench.clients.get("acme")):
+        with pytest.raises(ClientNotFoundError):
+            await call
+    bench.clock.advance(30)
+    await bench.clients.create("acme", READER, expires_at=None)
+    with pytest.raises(ClientTokenNotFoundError):
+        await bench.clients.revoke_token("acme", old.token_id)
+    with pytest.raises(UnauthorizedError):
+        await bench.access.caller(old.text, ClientScope.ALLOCATE)
+    assert not (await verify(bench.pool, others=bench.store.clients)).problems
+
+
+async def test_the_prefix_and_the_rate_hold(bench: Bench) -> None:
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), "acme-", rate="3/minute")
+    with pytest.raises(TrackNotAllowedError):
+        await bench.access.check_track(caller, "other-1")
+    for _ in range(3):
+        await bench.access.check_track(caller, "acme-1")
+    with pytest.raises(ClientRateLimitedError) as limited:
+        await bench.access.check_track(caller, "acme-2")
+    assert limited.value.retry_after
+
+
+async def test_no_more_leases_than_allowed_however_many_ask_at_once(bench: Bench) -> None:
+    await fill(bench.pool, 20)
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=3)
+    outcomes = await asyncio.gather(
+        *(bench.claim(caller, f"acme-{number % 10}") for number in range(20)),
+        return_exceptions=True,
+    )
+    leases = [each for each in outcomes if isinstance(each, Claimed)]
+    refused = [each for each in outcomes if isinstance(each, ClientLeaseLimitError)]
+    assert len({each.lease.sandbox_id for each in leases}) == 3
+    assert len(leases) + len(refused) == 20
+
+
+async def test_a_repeat_is_answered_also_at_the_limit(bench: Bench) -> None:
+    await fill(bench.pool, 5)
+    unlimited = Caller("acme", frozenset({ClientScope.ALLOCATE}))
+    before = await bench.claim(unlimited, "acme-before")
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=1)
+    first = await bench.claim(caller, "acme-1")
+    assert (await bench.claim(caller, "acme-1")).lease == first.lease
+    assert (await bench.claim(caller, "acme-before")).lease == before.lease
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(caller, "acme-2")
+
+
+async def test_what_ends_or_never_was_counts_no_more(bench: Bench) -> None:
+    await fill(bench.pool, 1)
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=2)
+    await bench.claim(caller, "acme-1")
+    for _ in range(3):  # an empty pool costs no slot
+        with pytest.raises(NoSandboxesAvailableError):
+            await bench.claim(caller, "acme-2")
+    await fill(bench.pool, 3, prefix="more")
+    await bench.claim(caller, "acme-2")
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(caller, "acme-3")
+    await bench.give_up(caller, "acme-1")
+    await bench.claim(caller, "acme-3")
+    bench.clock.advance(5 * 3600)  # the leases are past their end
+    assert (await bench.clients.free_slots()).freed == 2
+    assert (await bench.clients.free_slots()).freed == 0
+    await bench.claim(caller, "acme-4")
+
+
+async def test_a_late_repeat_of_giving_up_does_not_free_the_slot_of_a_newer_lease(
+    bench: Bench,
+) -> None:
+    await fill(bench.pool, 3)
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=1)
+    await bench.claim(caller, "acme-1")
+    await bench.give_up(caller, "acme-1")
+    await bench.claim(caller, "acme-1")
+    await bench.access.give_back(caller, ("acme-1", "acme-1"))  # of the first lease, again
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(caller, "acme-2")
+
+
+@pytest.mark.parametrize(
+    "refusal", [TrackRateLimitedError(retry_after=1), InvalidLabMinutesError()], ids=repr
+)
+async def test_a_refused_claim_costs_no_slot_and_a_refused_repeat_keeps_its_own(
+    bench: Bench, refusal: SandyardError
+) -> None:
+    await fill(bench.pool, 3)
+    caller = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=1)
+
+    async def refuse() -> Claimed:
+        raise refusal
+
+    async def ask_in_vain(track_id: str) -> None:
+        with pytest.raises(type(refusal)):
+            await bench.access.limited(caller, (track_id, track_id), refuse)
+
+    await ask_in_vain("acme-0")
+    await bench.claim(caller, "acme-1")
+    await ask_in_vain("acme-1")
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(caller, "acme-2")

@@ -1,0 +1,93 @@
+"""Longer leases, on every engine."""
+
+import asyncio
+
+import pytest
+from sandyard.broker.pool.errors import AllocationExpiredError, LeaseTooLongError
+
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.extension_model import Extension
+from sandyard.broker.pool.leases import Leases
+from sandyard.broker.pool.model import Status
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.service import Broker
+from sandyard.broker.verification import verify
+from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, fill, row
+from tests.support.clocks import ManualClock
+
+HALF_AN_HOUR = 30 * 60
+
+
+@pytest.fixture
+def leases(store: PoolStore, clock: ManualClock, metrics: BrokerMetrics) -> Leases:
+    return Leases(store, clock=clock, metrics=metrics, lease_max_sec=24 * 3600)
+
+
+@pytest.fixture
+async def sandbox_id(store: PoolStore, broker: Broker) -> str:
+    await fill(store, 3)
+    return (await broker.allocate(track_id="t")).lease.sandbox_id
+
+
+async def test_a_repeated_allocate_answers_the_current_end(
+    store: PoolStore, broker: Broker, leases: Leases, clock: ManualClock, sandbox_id: str
+) -> None:
+    extended = await leases.extend(sandbox_id, Extension("t", 30, "k"))
+    assert extended.expires_at == NOW + LAB_SEC + HALF_AN_HOUR
+    assert (await broker.allocate(track_id="t")).lease == extended
+    assert await store.find_lease("t", "t") == extended
+    clock.advance(LAB_SEC + HALF_AN_HOUR - 1)
+    assert (await broker.allocate(track_id="t")).lease == extended
+    clock.advance(1)
+    assert (await broker.allocate(track_id="t")).lease.sandbox_id != sandbox_id
+    await check_invariants(store)
+    assert (await verify(store)).problems == []
+
+
+async def test_expiry_and_marks_go_by_the_new_end(
+    store: PoolStore,
+    broker: Broker,
+    leases: Leases,
+    clock: ManualClock,
+    metrics: BrokerMetrics,
+    sandbox_id: str,
+) -> None:
+    other = (await broker.allocate(track_id="other")).lease.sandbox_id
+    for each, track in ((sandbox_id, "t"), (other, "other")):
+        await leases.extend(each, Extension(track, 30))
+    expiry = Expiry(store, clock=clock, metrics=metrics, grace_sec=0)
+    clock.advance(LAB_SEC + HALF_AN_HOUR - 1)
+    assert (await expiry.run()).expired == 0
+    await broker.mark_for_deletion(track_id="other", sandbox_id=other)
+    clock.advance(1)
+    with pytest.raises(AllocationExpiredError):
+        await broker.mark_for_deletion(track_id="t", sandbox_id=sandbox_id)
+    assert (await expiry.run()).expired == 1
+    assert (await row(store, sandbox_id)).status is Status.PENDING_DELETION
+
+
+async def test_of_many_calls_at_once_each_key_counts_once(
+    store: PoolStore, leases: Leases, sandbox_id: str
+) -> None:
+    calls = [leases.extend(sandbox_id, Extension("t", 10, f"k{n % 3}")) for n in range(9)]
+    await asyncio.gather(*calls)
+    assert (await row(store, sandbox_id)).expires_at == NOW + LAB_SEC + 3 * 600
+    await check_invariants(store)
+
+
+async def test_none_passes_the_bound_however_many_ask_at_once(
+    store: PoolStore, leases: Leases, sandbox_id: str
+) -> None:
+    calls = (leases.extend(sandbox_id, Extension("t", 4 * 60, f"k{n}")) for n in range(8))
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(isinstance(each, LeaseTooLongError) for each in outcomes) == 3
+    assert (await row(store, sandbox_id)).expires_at == NOW + 24 * 3600
+
+
+async def test_a_lease_lasts_as_long_as_its_track_asks(store: PoolStore, broker: Broker) -> None:
+    await fill(store, 1)
+    lease = (await broker.allocate(track_id="t", lab_minutes=20)).lease
+    assert lease.expires_at == NOW + 20 * 60
+    assert await store.find_lease("t", "t") == lease
+    assert (await broker.allocate(track_id="t", lab_minutes=99)).lease == lease
