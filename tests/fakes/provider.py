@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from sandyard.broker.provider.errors import ProviderUnavailableError
-
 from sandyard.broker.pool.model import Listed
+from sandyard.broker.provider.errors import ProviderUnavailableError
 
 
 class FakeProvider:

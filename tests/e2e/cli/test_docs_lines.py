@@ -11,7 +11,7 @@ import pytest
 from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve
 from tests.support.servers.users import until
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 SECRETS = {"broker_admin_token": "admin-token", "telemetry_admin_token": "telemetry-token"}
 
 

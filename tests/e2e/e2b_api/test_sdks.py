@@ -10,7 +10,7 @@ from tests.e2e.e2b_api.conftest import E2bServer
 from tests.support.servers.processes import clean_environment
 
 ROOT = Path(__file__).parents[3]
-SCRIPTS = ROOT / "tests" / "e2b_scripts"
+SCRIPTS = Path(__file__).with_name("scripts")
 MODULES = ROOT / ".tools" / "e2b-js" / "node_modules"
 
 
@@ -53,9 +53,9 @@ def test_the_code_interpreter(e2b: E2bServer) -> None:
 
 
 def test_many_sandboxes_at_once(e2b: E2bServer) -> None:
-    run([sys.executable, str(SCRIPTS / "crowd.py"), "6"], e2b.environment())
+    run([sys.executable, str(SCRIPTS / "concurrent_calls.py"), "6"], e2b.environment())
 
 
 @pytest.mark.torture
 def test_fifty_sandboxes_at_once(e2b: E2bServer) -> None:
-    run([sys.executable, str(SCRIPTS / "crowd.py"), "50"], e2b.environment())
+    run([sys.executable, str(SCRIPTS / "concurrent_calls.py"), "50"], e2b.environment())

@@ -11,7 +11,7 @@ from tests.e2e.telemetry.api import Api
 from tests.support.servers.processes import csp_simulator, sandyard_serve, wait_for_pool
 from tests.support.servers.users import signed_up
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 UV = [str(ROOT / ".tools/bin/uv"), "run", "--isolated", "--only-group", "load"]
 SECONDS, RATE = 6, 46
 

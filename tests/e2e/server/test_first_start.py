@@ -16,7 +16,7 @@ import pytest
 from sandyard.entrypoints.server import free_port
 from tests.support.servers.processes import clean_environment, wait_until_ready
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from tests.support.servers.processes import (
 )
 from tests.support.storage.engines import create_database, postgres_folder, postgres_server
 
-OPERATIONS = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+OPERATIONS = (Path(__file__).parents[3] / "docs/operations.md").read_text()
 METRICS = [
     "allocate_total",
     "deletion_marked_total",

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sandyard.broker.provider.ports import Provider
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,6 +19,7 @@ from sandyard.broker.pool.model import PoolTransition, Sandbox, Status, Tombston
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
+from sandyard.broker.provider.ports import Provider
 from sandyard.kit.errors import UnavailableError
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.conftest import Connect

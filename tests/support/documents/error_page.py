@@ -1,4 +1,7 @@
-"""docs/errors.md, as the code has it: `python -m tests.support.documents.error_page > docs/errors.md`."""
+"""docs/errors.md as the code has it.
+
+`python -m tests.support.documents.error_page > docs/errors.md`.
+"""
 
 import pkgutil
 from collections.abc import Iterator

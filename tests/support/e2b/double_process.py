@@ -1,4 +1,7 @@
-"""E2B's double as a process: `python -m tests.support.e2b.double_process --port N [--api-key KEY]`."""
+"""E2B's double as a process.
+
+`python -m tests.support.e2b.double_process --port N [--api-key KEY]`.
+"""
 
 import argparse
 import asyncio

@@ -1,6 +1,6 @@
 """The network of one machine of E2B's double: its own, with a way in and few ways out.
 
-Run in the machine's network: `python3 e2b_network.py FOLDER PORT…`. A connection to the socket
+Run in the machine's network: `python3 network.py FOLDER PORT…`. A connection to the socket
 `FOLDER/in` names a port of the machine in its first line, and is then connected to it. What is
 connected to one of the PORTs inside goes to the socket `FOLDER/out`, with that port named.
 """

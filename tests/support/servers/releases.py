@@ -8,7 +8,7 @@ from pathlib import Path
 from sandyard.broker.stores.sql import MIGRATIONS
 from tests.support.servers.processes import run_sandyard
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 WHEEL = ROOT / "tests" / "fixtures" / "sandyard-0.1.0-py3-none-any.whl"
 
 _SCRIPT = '''"""{title}"""

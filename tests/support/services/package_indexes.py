@@ -23,7 +23,7 @@ from tests.support.servers.certificates import Certificate
 HOST = "127.0.0.2"
 """Not 127.0.0.1, which is the sandbox's own to a program inside."""
 NETWORK = "127.0.0.2/32"
-_TOOLS = Path(__file__).parent.parent / ".tools"
+_TOOLS = Path(__file__).parents[3] / ".tools"
 
 
 @dataclass(frozen=True, slots=True)

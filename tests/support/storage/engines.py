@@ -35,7 +35,7 @@ AWS_ENVIRONMENT = {
 PATIENT = DynamoPolicy(deadline_sec=60, try_sec=30)
 """For tests that are about no deadline, on a busy machine."""
 
-_TOOLS = Path(__file__).parents[1] / ".tools"
+_TOOLS = Path(__file__).parents[3] / ".tools"
 
 _templates: dict[tuple[str, str], str] = {}
 _files: dict[str, bytes] = {}

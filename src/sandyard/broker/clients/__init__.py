@@ -1,1 +1,1 @@
-"""clients"""
+"""Named clients: who may call, with which token, scope and limits."""

@@ -1,1 +1,1 @@
-"""pool"""
+"""The pool: sandboxes and their leases, from the claim to the deletion."""

@@ -1,4 +1,4 @@
-"""The Broker's ports to its store, its prober and its provider."""
+"""The port to the store of the pool."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from sandyard.broker.pool.model import (
     Claimed,
     HeldLease,
     Lease,
-    Listed,
     PoolTransition,
     Sandbox,
     Status,
@@ -204,63 +203,6 @@ class PoolStore(Protocol):
 
     async def check(self) -> None:
         """Return if the engine responds and has the schema that this code needs."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Probed(Protocol):
-    """The attributes of a sandbox that a probe needs."""
-
-    @property
-    def sandbox_id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def external_id(self) -> str: ...
-
-
-class Prober(Protocol):
-    """Checks whether a sandbox is fit for use."""
-
-    async def check(self, sandbox: Probed) -> str | None:
-        """None if it is; otherwise what is wrong, in a few words. Never raises for a failed
-        probe."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Provider(Protocol):
-    """The cloud that owns the sandboxes.
-
-    Raises ProviderUnavailableError if it does not respond properly, and CircuitOpenError, without a
-    request, while the circuit is open.
-    """
-
-    async def list_sandboxes(self) -> Sequence[Listed]:
-        """The complete list, or an error: never a part of it."""
-        ...
-
-    async def delete_sandbox(self, external_id: str) -> None:
-        """Return when it is gone, by this call or an earlier one."""
-        ...
-
-    @property
-    def can_create(self) -> bool:
-        """Whether its API can create sandboxes."""
-        ...
-
-    async def create_sandbox(self, name: str) -> Listed:
-        """Create a sandbox with this name. After ProviderUnavailableError it may exist or not: the
-        list shows it by its name. Raises CreationNotSupportedError if the provider can't create
-        sandboxes."""
-        ...
-
-    async def has_sandbox(self, external_id: str) -> bool:
-        """Whether the provider reports now that it exists and is in use."""
         ...
 
     async def close(self) -> None: ...

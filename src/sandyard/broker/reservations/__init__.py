@@ -1,1 +1,1 @@
-"""reservations"""
+"""Reservations: sandboxes set aside for some tracks during a period."""

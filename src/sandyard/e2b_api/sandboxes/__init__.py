@@ -1,1 +1,1 @@
-"""sandboxes"""
+"""Sandboxes in E2B's API: their life, their network, their metrics and the way into them."""

@@ -1,1 +1,1 @@
-"""snapshots"""
+"""Snapshots and forks of running sandboxes."""

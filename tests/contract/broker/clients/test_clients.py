@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.errors import (
     ClientExistsError,
     ClientLeaseLimitError,
@@ -17,18 +19,16 @@ from sandyard.broker.clients.errors import (
     TooManyClientTokensError,
     TrackNotAllowedError,
 )
-from sandyard.broker.pool.errors import (
-    InvalidLabMinutesError,
-    NoSandboxesAvailableError,
-    TrackRateLimitedError,
-)
-
-from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.model import Caller, ClientScope, Limits
 from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.clients.stores.dynamo import DynamoClientStore
 from sandyard.broker.clients.stores.sql import SqlClientStore
+from sandyard.broker.pool.errors import (
+    InvalidLabMinutesError,
+    NoSandboxesAvailableError,
+    TrackRateLimitedError,
+)
 from sandyard.broker.pool.model import Claim, Claimed, decide_mark
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sandyard.broker.delivery.errors import EventNotFoundError, WebhookNotFoundError
 
+from sandyard.broker.delivery.errors import EventNotFoundError, WebhookNotFoundError
 from sandyard.broker.delivery.model import RetryPolicy
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.verification import verify

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from sandyard.broker.pool.errors import AllocationExpiredError, LeaseTooLongError
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.errors import AllocationExpiredError, LeaseTooLongError
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.leases import Leases

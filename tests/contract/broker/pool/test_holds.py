@@ -5,6 +5,10 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
+
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.bulk import BulkChanges, BulkLimits
+from sandyard.broker.pool.bulk_model import BulkFilter
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     AlreadyLeasedError,
@@ -13,10 +17,6 @@ from sandyard.broker.pool.errors import (
     NotSandboxOwnerError,
     TransitionNotAllowedError,
 )
-
-from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.bulk import BulkChanges, BulkLimits
-from sandyard.broker.pool.bulk_model import BulkFilter
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.hold_model import Replacement

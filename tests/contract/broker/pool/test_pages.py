@@ -1,8 +1,8 @@
 """Operators' listings: filters that combine, and histories, on every engine."""
 
 import pytest
-from sandyard.broker.pool.errors import SandboxNotFoundError
 
+from sandyard.broker.pool.errors import SandboxNotFoundError
 from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Claim, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker

@@ -1,6 +1,8 @@
 """The table of SPEC's calls: who may do what to a sandbox in which state, on every engine."""
 
 import pytest
+
+from sandyard.broker.pool.deletion_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     NoSandboxesAvailableError,
@@ -8,8 +10,6 @@ from sandyard.broker.pool.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-
-from sandyard.broker.pool.deletion_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Action, Sandbox, Status, decide_reserved
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker, Marked

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.errors import NoSandboxesAvailableError
-from sandyard.broker.probes.errors import ProbeDeadlineError
-from sandyard.broker.probes.ports import Probed
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.hold_model import Replacement
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
+from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import UNPROBED_SEC
+from sandyard.broker.probes.ports import Probed
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify

@@ -2,13 +2,13 @@
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.probes.ports import Probed
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.probes.jobs import ProbeReport, Probes
+from sandyard.broker.probes.ports import Probed
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify

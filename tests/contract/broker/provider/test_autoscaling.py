@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.provider.errors import ProviderUnavailableError
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Claim, Status
@@ -14,6 +13,7 @@ from sandyard.broker.pool.ports import PoolCounts, PoolStore
 from sandyard.broker.pool.sync import Sync
 from sandyard.broker.provider.autoscaling import PoolAutoscaler
 from sandyard.broker.provider.autoscaling_model import SETTLE_SEC, AutoscalingPolicy
+from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
 
 from sandyard.broker.pool.listing_model import decide_discovery
 from sandyard.broker.pool.model import Listed
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.binding import PoolProvider
+from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
 from sandyard.broker.provider.model import SIMULATED
 from sandyard.broker.verification import verify
 from sandyard.kit import ids

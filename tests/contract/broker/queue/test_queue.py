@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.errors import NoSandboxesAvailableError
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker

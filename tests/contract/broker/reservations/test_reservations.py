@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.errors import NoSandboxesAvailableError
-from sandyard.broker.reservations.errors import (
-    InvalidReservationError,
-    OverbookedError,
-    ReservationExistsError,
-    ReservationNotFoundError,
-)
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.model import Action, Claimed, Listed, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
 from sandyard.broker.queue.assignment import Offers
 from sandyard.broker.queue.service import QueuePosition
+from sandyard.broker.reservations.errors import (
+    InvalidReservationError,
+    OverbookedError,
+    ReservationExistsError,
+    ReservationNotFoundError,
+)
 from sandyard.broker.reservations.model import Booking, Reservation, ReservationStatus
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify

@@ -2,7 +2,7 @@
 
 `moto` has no token endpoint, and so no grant of client credentials: such a token is signed here, in
 the form that Cognito documents, with the private key whose public half `moto` publishes. That key
-never changes: `tests/integration/broker/clients/test_oauth.py` rotates those of an issuer of our own.
+never changes: `tests/integration/broker/clients/test_oauth.py` rotates those of our own issuer.
 """
 
 import time
@@ -19,8 +19,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from moto.server import ThreadedMotoServer
 from moto.utilities.utils import load_resource
-from sandyard.broker.clients.errors import IssuerUnavailableError
 
+from sandyard.broker.clients.errors import IssuerUnavailableError
 from sandyard.broker.clients.model import ClientScope
 from sandyard.broker.clients.oauth import Issuer, OAuthTokens
 from sandyard.kit.errors import UnauthorizedError

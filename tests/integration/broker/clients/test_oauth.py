@@ -13,8 +13,8 @@ import jwt
 import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from sandyard.broker.clients.errors import IssuerUnavailableError
 
+from sandyard.broker.clients.errors import IssuerUnavailableError
 from sandyard.broker.clients.model import ClientScope
 from sandyard.broker.clients.oauth import Issuer, OAuthTokens
 from sandyard.kit.errors import UnauthorizedError

@@ -11,9 +11,9 @@ from typing import Any
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from sandyard.broker.delivery.errors import SinkError
 
 from sandyard.broker.delivery.aws_sinks import AwsSink, sns_sink, sqs_sink
+from sandyard.broker.delivery.errors import SinkError
 from sandyard.broker.delivery.model import RetryPolicy
 from sandyard.broker.delivery.s3_sink import HOUR_MS, S3Sink, S3Stream
 from sandyard.broker.delivery.stream import Stream, StreamPolicy

@@ -6,7 +6,6 @@ import random
 from typing import cast
 
 import pytest
-from sandyard.broker.provider.errors import ProviderUnavailableError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +14,7 @@ from starlette.routing import Route
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.model import Action, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.kit import ids
 from sandyard.kit.errors import UnavailableError
 from sandyard.tools.provider.simulator import Faults

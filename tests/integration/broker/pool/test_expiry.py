@@ -4,12 +4,12 @@ import asyncio
 import logging
 
 import pytest
-from sandyard.broker.provider.errors import ProviderUnavailableError
 
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.expiry import ExpiryReport
 from sandyard.broker.pool.model import Status
 from sandyard.broker.pool.sync import SyncReport
+from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.kit import ids
 from sandyard.tools.provider.simulator import Faults
 from tests.integration.broker.yard import (

@@ -12,6 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from prometheus_client import CollectorRegistry
+
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.cleanup import Cleanup
+from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     LeaseTooLongError,
@@ -20,10 +24,6 @@ from sandyard.broker.pool.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-
-from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.leases import Leases

@@ -11,15 +11,15 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.errors import NoSandboxesAvailableError, TransitionNotAllowedError
-from sandyard.broker.provider.errors import CreationNotSupportedError
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.errors import NoSandboxesAvailableError, TransitionNotAllowedError
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
+from sandyard.broker.provider.errors import CreationNotSupportedError
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.errors import ForbiddenError
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase

@@ -4,7 +4,6 @@ import logging
 import random
 
 import pytest
-from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -13,6 +12,7 @@ from starlette.routing import Route
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status
 from sandyard.broker.pool.sync import SyncReport
+from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.kit import ids
 from sandyard.tools.provider.simulator import Faults
 from tests.integration.broker.yard import HEALTHY, LAB_HOURS, OUTAGE, Yard

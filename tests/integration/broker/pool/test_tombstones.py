@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from sandyard.broker.pool.errors import SandboxNotFoundError
-from sandyard.broker.provider.errors import ProviderUnavailableError
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.cleanup import CleanupReport
+from sandyard.broker.pool.errors import SandboxNotFoundError
 from sandyard.broker.pool.model import Sandbox, Status, Tombstone
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import SyncReport
+from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit import ids
 from sandyard.kit.sql.database import Database

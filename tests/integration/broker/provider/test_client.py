@@ -4,10 +4,10 @@ import logging
 from urllib.parse import unquote
 
 import pytest
-from sandyard.broker.provider.errors import ProviderUnavailableError
 from starlette.responses import JSONResponse, Response
 
 from sandyard.broker.pool.model import Listed
+from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.tools.provider.simulator import Simulator
 from tests.integration.broker.provider.calls import DIALECTS, EMPTY, account, page, query
 from tests.integration.conftest import Answers, Connect, Serve, status

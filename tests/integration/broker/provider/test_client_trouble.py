@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from sandyard.broker.provider.errors import ProviderUnavailableError
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp
 
 from sandyard.broker.pool.model import Listed
+from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.entrypoints.server import free_port
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.broker.provider.calls import (

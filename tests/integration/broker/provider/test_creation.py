@@ -1,9 +1,9 @@
 """Sandboxes that the provider is asked to create, and whether one is there."""
 
 import pytest
-from sandyard.broker.provider.errors import CreationNotSupportedError, ProviderUnavailableError
 
 from sandyard.broker.pool.model import Listed
+from sandyard.broker.provider.errors import CreationNotSupportedError, ProviderUnavailableError
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.broker.provider.calls import DIALECTS
 from tests.integration.conftest import Answers, Connect, Serve, status

@@ -1,13 +1,13 @@
 """Decisions about clients and their tokens."""
 
 import pytest
+
 from sandyard.broker.clients.errors import (
     ClientExistsError,
     ClientNotFoundError,
     ClientTokenNotFoundError,
     TooManyClientTokensError,
 )
-
 from sandyard.broker.clients.model import (
     MOST_TOKENS,
     Caller,

@@ -1,8 +1,8 @@
 """Decisions about webhooks, and signatures as Standard Webhooks has them."""
 
 import pytest
-from sandyard.broker.delivery.errors import WebhookNotFoundError
 
+from sandyard.broker.delivery.errors import WebhookNotFoundError
 from sandyard.broker.delivery.webhook_model import (
     OVERLAP_MS,
     Webhook,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     InvalidLabMinutesError,
@@ -10,7 +11,6 @@ from sandyard.broker.pool.errors import (
     NotSandboxOwnerError,
     TransitionNotAllowedError,
 )
-
 from sandyard.broker.pool.extension_model import Extension, decide_extension, lease_seconds
 from sandyard.broker.pool.model import Sandbox
 from sandyard.kit.transitions import Transition

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     NotSandboxOwnerError,
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-
 from sandyard.broker.pool.hold_model import (
     decide_hold,
     decide_reminder,

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
+
+from sandyard.broker.pool.deletion_model import decide_deleted
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     NotSandboxOwnerError,
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-
-from sandyard.broker.pool.deletion_model import decide_deleted
 from sandyard.broker.pool.model import (
     TOMBSTONE_SECONDS,
     Action,

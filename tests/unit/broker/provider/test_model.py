@@ -1,8 +1,8 @@
 """Which provider a pool belongs to, and when that may change."""
 
 import pytest
-from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
 
+from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
 from sandyard.broker.provider.model import (
     SIMULATED,
     ProviderBinding,

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from sandyard.broker.reservations.errors import OverbookedError
 
 from sandyard.broker.pool.model import Status
+from sandyard.broker.reservations.errors import OverbookedError
 from sandyard.broker.reservations.model import (
     Booking,
     Reservation,

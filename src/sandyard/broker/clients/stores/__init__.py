@@ -1,1 +1,1 @@
-"""stores"""
+"""Clients and their limits in SQL and on DynamoDB."""

@@ -1,1 +1,1 @@
-"""stores"""
+"""Webhooks and the positions of sinks in SQL and on DynamoDB."""

@@ -1,1 +1,1 @@
-"""stores"""
+"""Samples of the pool in SQL and on DynamoDB."""

@@ -1,1 +1,1 @@
-"""http"""
+"""Calls of tracks and operators about sandboxes."""

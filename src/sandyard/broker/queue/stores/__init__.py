@@ -1,1 +1,1 @@
-"""stores"""
+"""Tickets in SQL and on DynamoDB."""

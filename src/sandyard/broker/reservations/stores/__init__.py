@@ -1,1 +1,1 @@
-"""stores"""
+"""Reservations in SQL and on DynamoDB."""

@@ -1,0 +1,109 @@
+"""What can go wrong with a sandbox of the pool or its lease."""
+
+from collections.abc import Iterable
+
+from sandyard.kit.errors import (
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RateLimitedError,
+    UnavailableError,
+)
+
+
+class NoSandboxesAvailableError(ExhaustedError):
+    """No sandbox is free. Try again after `retry_after` seconds, or enlarge the pool."""
+
+    code = "NO_SANDBOXES_AVAILABLE"
+
+
+class SandboxNotFoundError(NotFoundError):
+    """There is no sandbox with this id. Use the `sandbox_id` that `allocate` returned."""
+
+    code = "SANDBOX_NOT_FOUND"
+
+
+class NotSandboxOwnerError(ForbiddenError):
+    """This sandbox is not allocated to your track. Use the id that your own `allocate` returned."""
+
+    code = "NOT_SANDBOX_OWNER"
+
+
+class AllocationExpiredError(ForbiddenError):
+    """The lease has expired, and the sandbox is reclaimed automatically. Allocate a new one."""
+
+    code = "ALLOCATION_EXPIRED"
+
+
+class LeaseTooLongError(ConflictError):
+    """The lease would be longer than LEASE_MAX_HOURS. Request at most `possible_minutes` of the
+    details."""
+
+    code = "LEASE_TOO_LONG"
+
+    def __init__(self, *, possible_minutes: int) -> None:
+        super().__init__(details={"possible_minutes": possible_minutes})
+
+
+class TransitionNotAllowedError(ConflictError):
+    """The sandbox's state does not allow this action."""
+
+    code = "TRANSITION_NOT_ALLOWED"
+
+    def __init__(self, action: str, status: str, allowed_from: Iterable[str]) -> None:
+        allowed = " or ".join(allowed_from)
+        super().__init__(
+            f"Cannot {action} a sandbox that is {status}: it must be {allowed}.",
+            details={"status": status, "allowed_from": list(allowed_from)},
+        )
+
+
+class AlreadyLeasedError(ConflictError):
+    """A track has had this sandbox, and a sandbox is never leased twice. Release it to delete
+    it."""
+
+    code = "ALREADY_LEASED"
+
+
+class RowBusyError(UnavailableError):
+    """The sandbox kept changing during this call. Try again shortly."""
+
+    code = "SANDBOX_BUSY"
+
+
+class InvalidTrackIdError(InvalidError):
+    """Send `X-Track-ID` once, with 1 to 128 of the characters A-Z a-z 0-9 . _ : and -."""
+
+    code = "INVALID_TRACK_ID"
+
+
+class InvalidIdempotencyKeyError(InvalidError):
+    """Send `Idempotency-Key` at most once, with 1 to 128 visible ASCII characters."""
+
+    code = "INVALID_IDEMPOTENCY_KEY"
+
+
+class InvalidNamePrefixError(InvalidError):
+    """Send `X-Sandbox-Name-Prefix` at most once: 1 to 128 printable ASCII characters, no leading or
+    trailing blank."""
+
+    code = "INVALID_NAME_PREFIX"
+
+
+class InvalidTrackNameError(InvalidError):
+    """Send `X-Instruqt-Track-ID` at most once: 1 to 128 printable ASCII characters, no leading or
+    trailing blank."""
+
+    code = "INVALID_TRACK_NAME"
+
+
+class InvalidLabMinutesError(InvalidError):
+    """Send `X-Lab-Minutes` at most once, as a whole number from 1 to 60 x LEASE_MAX_HOURS."""
+
+    code = "INVALID_LAB_MINUTES"
+
+
+class TrackRateLimitedError(RateLimitedError):
+    """This track asks too often. Wait `retry_after` seconds; a lease it has stays its own."""

@@ -1,1 +1,0 @@
-"""The control API: sandboxes, templates and teams."""
