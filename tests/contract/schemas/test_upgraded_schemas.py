@@ -55,7 +55,8 @@ def describe(connection: sa.Connection, part: str) -> Schema:
             for table, kind, definition in connection.exec_driver_sql(_CATALOG.format(part))
         ]
         return {row for row in rows if part != "platform" or row[0] not in LEFT_FOR_0_2_0}
-    inspector, found = sa.inspect(connection), set()
+    inspector = sa.inspect(connection)
+    found: Schema = set()
     master = sa.table("sqlite_master", *map(sa.column, ("tbl_name", "type", "sql")), schema=part)
     objects = connection.execute(sa.select(master).where(sa.column("sql").is_not(None))).all()
     for table, kind, sql in objects:
