@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandyard.runtime.errors import NotRunningError, PortClosedError
-from sandyard.runtime.session_ports import PortConnection
+from sandyard.runtime.sessions.ports import PortConnection
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

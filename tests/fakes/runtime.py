@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
 from sandyard.runtime.model import (
     Ended,
@@ -20,7 +19,8 @@ from sandyard.runtime.model import (
     Snapshot,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
-from sandyard.runtime.session_model import WORKSPACE
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.sessions.model import WORKSPACE
 from tests.fakes.session import FakeMachine, FakeSession
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 from sandyard.runtime.errors import NotRunningError, PortClosedError
-from sandyard.runtime.session_ports import PortConnection
+from sandyard.runtime.sessions.ports import PortConnection
 from tests.fakes.session_files import FakeFiles
 from tests.fakes.session_processes import FakeProcesses
 

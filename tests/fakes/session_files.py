@@ -19,9 +19,9 @@ from sandyard.runtime.errors import (
     StorageFullError,
     TooManyFilesError,
 )
-from sandyard.runtime.local.workspace import apply_changes
+from sandyard.runtime.local.storage.workspace import apply_changes
 from sandyard.runtime.model import FileChanges
-from sandyard.runtime.session_model import WORKSPACE, FileChange, FileInfo, FileKind, absolute_path
+from sandyard.runtime.sessions.model import WORKSPACE, FileChange, FileInfo, FileKind, absolute_path
 
 _CHUNK_BYTES = 256 * 1024
 _MOST_LINKS = 40

@@ -25,8 +25,8 @@ from sandyard.runtime.errors import (
     NotATerminalError,
     ProcessNotFoundError,
 )
-from sandyard.runtime.followed_run import run_in_steps
-from sandyard.runtime.session_model import (
+from sandyard.runtime.sessions.followed_run import run_in_steps
+from sandyard.runtime.sessions.model import (
     WORKSPACE,
     Command,
     Output,

@@ -31,7 +31,7 @@ from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.runs import run_id_of
-from sandyard.runtime.local.machine_process import KERNELS_INSIDE
+from sandyard.runtime.local.supervisor.machine_process import KERNELS_INSIDE
 from sandyard.runtime.model import Sample
 from sandyard.settings import SandboxSettings, Settings
 

@@ -4,9 +4,9 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sandyard.runtime.local.environments import Environments
-from sandyard.runtime.local.inside import PackageSources
-from sandyard.runtime.local.policy import LocalPolicy
+from sandyard.runtime.local.root_filesystems.settings import PackageSources
+from sandyard.runtime.local.root_filesystems.store import Environments
+from sandyard.runtime.local.server.options import LocalPolicy
 from sandyard.settings import SandboxSettings
 from sandyard.settings.fields import words
 

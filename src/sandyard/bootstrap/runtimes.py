@@ -5,12 +5,12 @@ from pathlib import Path
 from sandyard.bootstrap.engines import e2b_key
 from sandyard.bootstrap.local_runtime import local_policy, runtime_folder
 from sandyard.kit.e2b.backoff import Backoff
-from sandyard.runtime.archives import ArchiveFolder
-from sandyard.runtime.local.machines import LocalMachines
+from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.program_start import ProgramPolicy
-from sandyard.runtime.programs import ProgramRunner
-from sandyard.runtime.records import RunFolders
+from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.settings import E2bSettings, SandboxSettings
 
 

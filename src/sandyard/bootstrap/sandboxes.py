@@ -57,10 +57,10 @@ from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
-from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.records import RunFolders
-from sandyard.runtime.warm import WarmRuns
+from sandyard.runtime.programs.warm import WarmRuns
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.settings import E2bSettings, SandboxSettings
 
 _SILENT_AFTER = 5

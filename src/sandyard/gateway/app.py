@@ -41,7 +41,7 @@ from sandyard.kit.errors import NotFoundError, SandyardError, UnavailableError
 from sandyard.kit.http.requests import values_of
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.errors import NotRunningError, PortClosedError
-from sandyard.runtime.session_ports import PortConnection
+from sandyard.runtime.sessions.ports import PortConnection
 
 _CONNECT_SEC = 10
 _RECHECK_SEC = 5

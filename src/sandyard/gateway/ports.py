@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from sandyard.gateway.model import Target
-from sandyard.runtime.session_ports import Ports
+from sandyard.runtime.sessions.ports import Ports
 
 
 class Targets(Protocol):

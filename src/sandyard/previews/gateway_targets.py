@@ -7,7 +7,7 @@ from sandyard.previews.model import may_be_running
 from sandyard.previews.ports import PreviewStore, ProjectLookup
 from sandyard.previews.providers.errors import SandboxGoneError
 from sandyard.previews.providers.ports import ReachablePreviews
-from sandyard.runtime.session_ports import Ports
+from sandyard.runtime.sessions.ports import Ports
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sandyard.runtime.model import (
     Up,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.ports import Session
 
 Changed = Callable[[], Awaitable[None]]
 """Returns when something may have changed since its last call, or soon in any case."""

@@ -16,7 +16,7 @@ from sandyard.runtime.model import (
     Snapshot,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.ports import Session
 
 
 class Runtime(Protocol):

@@ -11,13 +11,13 @@ import sqlalchemy as sa
 from sandyard.previews.jobs import EndReport
 from sandyard.previews.providers.errors import ProviderTimeoutError
 from sandyard.previews.providers.local import LocalPreviewProvider
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import end_all
 from tests.support.clocks import RunningClock
 from tests.support.e2b.double import E2bDouble
 from tests.support.platform.in_process import MigratedEngines, code_of
 from tests.support.previews.in_process import PreviewApi, another_replica, minutes, preview_api
 from tests.support.previews.providers import local_provider
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import end_all
 
 
 class BreaksOff(LocalPreviewProvider):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.ports import Session
 from tests.support.runtime.runtimes import RUNTIMES, WITHOUT_ROOT, RuntimeHost, runtime_host
 from tests.support.runtime.sessions import SESSIONS, SessionHost, session_host
 

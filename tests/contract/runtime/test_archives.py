@@ -6,7 +6,7 @@ import pytest
 
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError, SnapshotNotFoundError
 from sandyard.runtime.ports import Runtime
-from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
+from tests.support.runtime.programs import LIMITS, STATIC, new_run_id
 from tests.support.runtime.sessions import pieces, read_all
 
 

@@ -12,7 +12,7 @@ import pytest
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError, StillRunningError
 from sandyard.runtime.model import FileChanges, RunId
 from sandyard.runtime.ports import Runtime
-from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
+from tests.support.runtime.programs import LIMITS, STATIC, new_run_id
 from tests.support.runtime.runtimes import (
     SERVE,
     UNTIL_GO,

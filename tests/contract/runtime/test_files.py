@@ -11,7 +11,7 @@ import pytest
 from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import FileChanges, Files, Program, Running
 from sandyard.runtime.ports import Runtime
-from tests.integration.runtime.programs import LIMITS, MEGABYTE, STATIC, new_run_id
+from tests.support.runtime.programs import LIMITS, MEGABYTE, STATIC, new_run_id
 from tests.support.runtime.runtimes import RuntimeHost, serving
 
 COUNTING = serving("echo run >>runs")

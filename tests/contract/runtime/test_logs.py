@@ -7,7 +7,7 @@ import pytest
 
 from sandyard.runtime.model import FileChanges, RunId
 from sandyard.runtime.ports import Runtime
-from tests.integration.runtime.programs import LIMITS, new_run_id
+from tests.support.runtime.programs import LIMITS, new_run_id
 from tests.support.runtime.runtimes import SERVE, UNTIL_GO, RuntimeHost, serving, web
 
 GO = FileChanges(written={"go": b""})

@@ -8,7 +8,7 @@ import pytest
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.model import FileChanges, RunId
 from sandyard.runtime.ports import Runtime
-from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
+from tests.support.runtime.programs import LIMITS, STATIC, new_run_id
 from tests.support.runtime.runtimes import RuntimeHost
 
 

@@ -24,7 +24,7 @@ from sandyard.runtime.errors import (
 )
 from sandyard.runtime.model import Ended, FileChanges, Files, Program, Repository, Starting
 from sandyard.runtime.ports import Runtime
-from tests.integration.runtime.programs import LIMITS, STATIC, new_run_id
+from tests.support.runtime.programs import LIMITS, STATIC, new_run_id
 from tests.support.runtime.runtimes import (
     RuntimeHost,
     serving,

@@ -22,7 +22,7 @@ from playwright.sync_api import sync_playwright
 from websockets.sync.client import connect
 
 from sandyard.entrypoints.server import free_port
-from tests.integration.runtime.git_server import TOKEN, GitServer, git_server
+from tests.support.runtime.git_server import TOKEN, GitServer, git_server
 from tests.support.runtime.root_file_systems import small_root, tar
 from tests.support.servers.certificates import Certificate, make_certificate
 from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runtime.git_server import GitServer, git_server
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import MigratedEngines, PlatformApi, platform_api
+from tests.support.runtime.git_server import GitServer, git_server
 from tests.support.storage.engines import SQL_ENGINES
 
 

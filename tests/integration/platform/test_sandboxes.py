@@ -14,9 +14,9 @@ from sandyard.kit.clock import utc_time
 from sandyard.platform.principal import Role
 from sandyard.platform.tables import sandbox_usage, sandboxes
 from sandyard.runtime.model import Limits, Program, Repository, RunId, Running
-from tests.integration.runtime.git_server import GitServer
 from tests.support.platform.in_process import PASSWORD, PlatformApi, code_of
 from tests.support.platform.sandboxes import act, add_sandbox, add_template, look, page_of
+from tests.support.runtime.git_server import GitServer
 
 
 async def open_usages(api: PlatformApi) -> int:

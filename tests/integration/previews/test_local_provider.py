@@ -12,8 +12,6 @@ from sandyard.previews.providers.errors import ProviderTroubleError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import RunId
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import LIMITS, MEGABYTE, STATIC, clear, end_all
 from tests.support.previews.providers import (
     PAGE,
     create,
@@ -21,6 +19,8 @@ from tests.support.previews.providers import (
     page_of_preview,
     until_gone,
 )
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import LIMITS, MEGABYTE, STATIC, clear, end_all
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.local.policy import LocalPolicy
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import end_all
+from sandyard.runtime.local.server.options import LocalPolicy
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import end_all
 
 
 @pytest.fixture

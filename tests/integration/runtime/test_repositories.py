@@ -16,11 +16,11 @@ from sandyard.runtime.errors import (
     OverLimitError,
     ProcfileMissingError,
 )
-from sandyard.runtime.local.policy import LocalPolicy
+from sandyard.runtime.local.server.options import LocalPolicy
 from sandyard.runtime.model import Program, Repository
-from tests.integration.runtime.git_server import TOKEN, GitServer, git_server
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import (
+from tests.support.runtime.git_server import TOKEN, GitServer, git_server
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import (
     LIMITS,
     MEGABYTE,
     OBEDIENT_APP,

@@ -13,10 +13,10 @@ from sandyard.runtime.errors import (
     StartFailedError,
     StoppedWhileStartingError,
 )
-from sandyard.runtime.local.isolation_check import check_isolation
+from sandyard.runtime.local.server.isolation_check import check_isolation
 from sandyard.runtime.model import Ended, Program, Repository
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import (
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import (
     LIMITS,
     STATIC,
     new_run_id,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.model import RunId, Running
-from sandyard.runtime.records import RunFolders
-from sandyard.runtime.warm import WarmPool, WarmRuns
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import (
+from sandyard.runtime.programs.warm import WarmPool, WarmRuns
+from sandyard.runtime.records.run_folder import RunFolders
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import (
     LIMITS,
     OBEDIENT,
     end_all,

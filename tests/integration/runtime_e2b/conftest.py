@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sandyard.runtime.programs import ProgramRunner
-from tests.integration.runtime.git_server import GitServer, git_server
+from sandyard.runtime.programs.runner import ProgramRunner
 from tests.integration.runtime_e2b.runtimes import connect_to
 from tests.support.e2b.machine import MachineOptions
 from tests.support.e2b.machines import E2bMachines, e2b_machines
+from tests.support.runtime.git_server import GitServer, git_server
 
 
 @pytest.fixture(scope="session")

@@ -8,17 +8,17 @@ import pytest
 
 from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import SandyardError
-from sandyard.runtime.archives import ArchiveFolder
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
 from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
-from sandyard.runtime.program_start import ProgramPolicy
-from sandyard.runtime.programs import ProgramRunner
-from sandyard.runtime.records import RunFolders
-from tests.integration.runtime.programs import LIMITS, new_run_id, shell
+from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.records.run_folder import RunFolders
 from tests.support.e2b.double import API_KEY
 from tests.support.e2b.machines import E2bMachines
+from tests.support.runtime.programs import LIMITS, new_run_id, shell
 
 COUNTING = shell(
     "echo run >>runs; echo this is run $(wc -l <runs); exec python3 -m http.server $PORT"

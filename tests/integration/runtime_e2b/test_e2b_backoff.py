@@ -11,12 +11,12 @@ from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
 from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import MachineSpec
-from sandyard.runtime.session_model import Command
-from sandyard.runtime.session_ports import Session
-from tests.integration.runtime.programs import LIMITS, new_run_id
+from sandyard.runtime.sessions.model import Command
+from sandyard.runtime.sessions.ports import Session
 from tests.support.clocks import ManualClock
 from tests.support.e2b.double import API_KEY
 from tests.support.e2b.machines import E2bMachines
+from tests.support.runtime.programs import LIMITS, new_run_id
 from tests.support.runtime.sessions import pieces, read_all
 
 Call = Callable[[Session], Awaitable[object]]

@@ -25,9 +25,7 @@ from sandyard.runtime.model import (
     RunId,
     Running,
 )
-from sandyard.runtime.programs import ProgramRunner
-from tests.integration.runtime.git_server import GitServer
-from tests.integration.runtime.programs import LIMITS, new_run_id, shell
+from sandyard.runtime.programs.runner import ProgramRunner
 from tests.integration.runtime_e2b.runtimes import (
     IMPATIENT,
     connect_to,
@@ -35,6 +33,8 @@ from tests.integration.runtime_e2b.runtimes import (
     start,
 )
 from tests.support.e2b.machines import LONGEST_SEC, E2bMachines
+from tests.support.runtime.git_server import GitServer
+from tests.support.runtime.programs import LIMITS, new_run_id, shell
 
 KINDS = ("drop", "error", "unavailable", "nonsense", "rate_limited", "unauthorized", "lost")
 

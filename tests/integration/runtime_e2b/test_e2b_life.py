@@ -14,11 +14,11 @@ from sandyard.runtime.errors import (
     UnsafePathError,
 )
 from sandyard.runtime.model import Ended, FileChanges, Program, Repository
-from sandyard.runtime.programs import ProgramRunner
-from tests.integration.runtime.git_server import GitServer
-from tests.integration.runtime.programs import LIMITS, new_run_id, shell
+from sandyard.runtime.programs.runner import ProgramRunner
 from tests.integration.runtime_e2b.runtimes import COUNTING, ended, page_of, start
 from tests.support.e2b.machines import E2bMachines
+from tests.support.runtime.git_server import GitServer
+from tests.support.runtime.programs import LIMITS, new_run_id, shell
 
 
 async def test_a_run_is_a_sandbox_until_its_end_and_a_snapshot_after_it(

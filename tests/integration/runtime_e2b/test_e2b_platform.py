@@ -15,12 +15,12 @@ from sandyard.bootstrap.previews import open_provider
 from sandyard.kit.errors import UnavailableError
 from sandyard.previews.providers.errors import ProviderRateLimitedError
 from sandyard.settings import SettingsError
-from tests.integration.runtime.git_server import GitServer
 from tests.support.clocks import RunningClock
 from tests.support.e2b.double import API_KEY
 from tests.support.e2b.machines import E2bMachines
 from tests.support.platform.in_process import PlatformApi, code_of, platform_api, platform_settings
 from tests.support.platform.sandboxes import act, add_sandbox, add_template, look, page_of
+from tests.support.runtime.git_server import GitServer
 
 AT_E2B = {"sandbox_runtime": "e2b"}
 

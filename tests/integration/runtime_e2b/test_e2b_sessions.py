@@ -7,9 +7,9 @@ import pytest
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.package import inside_files
 from sandyard.runtime.model import Program
-from sandyard.runtime.programs import ProgramRunner
-from sandyard.runtime.session_model import Command
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.sessions.model import Command
+from sandyard.runtime.sessions.ports import Session
 from tests.integration.runtime_e2b.runtimes import start
 from tests.support.e2b.machines import E2bMachines
 from tests.support.runtime.sessions import pieces, read_all, shell

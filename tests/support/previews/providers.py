@@ -18,9 +18,9 @@ from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
 from sandyard.runtime.model import Limits, Running
 from sandyard.runtime.ports import Runtime
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import LIMITS, end_all
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import LIMITS, end_all
 from tests.support.runtime.runtimes import page_through
 
 PROVIDERS = ("local", "e2b")

@@ -12,19 +12,19 @@ import httpx
 import psutil
 
 from sandyard.kit.errors import SandyardError
-from sandyard.runtime.archives import ArchiveFolder
-from sandyard.runtime.local.machines import LocalMachines
-from sandyard.runtime.local.policy import LocalPolicy
-from sandyard.runtime.local.records import LocalRunFolder
+from sandyard.runtime.local.records.run_folder import LocalRunFolder
+from sandyard.runtime.local.server.machines import LocalMachines
+from sandyard.runtime.local.server.options import LocalPolicy
 from sandyard.runtime.model import Ended, Files, Program, RunId, Running, RunState
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.program_start import ProgramPolicy
-from sandyard.runtime.programs import ProgramRunner
-from sandyard.runtime.records import RunFolders
-from sandyard.runtime.session_ports import Ports
-from tests.integration.runtime.programs import end_all
+from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.sessions.ports import Ports
 from tests.integration.runtime_e2b.runtimes import connect_to, page_of, sandbox_id_of
 from tests.support.e2b.machines import E2bMachines, e2b_machines
+from tests.support.runtime.programs import end_all
 
 RUNTIMES = ("local", "e2b")
 WITHOUT_ROOT = "local-without-root"

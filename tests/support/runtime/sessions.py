@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from sandyard.runtime.local.machines import LocalMachines
-from sandyard.runtime.local.policy import LocalPolicy
+from sandyard.runtime.local.server.machines import LocalMachines
+from sandyard.runtime.local.server.options import LocalPolicy
 from sandyard.runtime.model import Ended, Limits, MachineSpec, RunId
-from sandyard.runtime.session_model import Command, Process
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.model import Command, Process
+from sandyard.runtime.sessions.ports import Session
 from tests.fakes.session import FakeMachine
 from tests.integration.runtime_e2b.runtimes import machines_at, sandbox_id_of
 from tests.support.e2b.machine import MachineOptions

@@ -70,7 +70,7 @@ def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["E
 
 
 def _missing(settings: "Settings") -> Sequence[str]:
-    from sandyard.runtime.local.machine import missing_for_sandboxes
+    from sandyard.runtime.local.server.requirements import missing_for_sandboxes
 
     if settings.sandboxes.sandbox_runtime != "local":
         return ()
@@ -90,7 +90,7 @@ def _limits(context: WelcomeContext) -> Mapping[str, str]:
     """How the limits of sandboxes are enforced on this machine."""
     from sandyard.bootstrap.local_runtime import local_policy
     from sandyard.runtime.errors import LimitsMissingError
-    from sandyard.runtime.local.enforcement import find_enforcement
+    from sandyard.runtime.local.server.enforcement import find_enforcement
 
     try:
         enforcement = find_enforcement(local_policy(context.settings.sandboxes), context.data_dir)

@@ -63,7 +63,7 @@ async def _verify(settings: "Settings", data_dir: Path, counting: Counting) -> V
 
 
 def _missing(settings: "Settings") -> Sequence[str]:
-    from sandyard.runtime.local.machine import missing_for_previews
+    from sandyard.runtime.local.server.requirements import missing_for_previews
 
     if settings.previews.preview_provider != "local":
         return ()

@@ -18,9 +18,9 @@ from sandyard.e2b_api.builds.recipes import (
 )
 from sandyard.e2b_api.errors import BuildFailedError
 from sandyard.e2b_api.model import HOME, ROOT, ROOT_HOME, USER
-from sandyard.runtime.archives import ArchiveFolder
-from sandyard.runtime.session_model import Command
-from sandyard.runtime.session_ports import Processes, Session
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.sessions.model import Command
+from sandyard.runtime.sessions.ports import Processes, Session
 
 Log = Callable[[str], None]
 

@@ -32,8 +32,8 @@ from sandyard.platform.sandboxes.archives import SandboxArchives
 from sandyard.platform.sandboxes.model import NewSandbox, Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id
-from sandyard.runtime.archives import ArchiveFolder
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.sessions.ports import Session
 
 logger = logging.getLogger(__name__)
 

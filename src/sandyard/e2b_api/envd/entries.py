@@ -8,7 +8,7 @@ from typing import Any
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.model import HOME, ROOT, USER
 from sandyard.kit.errors import SandyardError
-from sandyard.runtime.session_model import WORKSPACE, FileInfo
+from sandyard.runtime.sessions.model import WORKSPACE, FileInfo
 
 _KINDS = {"file": stat.S_IFREG, "folder": stat.S_IFDIR, "link": stat.S_IFLNK, "other": 0}
 _TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}

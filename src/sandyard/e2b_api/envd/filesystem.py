@@ -14,7 +14,7 @@ from sandyard.e2b_api.envd.watchers import Watchers
 from sandyard.e2b_api.errors import FolderExistsError, NotJsonError
 from sandyard.e2b_api.sandboxes.entrance import Inside
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
-from sandyard.runtime.session_model import FileChange
+from sandyard.runtime.sessions.model import FileChange
 
 KEEPALIVE: Message = {"keepalive": {}}
 _EVENTS = {

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TypeVar
 
 from sandyard.runtime.errors import FileRefusedError
-from sandyard.runtime.session_model import FileInfo
-from sandyard.runtime.session_ports import Files, Session
+from sandyard.runtime.sessions.model import FileInfo
+from sandyard.runtime.sessions.ports import Files, Session
 
 T = TypeVar("T")
 _USER_ID = 1000

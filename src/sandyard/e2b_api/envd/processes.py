@@ -15,8 +15,8 @@ from sandyard.e2b_api.model import HOME
 from sandyard.e2b_api.sandboxes.entrance import Entrance, Inside
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.errors import CommandRefusedError, NotATerminalError, ProcessNotFoundError
-from sandyard.runtime.session_model import Command, Output, Process, TerminalSize
-from sandyard.runtime.session_ports import Processes
+from sandyard.runtime.sessions.model import Command, Output, Process, TerminalSize
+from sandyard.runtime.sessions.ports import Processes
 
 KEEPALIVE: Message = {"event": {"keepalive": {}}}
 _STREAMS = {"stdout": "stdout", "stderr": "stderr", "terminal": "pty"}

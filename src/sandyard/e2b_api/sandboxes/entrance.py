@@ -15,7 +15,7 @@ from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.errors import NotRunningError
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.ports import Session
 
 
 class Sandboxes(Protocol):

@@ -12,8 +12,8 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
-from sandyard.runtime.session_model import Command
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.model import Command
+from sandyard.runtime.sessions.ports import Session
 
 _INTERPRETER = "builtin:code-interpreter-v1"
 _TAG = "code-interpreter"

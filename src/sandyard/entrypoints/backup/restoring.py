@@ -18,7 +18,7 @@ from sandyard.entrypoints.backup.errors import (
 )
 from sandyard.entrypoints.data_dir import RESTORING, locked
 from sandyard.kit.node import node_name
-from sandyard.runtime.records import remove_folder, sync_folder
+from sandyard.runtime.records.run_folder import remove_folder, sync_folder
 
 _NOT_DATA = frozenset({"lock", "lost+found"})
 _NODE = re.compile(rb"[A-Za-z0-9._-]{1,100}\s?")

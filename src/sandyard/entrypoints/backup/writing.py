@@ -26,7 +26,7 @@ from sandyard.entrypoints.backup.contents import (
 )
 from sandyard.entrypoints.backup.databases import copy_database, reading_together, schema_version
 from sandyard.entrypoints.backup.errors import BackupError
-from sandyard.runtime.records import remove_folder, sync_folder
+from sandyard.runtime.records.run_folder import remove_folder, sync_folder
 from sandyard.settings import Settings
 
 STAGING = "backup"

@@ -8,7 +8,7 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.runtime.local.environments import Environments
+    from sandyard.runtime.local.root_filesystems.store import Environments
 
 _EPILOG = """\b
 Examples:
@@ -60,6 +60,6 @@ def remove(name: str, data_dir: Path) -> None:
 
 def _environments(data_dir: Path) -> "Environments":
     from sandyard.bootstrap.local_runtime import runtime_folder
-    from sandyard.runtime.local.environments import Environments
+    from sandyard.runtime.local.root_filesystems.store import Environments
 
     return Environments(runtime_folder(data_dir.resolve()))

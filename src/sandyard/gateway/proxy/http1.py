@@ -15,7 +15,7 @@ from sandyard.gateway.errors import (
     ProgramTimeoutError,
 )
 from sandyard.gateway.proxy.headers import answer_headers
-from sandyard.runtime.session_ports import PortConnection
+from sandyard.runtime.sessions.ports import PortConnection
 
 _PIECE_BYTES = 256 * 1024
 _HEAD_BYTES = 64 * 1024

@@ -19,7 +19,7 @@ from sandyard.gateway.errors import (
     ProgramTimeoutError,
 )
 from sandyard.kit.sizes import MESSAGE_BYTES
-from sandyard.runtime.session_ports import PortConnection
+from sandyard.runtime.sessions.ports import PortConnection
 
 _PIECE_BYTES = 256 * 1024
 _UNSENDABLE = frozenset({CloseCode.NO_STATUS_RCVD, CloseCode.ABNORMAL_CLOSURE})

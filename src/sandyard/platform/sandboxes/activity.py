@@ -10,7 +10,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
-from sandyard.runtime.session_ports import PortConnection, Ports
+from sandyard.runtime.sessions.ports import PortConnection, Ports
 
 NOTED_SEC = 15.0
 """How far the recorded time may lag behind."""

@@ -15,7 +15,7 @@ from sandyard.platform.sandboxes.runs import run_id_of
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.sandboxes.traffic import RuledPorts, TrafficRules
 from sandyard.runtime.model import RunId
-from sandyard.runtime.session_ports import Ports, Session
+from sandyard.runtime.sessions.ports import Ports, Session
 
 _NOT_RUNNING = {
     Status.CREATED: "This sandbox was never started. Start it first.",

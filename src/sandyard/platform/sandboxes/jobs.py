@@ -21,7 +21,7 @@ from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.model import Ended, Running, RunState
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.session_model import Process
+from sandyard.runtime.sessions.model import Process
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.runtime.errors import PortClosedError
 from sandyard.runtime.network_model import EgressRules
-from sandyard.runtime.session_ports import PortConnection, Ports
+from sandyard.runtime.sessions.ports import PortConnection, Ports
 
 _PORT = "${PORT}"
 

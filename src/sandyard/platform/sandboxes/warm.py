@@ -8,7 +8,7 @@ from sandyard.platform.sandboxes.ports import WarmTemplates
 from sandyard.platform.sandboxes.program import default_program
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import Limits, Program, RunId, Running
-from sandyard.runtime.warm import WarmPool, WarmRuns
+from sandyard.runtime.programs.warm import WarmPool, WarmRuns
 
 _DEFAULT_CPU, _DEFAULT_MEMORY_GB = 1.0, 1.0
 """The default size of a sandbox, which warm machines have."""

@@ -16,7 +16,7 @@ from sandyard.kit.patterns import pattern
 from sandyard.platform.fields import RequestBody, ShortName
 from sandyard.platform.sessions.commands import Result, Wait
 from sandyard.platform.sessions.output import Encoding
-from sandyard.runtime.session_model import WORKSPACE, Command, Output, Process, TerminalSize
+from sandyard.runtime.sessions.model import WORKSPACE, Command, Output, Process, TerminalSize
 
 _NO_NUL = pattern(r"^[^\x00]*$", "must have no NUL")
 

@@ -10,8 +10,8 @@ from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.sessions.output import Tail, Written
 from sandyard.platform.sessions.service import Sessions
 from sandyard.runtime.errors import ProcessNotFoundError
-from sandyard.runtime.session_model import PROCESS_ID, Command, Output, Process
-from sandyard.runtime.session_ports import Processes
+from sandyard.runtime.sessions.model import PROCESS_ID, Command, Output, Process
+from sandyard.runtime.sessions.ports import Processes
 
 SHOWN_BYTES = 1024 * 1024
 """The most bytes of each stream in the answer of a command that was waited for, and of output in

@@ -31,7 +31,7 @@ from sandyard.platform.sessions.server_events import (
     exit_event,
     until_stopping,
 )
-from sandyard.runtime.session_model import Output
+from sandyard.runtime.sessions.model import Output
 
 _EVENT_ID = re.compile(r"[0-9]{1,15}")
 

@@ -9,7 +9,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.http.schemas import example
 from sandyard.kit.patterns import pattern
 from sandyard.platform.fields import RequestBody
-from sandyard.runtime.session_model import FileInfo, FileKind
+from sandyard.runtime.sessions.model import FileInfo, FileKind
 
 NO_NUL = pattern(r"^[^\x00]+$", "must have no NUL")
 BodyPath = Annotated[StrictStr, Field(min_length=1, max_length=4095, pattern=NO_NUL)]

@@ -22,8 +22,8 @@ from sandyard.platform.sessions.file_schemas import (
 from sandyard.platform.sessions.ranges import parse_range
 from sandyard.platform.sessions.service import Sessions
 from sandyard.runtime.errors import FileRefusedError
-from sandyard.runtime.session_model import WORKSPACE, FileInfo
-from sandyard.runtime.session_ports import Files
+from sandyard.runtime.sessions.model import WORKSPACE, FileInfo
+from sandyard.runtime.sessions.ports import Files
 
 _OCTAL = pattern(r"^0?[0-7]{3}$", "must be permissions in octal, such as 0755")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from sandyard.runtime.session_model import Output
+from sandyard.runtime.sessions.model import Output
 
 _LONGEST_CHARACTER = 4
 

@@ -10,7 +10,7 @@ import orjson
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.sessions.command_schemas import OutputPiece
 from sandyard.platform.sessions.output import Encoding
-from sandyard.runtime.session_model import Output, Process
+from sandyard.runtime.sessions.model import Output, Process
 
 T = TypeVar("T")
 

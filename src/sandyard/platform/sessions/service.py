@@ -13,7 +13,7 @@ from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.runs import run_id_of
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.sessions.ports import Session
 
 
 class SandboxFinder(Protocol):

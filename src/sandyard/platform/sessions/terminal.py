@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 from sandyard.platform.sessions.commands import Commands
 from sandyard.platform.sessions.service import Sessions
 from sandyard.runtime.errors import InputClosedError, NotATerminalError
-from sandyard.runtime.session_model import Command, Process, TerminalSize
-from sandyard.runtime.session_ports import Processes
+from sandyard.runtime.sessions.model import Command, Process, TerminalSize
+from sandyard.runtime.sessions.ports import Processes
 
 LOGIN_SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash -l; exec sh -l")
 

@@ -30,7 +30,7 @@ from sandyard.platform.sessions.terminal import (
     Terminal,
     Terminals,
 )
-from sandyard.runtime.session_model import WORKSPACE, Command, TerminalSize
+from sandyard.runtime.sessions.model import WORKSPACE, Command, TerminalSize
 
 _TOKEN_LIFETIME = timedelta(minutes=1)
 _POLICY_VIOLATION = 1008

@@ -40,7 +40,7 @@ from sandyard.runtime.model import (
     Starting,
 )
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.session_ports import Ports
+from sandyard.runtime.sessions.ports import Ports
 
 _SITE = "site"
 _SERVER = "server.py"

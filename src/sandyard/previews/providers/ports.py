@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from sandyard.runtime.session_ports import Ports
+from sandyard.runtime.sessions.ports import Ports
 
 
 @dataclass(frozen=True, slots=True)

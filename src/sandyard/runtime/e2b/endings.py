@@ -16,8 +16,8 @@ from sandyard.runtime.e2b.errors import E2bGoneError, E2bUnavailableError
 from sandyard.runtime.e2b.machine import Connections
 from sandyard.runtime.e2b.records import E2bRunFolder, SnapshotRecords
 from sandyard.runtime.errors import NotRunningError
-from sandyard.runtime.lifecycle import end_message
 from sandyard.runtime.model import Ended, EndReason, Kind, RunId, Snapshot, Up
+from sandyard.runtime.programs.lifecycle import end_message
 
 _CLOCK_SKEW_SEC = 5
 _NOT_A_NAME = re.compile(r"[^a-z0-9-]+")

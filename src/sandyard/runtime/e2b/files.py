@@ -13,7 +13,7 @@ from sandyard.runtime.e2b.errors import E2bUnavailableError
 from sandyard.runtime.e2b.package import STATE
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.model import FileChanges
-from sandyard.runtime.session_model import (
+from sandyard.runtime.sessions.model import (
     WORKSPACE,
     ChangeKind,
     FileChange,

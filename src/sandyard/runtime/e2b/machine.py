@@ -13,7 +13,7 @@ from sandyard.runtime.e2b.processes import PROGRAM
 from sandyard.runtime.e2b.session import E2bSession
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import Log, RunId
-from sandyard.runtime.session_model import WORKSPACE
+from sandyard.runtime.sessions.model import WORKSPACE
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox

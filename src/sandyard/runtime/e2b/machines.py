@@ -38,7 +38,7 @@ from sandyard.runtime.model import (
     Up,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
-from sandyard.runtime.records import RunFolders
+from sandyard.runtime.records.run_folder import RunFolders
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxMetrics

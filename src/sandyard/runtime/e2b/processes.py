@@ -17,8 +17,8 @@ from sandyard.runtime.errors import (
     InvalidPathError,
     ProcessNotFoundError,
 )
-from sandyard.runtime.followed_run import run_in_steps
-from sandyard.runtime.session_model import (
+from sandyard.runtime.sessions.followed_run import run_in_steps
+from sandyard.runtime.sessions.model import (
     PROCESS_ID,
     Command,
     Output,

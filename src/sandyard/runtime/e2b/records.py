@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from sandyard.runtime.model import Log, MachineState, RunId, Snapshot, Starting, Stopping, Up
-from sandyard.runtime.records import RunFolder
+from sandyard.runtime.records.run_folder import RunFolder
 
 _MACHINE = "machine"
 _LOG = "log"

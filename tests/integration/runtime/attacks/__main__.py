@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from tests.integration.runtime.attacks.all import ATTACKS
-from tests.integration.runtime.local import LocalRuntime
+from tests.support.runtime.local_runtime import LocalRuntime
 
 
 async def _run_all(folder: Path) -> None:

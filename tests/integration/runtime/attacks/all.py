@@ -54,7 +54,7 @@ from tests.integration.runtime.attacks.storage import (
     many_empty_files_are_bounded,
 )
 from tests.integration.runtime.attacks.swaps import folders_that_turn_into_links_lead_nowhere
-from tests.integration.runtime.local import LocalRuntime
+from tests.support.runtime.local_runtime import LocalRuntime
 
 Attack = Callable[[LocalRuntime, Path], Awaitable[None]]
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandyard.runtime.errors import RuntimeUnavailableError
-from sandyard.runtime.local import processes
-from sandyard.runtime.session_model import Command
-from sandyard.runtime.session_ports import Session
+from sandyard.runtime.local.host import processes
+from sandyard.runtime.sessions.model import Command
+from sandyard.runtime.sessions.ports import Session
 from tests.integration.runtime.attacks.others import still_works
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import MEGABYTE, inside, started
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import MEGABYTE, inside, started
 
 _LARGE = 64 * MEGABYTE
 _ON_EACH_NEW_PROCESS = """

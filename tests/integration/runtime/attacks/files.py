@@ -4,8 +4,8 @@ from pathlib import Path
 
 from sandyard.runtime.model import FileChanges, Files, Program
 from tests.integration.runtime.attacks.storage import SMALL, is_refused_more
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import (
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import (
     LIMITS,
     MEGABYTE,
     OBEDIENT,

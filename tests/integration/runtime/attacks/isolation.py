@@ -7,10 +7,10 @@ import socket
 import subprocess
 from pathlib import Path
 
-from sandyard.runtime.session_model import Command, Output
+from sandyard.runtime.sessions.model import Command, Output
 from tests.integration.runtime.attacks.others import still_works
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import inside, started
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import inside, started
 
 
 async def it_sees_no_file_of_the_host(runtime: LocalRuntime, folder: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from sandyard.runtime.model import Running
 from tests.integration.runtime.attacks.others import still_works
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import inside, send, started, until_ended
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import inside, send, started, until_ended
 
 MADE_WITHOUT_A_LEADER = """
 import ctypes, os, platform, threading, time

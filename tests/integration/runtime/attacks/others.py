@@ -1,7 +1,7 @@
 """What an attack must leave untouched."""
 
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import STATIC, started
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import STATIC, started
 
 
 async def still_works(runtime: LocalRuntime) -> None:

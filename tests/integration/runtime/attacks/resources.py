@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sandyard.runtime.model import Running
 from tests.integration.runtime.attacks.others import still_works
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import (
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import (
     LIMITS,
     inside,
     send,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from sandyard.runtime.model import Limits, Running
 from tests.integration.runtime.attacks.others import still_works
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import (
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import (
     LIMITS,
     MEGABYTE,
     OBEDIENT,

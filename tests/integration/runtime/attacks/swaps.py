@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.model import FileChanges
-from sandyard.runtime.session_ports import Files
-from tests.integration.runtime.local import LocalRuntime
-from tests.integration.runtime.programs import inside, started
+from sandyard.runtime.sessions.ports import Files
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import inside, started
 
 _SECRET = b"of the host"
 _ROUNDS = 5

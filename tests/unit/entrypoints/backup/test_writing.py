@@ -12,7 +12,7 @@ from sandyard.entrypoints.backup.archive import Manifest
 from sandyard.entrypoints.backup.errors import ArchiveInvalidError, BackupError
 from sandyard.entrypoints.backup.writing import find_source, write_backup
 from sandyard.entrypoints.cli.backup import summary
-from sandyard.runtime.archives import ArchiveFolder
+from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.settings import load_settings
 
 

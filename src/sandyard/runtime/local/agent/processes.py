@@ -1,0 +1,238 @@
+"""The agent's operations on processes and ports."""
+
+import errno
+import fcntl
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import termios
+from dataclasses import dataclass
+from typing import NoReturn
+
+from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.local.agent.paths import Paths
+from sandyard.runtime.local.host.socket_diagnosis import open_diagnosis
+from sandyard.runtime.local.jail.launcher import (
+    FAILURE_AT,
+    FAILURE_BYTES,
+    NICE,
+    Step,
+    format_failure,
+    hard_limits,
+    parse_failure,
+)
+
+_LAUNCH_MS = 10_000
+_LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+_UNDER_WAY = (0, errno.EINPROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    """The ends of a process's input and output: its own, and ours to hand out."""
+
+    inner: tuple[int, int, int]
+    outer: tuple[int, ...]
+    names: tuple[str, ...]
+    is_terminal: bool
+
+    def close_inner(self) -> None:
+        for descriptor in set(self.inner):
+            os.close(descriptor)
+
+
+class Starter:
+    def __init__(
+        self,
+        paths: Paths,
+        rlimits: dict[str, int],
+        environment: dict[str, str],
+        launcher: str | None = None,
+        *,
+        launch_ms: int = _LAUNCH_MS,
+    ) -> None:
+        """`environment` has the default variables of every process; `launcher` is the program that
+        sets the limits, if there is one. A start that takes longer than `launch_ms` is aborted."""
+        self._paths = paths
+        self._rlimits = rlimits
+        self._environment = environment
+        self._launcher = launcher
+        self._launch_ms = launch_ms
+        self.running: set[int] = set()
+
+    def start(
+        self,
+        *,
+        arguments: list[str],
+        environment: dict[str, str],
+        folder: str,
+        terminal: list[int] | None,
+        has_input: bool,
+        is_program: bool,
+    ) -> Answer:
+        """Start a process in its own session; returns its pid and the ends of its streams by name.
+        Raises OSError if it can't be run."""
+        environment = self._environment | environment
+        program = _find_program(arguments[0], environment.get("PATH", os.defpath))
+        channels = (
+            _terminal(*terminal)
+            if terminal
+            else _pipes(has_input=has_input, has_stderr=not is_program)
+        )
+        launch = _Launch(program, arguments, environment, self._paths.inside(folder), channels)
+        try:
+            pid = self._launched(launch)
+        except BaseException:
+            for descriptor in channels.outer:
+                os.close(descriptor)
+            raise
+        finally:
+            channels.close_inner()
+        self.running.add(pid)
+        return Answer({"pid": pid, "channels": channels.names}, descriptors=channels.outer)
+
+    def _launched(self, launch: "_Launch") -> int:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = self._spawn(launch, writer) if self._launcher else self._fork(launch, writer)
+        except OSError as error:
+            os.close(reader)
+            raise _refused(launch.arguments[0], error.errno or 0) from error
+        finally:
+            os.close(writer)
+        report = _read_failure(reader, pid, self._launch_ms)
+        if report:
+            failure = parse_failure(report)
+            what = launch.folder if failure.step == "folder" else launch.arguments[0]
+            raise _refused(what, failure.errno)
+        return pid
+
+    def _spawn(self, launch: "_Launch", failed: int) -> int:
+        launcher = str(self._launcher)
+        ends = [(os.POSIX_SPAWN_DUP2, end, at) for at, end in enumerate(launch.channels.inner)]
+        return os.posix_spawn(
+            launcher,
+            [launcher, launch.folder, launch.program, *launch.arguments],
+            launch.environment,
+            file_actions=[*ends, (os.POSIX_SPAWN_DUP2, failed, FAILURE_AT)],
+            setsigdef=[signal.SIGPIPE],
+        )
+
+    def _fork(self, launch: "_Launch", failed: int) -> int:
+        """Start it without a launcher."""
+        pid = os.fork()
+        if pid == 0:
+            _exec(launch, self._rlimits, failed)
+        return pid
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A process that is about to start."""
+
+    program: str
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    channels: _Channels
+
+
+def _exec(launch: _Launch, rlimits: dict[str, int], failed: int) -> NoReturn:
+    step: Step = "limits"
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.setsid()
+        for number, descriptor in enumerate(launch.channels.inner):
+            os.dup2(descriptor, number)
+        if launch.channels.is_terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        os.nice(NICE)
+        for limit, value in hard_limits(rlimits).items():
+            resource.setrlimit(limit, (value, value))
+        step = "folder"
+        os.chdir(launch.folder)
+        step = "program"
+        os.execve(launch.program, launch.arguments, launch.environment)
+    except OSError as error:
+        os.write(failed, format_failure(step, error.errno or 0))
+    finally:
+        os._exit(127)
+
+
+def _read_failure(reader: int, pid: int, launch_ms: int) -> bytes:
+    """The failure reported before the command ran. Other processes of the machine can delay it
+    until then."""
+    waiting = select.poll()
+    waiting.register(reader, select.POLLIN)
+    try:
+        if waiting.poll(launch_ms):
+            return os.read(reader, FAILURE_BYTES)
+        os.kill(pid, signal.SIGKILL)
+        return format_failure("program", errno.ETIMEDOUT)
+    finally:
+        os.close(reader)
+
+
+def _refused(what: str, number: int) -> RefusedError:
+    return RefusedError("COMMAND_REFUSED", f"{what}: {os.strerror(number)}")
+
+
+def connect(*, port: int) -> Answer:
+    """A connection, established or in progress, to the listener on the port."""
+    for family, host in _LOOPBACK:
+        made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        is_begun = made.connect_ex((host, port)) in _UNDER_WAY
+        # A refusal is known by now, but only the second call reports it.
+        if is_begun and not made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            return Answer(descriptors=(made.detach(),))
+        made.close()
+    raise OSError(errno.ECONNREFUSED, "nothing listens there")
+
+
+def listen(*, port: int) -> Answer:
+    """A listener on the machine's loopback, for a server outside."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(128)
+    return Answer(listener.getsockname()[1], descriptors=(listener.detach(),))
+
+
+def diagnose_sockets() -> Answer:
+    """A descriptor through which the kernel reports the sockets of the machine's network."""
+    return Answer(descriptors=(open_diagnosis().detach(),))
+
+
+def _pipes(*, has_input: bool, has_stderr: bool) -> _Channels:
+    """A program's output is one stream, so that its log keeps the order of writes."""
+    if has_input:
+        theirs_in, ours_in = os.pipe2(os.O_CLOEXEC)
+    else:
+        theirs_in, ours_in = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1
+    ours_out, theirs_out = os.pipe2(os.O_CLOEXEC)
+    ours_err, theirs_err = os.pipe2(os.O_CLOEXEC) if has_stderr else (-1, theirs_out)
+    outer = {"stdin": ours_in, "stdout": ours_out, "stderr": ours_err}
+    given = {name: end for name, end in outer.items() if end >= 0}
+    inner = (theirs_in, theirs_out, theirs_err)
+    return _Channels(inner, tuple(given.values()), tuple(given), is_terminal=False)
+
+
+def _terminal(columns: int, rows: int) -> _Channels:
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    return _Channels((theirs, theirs, theirs), (ours,), ("terminal",), is_terminal=True)
+
+
+def _find_program(name: str, path: str) -> str:
+    if "/" in name:
+        return name
+    for folder in path.split(":"):
+        candidate = os.path.join(folder or ".", name)
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    raise RefusedError("COMMAND_REFUSED", f"{name}: there is no such program")

@@ -1,0 +1,243 @@
+"""Isolation by bubblewrap: its arguments, and the uid that a command runs as."""
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sandyard.runtime.local.jail import pause, seccomp
+from sandyard.runtime.local.jail.isolation import PATH, WrappedCommand
+from sandyard.runtime.local.jail.mount_namespace import MountNamespace
+from sandyard.runtime.local.jail.overlays import ARCHIVED, System
+from sandyard.runtime.local.jail.sudo import FOLDER as SUDO_FOLDER
+
+_WORKSPACE = "/workspace"
+_HOME = "/home/user"
+"""An alias of the workspace, where many programs expect their user's home."""
+_PAUSE = "/run/sandyard/pause"
+LAUNCHER = "/run/sandyard/launch"
+UID_INSIDE = 1000
+_OWN_FOLDER = "/run/sandyard"
+_IN_MEMORY = ("/run/", "/tmp/")  # noqa: S108 - inside
+_ALONE = ("--unshare-all", "--unshare-user", "--disable-userns")
+_ALONE_BUT_USERS = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup"),
+)
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Programs detect a reboot by it; each machine gets a new one."""
+_NEW_IDS = Path("/proc/sys/kernel/random/uuid")
+_FEWEST_NAMES = 1024
+_BYTES_PER_NAME = 8192
+SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SYSTEM_FILES = (
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+)
+MADE_FILES = {
+    "/etc/passwd": "user:x:1000:1000::/home/user:/bin/bash\n",
+    "/etc/group": "user:x:1000:\n",
+    "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a command sees besides the workspace, by path inside."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    folders: Sequence[str] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
+    bound: Mapping[str, Path] = field(default_factory=dict)
+    root: Path | None = None
+    """A root file system; None is the host's /usr."""
+    executables: Mapping[str, bytes] = field(default_factory=dict)
+    """Programs that are executable but not readable, so that nobody can trace them."""
+
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    """Writable folders, the root first; the persistent files are in them."""
+
+    def over(self, mounts: Mapping[str, Path]) -> "Contents":
+        """The same in a writable root, which already has the persistent files."""
+        files = {path: text for path, text in self.files.items() if path.startswith(_IN_MEMORY)}
+        folders = [path for path in self.folders if path.startswith(_IN_MEMORY)]
+        folders = [SUDO_FOLDER, *folders]
+        return replace(self, mounts=mounts, files=files, folders=folders, root=None)
+
+    def read_only(self) -> Sequence[str]:
+        """In-memory folders made by bubblewrap, which could otherwise store any amount."""
+        if self.mounts:
+            return ("/dev", _OWN_FOLDER)
+        return ("/dev", "/") if self.root is None else ("/dev", "/run", "/")
+
+    def has_place(self, path: str) -> bool:
+        """Whether it can be a mount point: an older root may lack some of them."""
+        root = self.mounts.get("/", self.root)
+        if root is None or path.startswith("/run/"):
+            return True
+        place = root / path.lstrip("/")
+        return place.exists() and place.resolve() == root.resolve() / path.lstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Jail:
+    """bubblewrap. A command sees a few read-only system folders, the workspace, no network and
+    no process but its own."""
+
+    workspace: Path
+    tmp_bytes: int
+    shared_memory_bytes: int
+    uid: int | None = None
+    mounts: MountNamespace | None = None
+    """Needed with a `uid`, which can't enter the server's folders."""
+    folder: str = _WORKSPACE
+    system: System | None = None
+    """What it may change outside its workspace, if it has a root of its own."""
+
+    @property
+    def has_root(self) -> bool:
+        return self.system is not None
+
+    def memory_folders(self) -> dict[str, str]:
+        """Mount options of the in-memory folders. Names are limited too, because the kernel uses
+        about a kilobyte for each."""
+        sizes = {"/tmp": self.tmp_bytes, "/dev/shm": self.shared_memory_bytes}  # noqa: S108 - inside
+        return {
+            folder: f"size={size},nr_inodes={max(_FEWEST_NAMES, size // _BYTES_PER_NAME)}"
+            for folder, size in sizes.items()
+        }
+
+    def wrap_machine(self, contents: Contents, *, info: int) -> WrappedCommand:
+        """The first process of a machine, which only waits; bubblewrap reports where it is through
+        `info`."""
+        content = pause.program()
+        command = ["/bin/sleep", "infinity"] if content is None else [_PAUSE]
+        executables = {} if content is None else {_PAUSE: content}
+        contents = replace(contents, executables={**contents.executables, **executables})
+        if self.system is not None:
+            contents = contents.over(self.system.mounted())
+        contents = replace(contents, files={**contents.files, _BOOT_ID: _new_id()})
+        first = ["--as-pid-1"] if pause.may_be_first() else []
+        return self._wrap(command, [*first, "--info-fd", str(info)], {}, contents, ())
+
+    def wrap(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        added: Mapping[str, Path] | None = None,
+        capabilities: Iterable[str] = (),
+    ) -> WrappedCommand:
+        """Runs as the machine's root, if it has one."""
+        contents = Contents(bound=added or {})
+        options: list[str] = []
+        if self.system is not None:
+            _remove_other_than_folder(self.workspace / ARCHIVED)
+            changes = str(self._reachable(self.system.folder))
+            options += ["--bind", changes, f"{_WORKSPACE}/{ARCHIVED}"]
+        return self._wrap(command, options, environment, contents, capabilities)
+
+    def _wrap(
+        self,
+        command: Sequence[str],
+        options: Sequence[str],
+        environment: Mapping[str, str],
+        contents: Contents,
+        capabilities: Iterable[str],
+    ) -> WrappedCommand:
+        wrapped = WrappedCommand(self.uid)
+        uid = str(0 if self.system is not None and not contents.mounts else UID_INSIDE)
+        arguments = [
+            *self._namespaces(wrapped),
+            *("--die-with-parent", "--new-session", "--hostname", "sandbox"),
+            *("--uid", uid, "--gid", uid, "--cap-drop", "ALL"),
+            *(word for name in capabilities for word in ("--cap-add", name)),
+            *self._root(contents),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *_memory("/dev/shm", self.shared_memory_bytes),  # noqa: S108 - inside
+            *_memory("/tmp", self.tmp_bytes),  # noqa: S108 - inside
+        ]
+        for path in filter(contents.has_place, (_WORKSPACE, _HOME)):
+            arguments += ["--bind", str(self._reachable(self.workspace)), path]
+        arguments += ["--chdir", _WORKSPACE]
+        for path in contents.folders:
+            arguments += ["--dir", path]
+        made = {**MADE_FILES, **contents.files} if not contents.mounts else contents.files
+        for path, content in made.items():
+            arguments += ["--ro-bind-data", str(wrapped.add_content(content.encode())), path]
+        for path, source in contents.bound.items():
+            if not contents.has_place(path):
+                continue
+            arguments += ["--ro-bind", str(self._reachable(source)), path]
+        for path, program in contents.executables.items():
+            descriptor = str(wrapped.add_content(program))
+            arguments += ["--perms", "0111", "--ro-bind-data", descriptor, path]
+        for path, target in contents.links.items():
+            arguments += ["--symlink", target, path]
+        if (rules := seccomp.program()) is not None:
+            arguments += ["--seccomp", str(wrapped.add_content(rules))]
+        # bubblewrap's own tmpfs would otherwise take any amount of memory.
+        arguments += [word for path in contents.read_only() for word in ("--remount-ro", path)]
+        arguments += ["--clearenv", *options]
+        for name, value in {"PATH": PATH, "HOME": _WORKSPACE, **environment}.items():
+            arguments += ["--setenv", name, value]
+        # Through a descriptor: inside, everyone can see a command's arguments.
+        listed = wrapped.add_content("".join(f"{word}\0" for word in arguments).encode())
+        wrapped.command = [bubblewrap() or "bwrap", "--args", str(listed), "--", *command]
+        return wrapped
+
+    def _namespaces(self, wrapped: WrappedCommand) -> Iterable[str]:
+        if self.system is None:
+            return _ALONE
+        made = self.system.namespaces
+        owner, inside = (wrapped.add_descriptor(each) for each in (made.owner, made.inside))
+        return ("--userns", str(owner), "--userns2", str(inside), *_ALONE_BUT_USERS)
+
+    def _root(self, contents: Contents) -> Iterable[str]:
+        for path, source in contents.mounts.items():
+            yield from ("--bind", str(source), path)
+        if contents.mounts:
+            yield from ("--perms", "0755", "--tmpfs", _OWN_FOLDER)
+        elif contents.root is not None:
+            yield from ("--ro-bind", str(self._reachable(contents.root)), "/", "--tmpfs", "/run")
+        else:
+            yield from _system()
+
+    def _reachable(self, source: Path) -> Path:
+        return source if self.mounts is None else self.mounts.bind(source)
+
+
+def _memory(path: str, size_bytes: int) -> Iterable[str]:
+    return ("--perms", "1777", "--size", str(size_bytes), "--tmpfs", path)
+
+
+def _remove_other_than_folder(place: Path) -> None:
+    """A mount over a link that a program left there would go to the link's target."""
+    if place.is_symlink() or not place.is_dir():
+        place.unlink(missing_ok=True)
+
+
+def _new_id() -> str:
+    return _NEW_IDS.read_text()
+
+
+def bubblewrap() -> str | None:
+    return shutil.which("bwrap")
+
+
+def _system() -> Iterable[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in SYSTEM_LINKS:
+        path = Path("/", name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()).removeprefix("/"), str(path))
+        elif path.exists():
+            yield from ("--ro-bind", str(path), str(path))
+    for file in SYSTEM_FILES:
+        yield from ("--ro-bind-try", file, file)

@@ -1,0 +1,193 @@
+"""Enforces the limits that the kernel does not apply to a whole process tree."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
+from sandyard.runtime.local.jail.spawn import first_of
+from sandyard.runtime.local.limits.cgroups import Cgroup
+from sandyard.runtime.local.limits.memory import (
+    Memory,
+    folder_bytes,
+    hidden_bytes,
+    memory,
+    memory_folder,
+)
+from sandyard.runtime.local.limits.socket_memory import SocketMemory
+from sandyard.runtime.local.records.run_folder import Spec
+from sandyard.runtime.local.storage import workspace
+from sandyard.runtime.local.storage.volumes import Volume
+from sandyard.runtime.model import EndReason
+
+_INTERVAL_SEC = 0.25
+_NEAR_LIMIT_SEC = 0.05
+_ASLEEP_SEC = 1.0
+_STORAGE_SEC = 1.0
+_BLIND_SEC = 10.0
+_FEW = 8
+_MEMORY_FOLDERS = ("tmp", "dev/shm")
+
+_Look = Callable[[], Awaitable[tuple[EndReason | None, float]]]
+"""Returns the exceeded limit, if any, and the pause before the next check."""
+
+
+class Watchdog:
+    """Watches the descendants of this process; returns which limit was exceeded."""
+
+    def __init__(self, spec: Spec, files: Path, volume: Volume, cgroup: Cgroup | None) -> None:
+        self._spec = spec
+        self._limits = spec.limits
+        self._files = files
+        self._volume = volume
+        self._cgroup = cgroup
+        self.spared: set[int] = set()
+        """Descendants of this process that are not the machine's."""
+        self._stored = 0
+        self._folders: list[int] = []
+        self._hidden = _HiddenMemory()
+        self._sockets: SocketMemory | None = None
+        self._pause_sec = _INTERVAL_SEC
+        self._idle_since: tuple[list[int], float] | None = None
+
+    def watch_folders(self, pid_inside: int) -> None:
+        """Also count the machine's in-memory folders; `pid_inside` is a process of the machine."""
+        if self._spec.isolation != "none":
+            found = (memory_folder(pid_inside, name) for name in _MEMORY_FOLDERS)
+            self._folders = [folder for folder in found if folder is not None]
+
+    def watch_sockets(self, pid_inside: int, diagnosis: SocketDiagnosis | None) -> None:
+        """Also count the memory of the machine's sockets. Raises OSError."""
+        is_counted = self._cgroup is None and self._spec.isolation != "none"
+        if is_counted and diagnosis is not None:
+            self._sockets = SocketMemory(pid_inside, diagnosis)
+
+    async def run(self) -> EndReason:
+        """Return when a limit is exceeded, or could not be checked for a while."""
+        storage = asyncio.ensure_future(self._watch(self._over_storage))
+        held = asyncio.ensure_future(self._watch(self._over_memory))
+        try:
+            await first_of(storage, held)
+            return storage.result() if storage.done() else held.result()
+        finally:
+            storage.cancel()
+            held.cancel()
+
+    def free_bytes(self) -> int:
+        """What may still be stored, as of the last check."""
+        if self._volume.is_bounded:
+            found = os.statvfs(self._files)
+            return found.f_bavail * found.f_frsize
+        return max(0, self._limits.storage_bytes - self._stored)
+
+    def sample(self) -> dict[str, Any]:
+        """The current resource use of the processes."""
+        pids = self._pids()
+        group = self._cgroup
+        return {
+            "at": time.time(),
+            "cpu_seconds": group.cpu_seconds() if group else processes.cpu_seconds(pids),
+            "memory_bytes": group.memory_bytes() if group else self._memory(pids).total,
+            "storage_bytes": self._visible_bytes(),
+            "processes": len(pids),
+        }
+
+    def _visible_bytes(self) -> int:
+        if not self._volume.is_bounded:
+            return workspace.used_bytes(self._files)
+        found = os.statvfs(self._files)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+    async def _watch(self, look: "_Look") -> EndReason:
+        """Check repeatedly. A failed check is not taken for an empty result."""
+        seen_at = time.monotonic()
+        while True:
+            try:
+                reason, pause_sec = await look()
+                seen_at = time.monotonic()
+            except OSError:
+                reason, pause_sec = None, _NEAR_LIMIT_SEC
+                if time.monotonic() - seen_at > _BLIND_SEC:
+                    return "killed"
+            if reason is not None:
+                return reason
+            await asyncio.sleep(pause_sec)
+
+    async def _over_memory(self) -> tuple[EndReason | None, float]:
+        if self._cgroup is not None:
+            return ("out_of_memory" if self._cgroup.was_out_of_memory() else None), _INTERVAL_SEC
+        limit = self._limits.memory_bytes
+        pids = self._pids()
+        worked_sec = processes.cpu_seconds(pids)
+        if (pids, worked_sec) == self._idle_since:  # sleeping processes allocate nothing
+            self._pause_sec = min(2 * self._pause_sec, _ASLEEP_SEC)
+            return None, self._pause_sec
+        self._pause_sec = _INTERVAL_SEC
+        # The quick sum is never too small; it is refined only near the limit.
+        bound = processes.resident_bytes(pids) + self._in_folders()
+        bound += await self._hidden.look(pids, worked_sec, self._sockets)
+        if bound > limit:
+            bound = (await asyncio.to_thread(self._memory, pids)).held
+        if bound > limit:
+            # A process that has just forked may count twice for a moment.
+            bound = (await asyncio.to_thread(self._memory, pids)).held
+        is_near = bound > limit // 3
+        self._idle_since = None if is_near else (pids, worked_sec)
+        pause_sec = _NEAR_LIMIT_SEC if is_near else _INTERVAL_SEC
+        return ("out_of_memory" if bound > limit else None), pause_sec
+
+    def _pids(self) -> list[int]:
+        return [pid for pid in processes.descendants(os.getpid()) if pid not in self.spared]
+
+    def _memory(self, pids: list[int]) -> Memory:
+        in_sockets = 0 if self._sockets is None else self._sockets.held_bytes()
+        return memory(pids, in_folders=self._in_folders(), in_sockets=in_sockets)
+
+    def _in_folders(self) -> int:
+        return sum(map(folder_bytes, self._folders))
+
+    async def _over_storage(self) -> tuple[EndReason | None, float]:
+        if self._volume.is_bounded:
+            return None, 3600.0
+        begun = time.monotonic()
+        self._stored = await asyncio.to_thread(self._stored_bytes)
+        # A large workspace takes long to measure: spend at most a tenth of the time on that.
+        pause_sec = max(_STORAGE_SEC, 10 * (time.monotonic() - begun))
+        return ("out_of_storage" if self._stored > self._limits.storage_bytes else None), pause_sec
+
+    def _stored_bytes(self) -> int:
+        pids = self._pids()
+        kept = workspace.used_bytes(self._files, give_up_above=self._limits.storage_bytes)
+        return kept + workspace.unlinked_bytes(self._files, pids)
+
+
+class _HiddenMemory:
+    """Memory that is in no process's total. Finding it is slow, and done only for processes that
+    have run since: sleeping ones allocate nothing."""
+
+    def __init__(self) -> None:
+        self._worked_sec = -1.0
+        self._next_at = 0.0
+        self._bytes = 0
+
+    async def look(self, pids: list[int], worked_sec: float, sockets: SocketMemory | None) -> int:
+        begun = time.monotonic()
+        if worked_sec == self._worked_sec or begun < self._next_at:
+            return self._bytes
+        self._worked_sec = worked_sec
+        if len(pids) <= _FEW:  # faster than starting a thread
+            self._bytes = _hidden(pids, sockets)
+        else:
+            self._bytes = await asyncio.to_thread(_hidden, pids, sockets)
+        self._next_at = begun + max(_INTERVAL_SEC, 20 * (time.monotonic() - begun))
+        return self._bytes
+
+
+def _hidden(pids: list[int], sockets: SocketMemory | None) -> int:
+    found = hidden_bytes(pids)
+    in_sockets = 0 if sockets is None else sockets.held_bytes()
+    return found.shared + found.kernel + in_sockets

@@ -1,0 +1,150 @@
+"""What server and supervisor share on disk: the supervisor writes, the server reads."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from sandyard.runtime.local.host import processes
+from sandyard.runtime.model import Kind, Limits, RunId, Up
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network, Refusal
+from sandyard.runtime.records.run_folder import (
+    RunFolder,
+    RunFolders,
+    exists,
+    from_record,
+    to_record,
+)
+
+IsolationMode = Literal["bubblewrap", "none"]
+_KINDS: tuple[Kind, ...] = ("sandbox", "preview", "warm")
+VolumeKind = Literal["image", "tmpfs", "folder"]
+"""Where a workspace's files are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Everything that a supervisor needs to know; it has no other input."""
+
+    run_id: RunId
+    limits: Limits
+    isolation: IsolationMode
+    restore_from: str | None
+    snapshot_to: str
+    uid: int | None
+    """A uid of this sandbox alone; None if the server is not root."""
+    allowed_networks: list[str]
+    prepare_timeout_sec: float
+    snapshot_timeout_sec: float
+    log_bytes: int
+    port: int = 0
+    """The port that the program is told to listen on."""
+    lifetime_sec: float = 0
+    ca_file: str | None = None
+    kernels: str | None = None
+    network: Network = "none"
+    rules: EgressRules = NO_RULES
+    allowed_hosts: list[str] = field(default_factory=list)
+    """Hosts that `packages` can reach."""
+    egress_networks: list[str] = field(default_factory=list)
+    """Private networks that the machine may still reach."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Files added to the system inside, by path."""
+    folders: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """The variables of all its processes."""
+    root: str | None = None
+    """Its root file system; None is the host's /usr."""
+    volume: VolumeKind = "folder"
+    skeleton: str | None = None
+    """Its files outside /usr, if it has its own root."""
+    cgroup_root: str | None = None
+
+
+class LocalRunFolder(RunFolder):
+    """The records of one run, its workspace and its logs."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.workspace = path / "workspace"
+        self.image = path / "workspace.img"
+        self.volume = path / "volume"
+        self.logs = path / "logs"
+
+    def write_spec(self, spec: Spec) -> None:
+        self.write("spec", to_record(asdict(spec)), durable=False)
+
+    def has_spec(self) -> bool:
+        return exists(self.path / "spec.json")
+
+    def spec(self) -> Spec | None:
+        found = self.read("spec")
+        if found is None:
+            return None
+        found["limits"] = Limits(**found["limits"])
+        found["rules"] = EgressRules.of(found.get("rules", {}))
+        known = {each.name for each in fields(Spec)}
+        record = from_record(found)
+        return Spec(**{name: value for name, value in record.items() if name in known})
+
+    def write_up(self, up: Up) -> None:
+        self.write("up", to_record(asdict(up)), durable=False)
+
+    def up(self) -> Up | None:
+        """The machine once it can be entered, with its current deadline."""
+        found = self.read("up")
+        if found is None:
+            return None
+        return Up(**from_record(found | (self.read("deadline") or {})))
+
+    def says_up(self) -> bool:
+        """Whether its last record says that it can be entered; read for each session."""
+        return self.has("up", "ending", "ended") == [True, False, False]
+
+    def up_version(self) -> tuple[object, ...]:
+        """Changes whenever `up` may return something else. Raises OSError, but not for missing
+        files."""
+        return tuple(map(_version, (self.path / "up.json", self.path / "deadline.json")))
+
+    def write_deadline(self, at: float) -> None:
+        """Not durable: a power cut ends the machine, and with it the deadline."""
+        self.write("deadline", {"deadline_at": at}, durable=False)
+
+    def egress(self) -> EgressReport | None:
+        found = self.read("egress")
+        if found is None:
+            return None
+        refusals = [Refusal(**each) for each in found.pop("refusals")]
+        return EgressReport(**found, refusals=refusals)
+
+    def write_supervisor(self) -> None:
+        """Record this process as the supervisor."""
+        pid = os.getpid()
+        self.write("supervisor", {"pid": pid, "identity": processes.identity(pid)}, durable=False)
+
+    def supervisor_pid(self) -> int | None:
+        """The supervisor if it is alive: the same pid and start time."""
+        found = self.read("supervisor")
+        if found is None or processes.identity(found["pid"]) != found["identity"]:
+            return None
+        return int(found["pid"])
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Records are replaced, never changed."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def specs_in_use(runtime_folder: Path) -> Iterator[Spec]:
+    """The specs of machines that have not ended."""
+    runs = RunFolders(runtime_folder)
+    for run_id in (run_id for kind in _KINDS for run_id in runs.run_ids(kind)):
+        folder = LocalRunFolder(runs.path_of(run_id))
+        if folder.ended() is None and (spec := folder.spec()) is not None:
+            yield spec

@@ -1,0 +1,150 @@
+"""What enforces the limits of sandboxes on this machine: the strongest that it offers."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandyard.runtime.errors import LimitsMissingError
+from sandyard.runtime.local.jail.mount_namespace import MountNamespace
+from sandyard.runtime.local.jail.overlays import System, layers_of
+from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
+from sandyard.runtime.local.limits import cgroups
+from sandyard.runtime.local.records.run_folder import VolumeKind
+from sandyard.runtime.local.root_filesystems.base_files import make_skeleton
+from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.storage.volumes import ImageVolume, make_image
+
+_WORKING: set[tuple[str, int]] = set()
+"""What was found to work, with the file system it was tested on; each is tested once."""
+_PROBE_BYTES = 1 << 20
+_PROBE_PROCESSES = 4096
+"""High, because sandboxes of another server may have the same uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    volume: VolumeKind = "folder"
+    has_cgroups: bool = False
+    no_image: str | None = None
+    """Why workspaces have no file system of their own."""
+    no_root: str | None = None
+    """Why sandboxes have no root, and can't change what is outside their workspace."""
+    has_root: bool = False
+
+    def describe(self) -> dict[str, str]:
+        """What enforces each limit, and what would be stronger."""
+        stored = {
+            "image": "limited by a separate file system for each sandbox",
+            "tmpfs": "limited by a tmpfs; files since the last stop are lost if the host fails",
+            "folder": f"limited by a watchdog; no separate file systems: {self.no_image}",
+        }
+        watched = "limited by a watchdog, CPU in whole cores; SANDBOX_CGROUP_ROOT is stronger"
+        held = "limited by control groups, as are processes and CPU"
+        root = "available, with sudo" if self.has_root else f"none: {self.no_root}"
+        return {
+            "memory": held if self.has_cgroups else watched,
+            "storage": stored[self.volume],
+            "root": root,
+        }
+
+
+def find_enforcement(policy: LocalPolicy, folder: Path) -> Enforcement:
+    """What enforces the limits of machines in this folder. Raises LimitsMissingError if an
+    explicitly requested mechanism can't be used."""
+    enforcement = Enforcement(volume="folder", has_cgroups=_has_cgroups(policy))
+    if policy.isolation == "none":
+        return replace(
+            enforcement, no_image="SANDBOX_ISOLATION=none", no_root="SANDBOX_ISOLATION=none"
+        )
+    if policy.volume == "folder":
+        return replace(
+            enforcement, no_image="SANDBOX_VOLUME=folder", no_root="SANDBOX_VOLUME=folder"
+        )
+    missing = "the server is not root" if os.geteuid() else None
+    if missing is None and policy.volume != "tmpfs":
+        missing = _why_no_image(folder)
+    if missing is None:
+        enforcement = replace(
+            enforcement, volume="image" if policy.volume == "auto" else policy.volume
+        )
+        no_root = _why_no_root(policy, folder)
+        return replace(enforcement, no_root=no_root, has_root=no_root is None)
+    if policy.volume != "auto":
+        raise LimitsMissingError(
+            f"SANDBOX_VOLUME={policy.volume} can't be used here: {missing}. Set it to auto.",
+        )
+    return replace(enforcement, no_image=missing, no_root=missing)
+
+
+def _has_cgroups(policy: LocalPolicy) -> bool:
+    if policy.cgroup_root is None or policy.isolation == "none":
+        return False
+    try:
+        cgroups.prepare_root(policy.cgroup_root)
+    except OSError as error:
+        raise LimitsMissingError(
+            f"SANDBOX_CGROUP_ROOT can't be used: {error}. Set it to a cgroup v2 folder whose "
+            "memory, pids and cpu controllers are delegated to the server, or unset it.",
+            reason=str(error),
+        ) from error
+    return True
+
+
+def _why_no_image(folder: Path) -> str | None:
+    """None if an image can be made and mounted."""
+
+    def mount_one(top: Path) -> None:
+        mounts = MountNamespace(in_use=[top])
+        make_image(top / "image", _PROBE_BYTES, blanks=top)
+        ImageVolume(top / "image", top / "mount", mounts, uid=0).attach(is_new=True)
+        mounts.unmount(top / "mount")
+
+    return _why_not("image", folder, mount_one)
+
+
+def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
+    """None if the host's files can be mounted with other owners, and changed in an overlay."""
+    if policy.root == "none":
+        return "SANDBOX_ROOT=none"
+
+    def overlay_one(top: Path) -> None:
+        uid = policy.uids[0]
+        made = make_user_namespaces(uid, processes=_PROBE_PROCESSES)
+        try:
+            mounts = MountNamespace(in_use=[top])
+            skeleton = make_skeleton(top / "skeletons", {}, (), root=top)
+            layers = layers_of(skeleton, None)
+            System(top / "mount", layers, mounts, uid=uid, namespaces=made).try_out()
+        finally:
+            made.close()
+
+    return _why_not("root", folder, overlay_one)
+
+
+def _why_not(what: str, folder: Path, attempt: Callable[[Path], None]) -> str | None:
+    """Why an attempt fails in an empty folder; None if it succeeds. Runs in its own thread, whose
+    mounts are gone when it ends."""
+    tried = (what, folder.stat().st_dev)
+    problems: list[str] = []
+    if tried in _WORKING:
+        return None
+
+    def probe() -> None:
+        with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as draft:
+            top = Path(draft)
+            (top / "mount").mkdir()
+            try:
+                attempt(top)
+            except OSError as error:
+                problems.append(str(error))
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    thread.join()
+    if problems:
+        return problems[0]
+    _WORKING.add(tried)
+    return None

@@ -1,0 +1,348 @@
+"""`Machines` on this host. All its state is on disk, so that a restarted server adopts it."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from sandyard.kit.errors import UnavailableError
+from sandyard.runtime.errors import (
+    NotRunningError,
+    RunNotFoundError,
+    RuntimeUnavailableError,
+    SupervisorTimeoutError,
+    start_failure,
+)
+from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.records import logs
+from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
+from sandyard.runtime.local.server.enforcement import Enforcement, find_enforcement
+from sandyard.runtime.local.server.isolation_check import check_isolation
+from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.orphans import kill_orphans
+from sandyard.runtime.local.server.record_changes import changes_by, has_ended, until_written
+from sandyard.runtime.local.server.session import LocalSession
+from sandyard.runtime.local.server.spawn_supervisor import spawn_supervisor
+from sandyard.runtime.local.server.specs import Specs
+from sandyard.runtime.local.server.supervisor_client import Channel
+from sandyard.runtime.local.server.supervisor_forks import FORKS
+from sandyard.runtime.local.server.uids import Uids
+from sandyard.runtime.local.storage.shared_files import BLANKS, remove_unused
+from sandyard.runtime.local.storage.snapshots import SnapshotFolder
+from sandyard.runtime.local.storage.volumes import make_image
+from sandyard.runtime.machine_ports import Changed, Egress
+from sandyard.runtime.model import (
+    Ended,
+    Kind,
+    Log,
+    MachineSpec,
+    MachineState,
+    RunId,
+    Sample,
+    Snapshot,
+    Starting,
+    Stopping,
+    Up,
+)
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.programs.lifecycle import not_running, wait_until
+from sandyard.runtime.records.run_folder import RunFolders, exists, remove_folder
+from sandyard.runtime.sessions.ports import Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_POLL_SEC = 0.005
+_ENDING_SEC = 3.0
+
+
+class LocalMachines:
+    def __init__(self, folder: Path, policy: LocalPolicy | None = None) -> None:
+        self._folder = folder.absolute()
+        self._policy = policy or LocalPolicy()
+        self.records = RunFolders(self._folder)
+        self._snapshots = SnapshotFolder(self._folder / "snapshots")
+        self._specs = Specs(self._folder, self._policy, self._snapshots)
+        self._uids = Uids(self._folder / "uids", self._policy.uids)
+        self._is_checked = False
+        self._enforcement = Enforcement()
+        self._children: set[int] = set()
+
+    async def check(self) -> None:
+        if not self._is_checked:
+            uid = self._policy.uids[0] if os.geteuid() == 0 else None
+            await _in_thread(check_isolation, self._policy.isolation, uid=uid)
+            await _in_thread(self._folder.mkdir, parents=True, exist_ok=True)
+            self._enforcement = await _in_thread(find_enforcement, self._policy, self._folder)
+            await _in_thread(remove_unused, self._folder, now=time.time())
+            self._is_checked = True
+
+    async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
+        await self.check()
+        reader = await _in_thread(self._begin, run_id, spec)
+        if reader is not None:
+            await until_written(reader)
+        timeout_sec = self._policy.prepare_timeout_sec + 30
+        machine = await self._wait(
+            run_id, lambda machine: not isinstance(machine, Starting), timeout_sec
+        )
+        if isinstance(machine, Up):
+            return machine
+        if isinstance(machine, Ended) and machine.error_code is not None:
+            raise start_failure(machine.error_code, machine.message)
+        raise NotRunningError if machine is None else not_running(machine)
+
+    async def find(self, run_id: RunId) -> MachineState | None:
+        return await _in_thread(self._find, run_id)
+
+    def changes(self, run_id: RunId) -> AbstractAsyncContextManager[Changed]:
+        return changes_by(self._folder_of(run_id).supervisor_pid())
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        return await _in_thread(self.records.run_ids, kind)
+
+    async def session(self, run_id: RunId) -> Session:
+        await self.check()
+        # A supervisor that died silently is noticed by the first request, which can't reach it.
+        folder = self._folder_of(run_id)
+        if not folder.says_up():
+            await self._require_up(run_id)
+        channel = self._channel(run_id, folder)
+        return LocalSession(channel, has_root=self._enforcement.has_root)
+
+    async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
+        await self._require_up(run_id)
+        await _in_thread(self._folder_of(run_id).write_deadline, deadline_at)
+        return deadline_at
+
+    async def stop(self, run_id: RunId) -> None:
+        if isinstance(await self.find(run_id), Ended | None):
+            return
+        await _in_thread(_request_stop, self._folder_of(run_id))
+
+    async def forget(self, run_id: RunId) -> None:
+        await self._until_supervisor_is_gone(self._folder_of(run_id))
+        await _in_thread(self.records.remove, run_id)
+
+    async def sample(self, run_id: RunId) -> Sample:
+        await self._require_up(run_id)
+        packet = await self._channel(run_id).ask("sample", {})
+        return Sample(**packet.message["result"])
+
+    async def workspace_bytes(self, run_id: RunId) -> int:
+        return (await self.sample(run_id)).storage_bytes
+
+    async def pack(self, run_id: RunId, to: Path) -> bool:
+        await self._require_up(run_id)
+        (await self._channel(run_id).ask("pack", {"to": str(to)})).close()
+        return True
+
+    async def read_log(self, run_id: RunId, begin: int | None) -> Log:
+        folder = self._folder_of(run_id).logs
+        return await _in_thread(logs.read, folder, begin, limit_bytes=self._policy.log_bytes)
+
+    @asynccontextmanager
+    async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:
+        async with self._channel(run_id).open() as request:
+            packet = await request("open_egress", {})
+            yield _LocalEgress(packet.message["result"]["environment"], request)
+
+    async def set_network(
+        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+    ) -> None:
+        await self._require_up(run_id)
+        asked = {"network": network, "rules": asdict(rules)}
+        (await self._channel(run_id).ask("set_network", asked)).close()
+
+    async def egress_report(self, run_id: RunId) -> EgressReport:
+        found = await _in_thread(self._folder_of(run_id).egress)
+        return found or EgressReport("none")
+
+    async def has_snapshot(self, snapshot_id: str) -> bool:
+        return await self.find_snapshot(snapshot_id) is not None
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        return await _in_thread(self._snapshots.find, snapshot_id)
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        return await _in_thread(self._snapshots.list_all)
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await _in_thread(self._snapshots.delete, snapshot_id)
+
+    def _folder_of(self, run_id: RunId) -> LocalRunFolder:
+        return LocalRunFolder(self.records.path_of(run_id))
+
+    def _channel(self, run_id: RunId, folder: LocalRunFolder | None = None) -> Channel:
+        async def explain(error: OSError) -> NoReturn:
+            """A machine that can't be reached has ended, or is about to say so."""
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ENDING_SEC):
+                    while await self._require_up(run_id):  # noqa: ASYNC110 - another process
+                        await asyncio.sleep(_POLL_SEC)
+            raise RuntimeUnavailableError(reason=str(error)) from error
+
+        return Channel((folder or self._folder_of(run_id)).path, explain)
+
+    async def _require_up(self, run_id: RunId) -> Up:
+        machine = await self.find(run_id)
+        if machine is None:
+            raise RunNotFoundError
+        if not isinstance(machine, Up):
+            raise not_running(machine)
+        return machine
+
+    async def _wait(
+        self, run_id: RunId, is_done: Callable[[MachineState | None], bool], timeout_sec: float
+    ) -> MachineState | None:
+        try:
+            return await wait_until(
+                is_done,
+                partial(self.find, run_id),
+                partial(self.changes, run_id),
+                timeout_sec=timeout_sec,
+            )
+        except TimeoutError as error:
+            raise SupervisorTimeoutError(reason=f"{run_id} did not change") from error
+
+    async def _until_supervisor_is_gone(self, folder: LocalRunFolder) -> None:
+        """It still clears the workspace after the end is recorded."""
+        until = time.monotonic() + self._policy.snapshot_timeout_sec
+        while (pid := await _in_thread(folder.supervisor_pid)) is not None:
+            if time.monotonic() > until:
+                raise SupervisorTimeoutError
+            if await has_ended(pid):
+                break
+        self._reap()
+
+    def _begin(self, run_id: RunId, spec: MachineSpec) -> int | None:
+        """Start a supervisor, unless there is one: of concurrent calls, one gets the lock. Returns
+        a pipe that is closed when the outcome of the start is recorded."""
+        folder = self._folder_of(run_id)
+        whole = self._specs.make(run_id, spec, self._enforcement)
+        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while not folder.has_spec():
+            with folder.lock() as lock:
+                if lock is None:  # someone reads the folder, or is about to write the spec
+                    time.sleep(_POLL_SEC)
+                elif not folder.has_spec():
+                    self._prepare(folder, whole)
+                    return self._start_supervisor(folder, lock)
+        return None
+
+    def _start_supervisor(self, folder: LocalRunFolder, lock: int) -> int:
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not FORKS.start(folder.path, lock, writer):
+                self._supervise(folder, lock, writer)
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        return reader
+
+    def _prepare(self, folder: LocalRunFolder, spec: Spec) -> None:
+        if os.geteuid() == 0 and spec.isolation == "bubblewrap":
+            spec = replace(spec, uid=self._uids.take(folder.path))
+        (self._folder / "snapshots").mkdir(mode=0o700, exist_ok=True)
+        remove_folder(folder.workspace)
+        folder.workspace.mkdir(mode=0o700)
+        if spec.volume == "image" and spec.uid is not None:
+            size_bytes = spec.limits.storage_bytes
+            make_image(folder.image, size_bytes, blanks=self._folder / BLANKS)
+        if spec.uid is not None:
+            os.chown(folder.workspace, spec.uid, spec.uid)
+        folder.write_spec(spec)
+
+    def _supervise(self, folder: LocalRunFolder, lock: int, writer: int | None = None) -> int:
+        """Without `writer`, one that records an end."""
+        pid = spawn_supervisor(folder.path, lock, writer)
+        self._children.add(pid)
+        return pid
+
+    def _reap(self) -> None:
+        """Ended supervisors remain children of this process until it waits for them."""
+        for pid in list(self._children):
+            self._wait_for(pid, os.WNOHANG)
+
+    def _wait_for(self, pid: int, options: int = 0) -> None:
+        try:
+            ended, _ = os.waitpid(pid, options)
+        except ChildProcessError:  # another thread was faster
+            ended = pid
+        if ended:
+            self._children.discard(pid)
+
+    def _find(self, run_id: RunId) -> MachineState | None:
+        self._reap()
+        folder = self._folder_of(run_id)
+        try:
+            return self._read_state(run_id, folder) if exists(folder.path) else None
+        except FileNotFoundError:
+            if exists(folder.path):
+                raise
+            return None  # forgotten meanwhile
+
+    def _read_state(self, run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
+        if (ended := folder.ended()) is not None:
+            return ended
+        if not folder.has_spec():
+            return None
+        if folder.supervisor_pid() is not None:
+            return _told_by_supervisor(run_id, folder)
+        return self._find_without_supervisor(run_id, folder)
+
+    def _find_without_supervisor(
+        self, run_id: RunId, folder: LocalRunFolder
+    ) -> MachineState | None:
+        """It is about to start, or was killed: if the lock is free it was killed, and its end is
+        recorded."""
+        with folder.lock() as lock:
+            if lock is None:
+                return _told_by_supervisor(run_id, folder)
+            if (ended := folder.ended()) is not None:
+                return ended
+            kill_orphans(folder.path)
+            self._wait_for(self._supervise(folder, lock))
+        ended = folder.ended()
+        if ended is None:
+            raise UnavailableError(reason=f"the end of {run_id} could not be recorded")
+        return ended
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalEgress:
+    environment: Mapping[str, str]
+    _request: Any
+
+    async def refused(self) -> str | None:
+        host = (await self._request("refused_egress", {})).message["result"]
+        return None if host is None else str(host)
+
+
+def _told_by_supervisor(run_id: RunId, folder: LocalRunFolder) -> MachineState:
+    if (ending := folder.ended(final=False)) is not None:
+        return Stopping(run_id, ending.ended_at, ending.message)
+    return folder.up() or Starting(run_id, folder.begun_at() or 0)
+
+
+async def _in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """A folder that can't be used is an outage, never reported as an end or a missing machine."""
+    try:
+        return await asyncio.to_thread(work, *arguments, **named)
+    except OSError as error:
+        raise RuntimeUnavailableError(reason=str(error)) from error
+
+
+def _request_stop(folder: LocalRunFolder) -> None:
+    """The request first, then the signal: a supervisor that is just starting finds the request."""
+    folder.request_stop()
+    pid = folder.supervisor_pid()
+    if pid is not None:
+        processes.kill([pid], signal.SIGTERM)

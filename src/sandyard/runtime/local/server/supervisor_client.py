@@ -1,0 +1,118 @@
+"""Requests to a machine's supervisor, and the errors for its refusals."""
+
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sandyard.kit.errors import SandyardError
+from sandyard.runtime import errors
+from sandyard.runtime.local.host.processes import HAS_PROC
+from sandyard.runtime.local.ipc.packets import Packet, connect, receive, send
+from sandyard.runtime.local.supervisor.session_server import SOCKET
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSALS: dict[str, type[SandyardError]] = {
+    kind.code: kind
+    for kind in (
+        errors.CommandRefusedError,
+        errors.InputClosedError,
+        errors.InputNotTakenError,
+        errors.InvalidArchiveError,
+        errors.InvalidSignalError,
+        errors.NotATerminalError,
+        errors.PortClosedError,
+        errors.ProcessNotFoundError,
+        errors.TooManyFilesError,
+    )
+}
+
+OnFailure = Callable[[OSError], Awaitable[NoReturn]]
+"""Raises the error for a supervisor that can't be reached: an end, or an outage."""
+
+
+class Channel:
+    """Sends requests to the supervisor of one machine; one connection for each."""
+
+    def __init__(self, folder: Path, on_failure: OnFailure, *, as_root: bool = False) -> None:
+        self._folder = folder
+        self._on_failure = on_failure
+        self._as_root = as_root
+
+    def of_root(self) -> "Channel":
+        return Channel(self._folder, self._on_failure, as_root=True)
+
+    async def ask(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        *,
+        data: bytes = b"",
+        descriptors: tuple[int, ...] = (),
+    ) -> Packet:
+        async with self.open() as request:
+            return await request(operation, arguments, data=data, descriptors=descriptors)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Callable[..., Awaitable[Packet]]]:
+        """One connection for related requests. Raises the machine's refusals."""
+        try:
+            channel = await self._connect()
+        except OSError as error:
+            await self._on_failure(error)
+
+        async def request(
+            operation: str,
+            arguments: dict[str, Any],
+            *,
+            data: bytes = b"",
+            descriptors: tuple[int, ...] = (),
+        ) -> Packet:
+            try:
+                message = {"op": operation, "arguments": arguments, "as_root": self._as_root}
+                await send(channel, message, data, descriptors)
+                packet = await receive(channel)
+            except OSError as error:
+                await self._on_failure(error)
+            if packet is None:
+                await self._on_failure(ConnectionResetError("the supervisor has gone"))
+            raise_refusal(packet)
+            return packet
+
+        with channel:
+            yield request
+
+    async def _connect(self) -> socket.socket:
+        """Through the folder's descriptor: its path may be too long for a socket."""
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            near = f"/proc/self/fd/{folder}/{SOCKET}"
+            return await connect(near if HAS_PROC else str(self._folder / SOCKET))
+        finally:
+            os.close(folder)
+
+
+def raise_refusal(packet: Packet) -> None:
+    """Raise the machine's refusal as our error, if it refused."""
+    message = packet.message
+    if "result" in message:
+        return
+    packet.close()
+    text = str(message.get("message", ""))[:300]
+    if message.get("refused") == errors.UnsafePathError.code:
+        raise errors.UnsafePathError(text)
+    if (kind := _REFUSALS.get(str(message.get("refused")))) is not None:
+        raise kind(f"{kind.__doc__} ({text})" if text else None)
+    number = message.get("errno")
+    if number == errno.ENOENT:
+        raise errors.FileMissingError
+    if number in FULL:
+        raise errors.StorageFullError
+    if number == errno.ECONNREFUSED:
+        raise errors.PortClosedError
+    if isinstance(number, int):
+        raise errors.FileRefusedError(f"The sandbox refused this: {os.strerror(number)}.")
+    raise errors.RuntimeUnavailableError(reason=text or str(message.get("refused")))

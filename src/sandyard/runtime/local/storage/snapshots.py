@@ -1,0 +1,172 @@
+"""Snapshots of workspaces: packed and unpacked in isolation, by the system's tar.
+
+Names, links and pipes that a hostile program left behind mean nothing outside: tar sees only what
+the program saw, with the rights that the program had over its own files.
+"""
+
+import errno
+import os
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandyard.runtime.local.jail.isolation import Isolation
+from sandyard.runtime.local.jail.overlays import ARCHIVED
+from sandyard.runtime.local.jail.spawn import Outcome, kill_tree, run, spawn
+from sandyard.runtime.model import Snapshot
+from sandyard.runtime.records.run_folder import entries, sync_folder
+
+_SUFFIX = ".snapshot"
+_TAR = "/bin/tar" if Path("/bin/tar").exists() else "/usr/bin/tar"
+# A program may have taken away its own right to read a file.
+_READS_ITS_OWN: tuple[str, ...] = ("CAP_DAC_OVERRIDE",)
+_IS_LINUX = sys.platform == "linux"
+_SPARSE = ("--sparse",) if _IS_LINUX else ()
+_ATTRIBUTES = ("--xattrs", "--xattrs-include=user.*") if _IS_LINUX else ()
+_AT_THE_TOP = ("--anchored", "--no-wildcards-match-slash") if _IS_LINUX else ()
+"""How names are excluded. Otherwise tar looks for them in each folder, which takes minutes for a
+path of a hundred long names."""
+_NO_OWNERS = ("--no-same-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}")
+"""Without a root inside, root's changes can't be restored."""
+_OWNERS = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
+_CHANGED_WHILE_READ = 1
+"""tar's exit code for that. The isolation exits with it too, if it could not start tar."""
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class SnapshotFailedError(Exception):
+    """A snapshot could not be taken or restored; the message says why."""
+
+
+class SnapshotFolder:
+    """The finished snapshots, each one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def path_of(self, snapshot_id: str) -> Path:
+        return self._path / f"{snapshot_id}{_SUFFIX}"
+
+    def find(self, snapshot_id: str) -> Snapshot | None:
+        return find_snapshot(self.path_of(snapshot_id)) if _is_name(snapshot_id) else None
+
+    def list_all(self) -> list[Snapshot]:
+        paths = [path for path in entries(self._path) if path.name.endswith(_SUFFIX)]
+        found = map(find_snapshot, paths)
+        return [snapshot for snapshot in found if snapshot is not None]
+
+    def delete(self, snapshot_id: str) -> None:
+        if _is_name(snapshot_id):
+            self.path_of(snapshot_id).unlink(missing_ok=True)
+
+
+def find_snapshot(path: Path) -> Snapshot | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return Snapshot(path.name.removesuffix(_SUFFIX), found.st_size, found.st_mtime)
+
+
+async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec: float) -> Snapshot:
+    """Pack the workspace; the snapshot is complete or absent."""
+    blocks = 2 * limit_bytes // 512 + 2048  # it may have exceeded its limit, and ended by that
+    words = (_TAR, *_SPARSE, *_ATTRIBUTES, "-cf", "-", f"--use-compress-program={_compressor()}")
+    if isolation.has_root:
+        words += ("--numeric-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}/*/work")
+    else:
+        words += (
+            *_AT_THE_TOP,
+            f"--exclude=./{ARCHIVED}",
+        )  # a user's folder of that name is not the system
+    tar = shlex.join((*words, "."))
+    pack = f"ulimit -f {blocks}; {tar}; code=$?; [ $code = {_CHANGED_WHILE_READ} ] || exit $code"
+    draft = to.with_suffix(".new")
+    try:
+        outcome = await _pack(isolation, pack, draft, timeout_sec)
+        if outcome.code in _KILLED:  # not its own fault: the files are all there
+            outcome = await _pack(isolation, pack, draft, timeout_sec)
+        if outcome.code:
+            raise SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
+        draft.replace(to)
+        sync_folder(to.parent)
+    except TimeoutError as error:
+        raise SnapshotFailedError(f"it was not packed within {timeout_sec:g} s") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    snapshot = find_snapshot(to)
+    if snapshot is None:
+        raise SnapshotFailedError("it was deleted while it was created")
+    return snapshot
+
+
+async def _pack(isolation: Isolation, script: str, draft: Path, timeout_sec: float) -> Outcome:
+    wrapped = isolation.wrap(["/bin/sh", "-c", script], environment={}, capabilities=_READS_ITS_OWN)
+    with draft.open("wb") as file:
+        outcome = await run(wrapped, timeout_sec=timeout_sec, stdout=file.fileno())
+        os.fsync(file.fileno())
+    return outcome
+
+
+async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> bool:
+    """Unpack into the empty workspace. False if some paths are too long for tar, which need
+    `unpacked`; the others may be there already."""
+    try:
+        with source.open("rb") as file:
+            program = " ".join(_decompressor(file.fileno()))
+            owners, rights = ([*_NO_OWNERS], _READS_ITS_OWN)
+            if isolation.has_root:
+                owners, rights = (["--numeric-owner", "--same-owner"], _OWNERS)
+            unpack = [_TAR, *_ATTRIBUTES, "-xpf", "-", *owners]
+            unpack.append(f"--use-compress-program={program}")
+            wrapped = isolation.wrap(unpack, environment={}, capabilities=rights)
+            outcome = await run(wrapped, timeout_sec=timeout_sec, stdin=file.fileno())
+    except TimeoutError as error:
+        raise SnapshotFailedError(f"it was not unpacked within {timeout_sec:g} s") from error
+    except OSError as error:
+        raise SnapshotFailedError("it can't be read") from error
+    if outcome.code and os.strerror(errno.ENAMETOOLONG) in outcome.stderr:
+        return False
+    if outcome.code:
+        raise SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
+    return True
+
+
+@asynccontextmanager
+async def unpacked(isolation: Isolation, source: Path) -> AsyncIterator[int]:
+    """A descriptor that reads the archive decompressed."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        try:
+            with source.open("rb") as file:
+                unpack = [*_decompressor(file.fileno()), "-c"]
+                # Root, if there is one, starts in the user's folder.
+                command = isolation.wrap(unpack, environment={}, capabilities=_READS_ITS_OWN)
+                process = await spawn(command, stdin=file.fileno(), stdout=writer)
+        finally:
+            os.close(writer)
+        try:
+            yield reader
+        finally:
+            await kill_tree(process)
+    finally:
+        os.close(reader)
+
+
+def _decompressor(archive: int) -> tuple[str, ...]:
+    """For this open archive, whose offset is not moved."""
+    magic = os.pread(archive, len(_ZSTD_MAGIC), 0)
+    return ("zstd", "-d") if magic == _ZSTD_MAGIC else ("gzip", "-d")
+
+
+def _compressor() -> str:
+    """zstd is ten times as fast; gzip is available everywhere."""
+    return "zstd -q -1" if Path("/usr/bin/zstd").exists() else "gzip -1"
+
+
+def _is_name(snapshot_id: str) -> bool:
+    return "/" not in snapshot_id and "\0" not in snapshot_id and not snapshot_id.startswith(".")

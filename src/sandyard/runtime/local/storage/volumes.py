@@ -1,0 +1,266 @@
+"""Storage of a workspace: a separate file system, or a folder in the data dir.
+
+Mounts are made in the supervisor's own mount namespace. They vanish with its last process, so
+nothing is left over when one is killed.
+"""
+
+import errno
+import fcntl
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Protocol
+
+from sandyard.runtime.local.host import loop_device
+from sandyard.runtime.local.jail.mount_namespace import BIND, NO_DEV, NO_SUID, MountNamespace
+from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
+from sandyard.runtime.local.storage.shared_files import note_use
+from sandyard.runtime.records.run_folder import remove_folder
+
+SYSTEM = "system"
+"""A volume's folder for the machine's changes outside its workspace."""
+_BYTES_PER_FILE = 8192
+_FEWEST_FILES = 1024
+_INODE_BYTES = 256
+_LEAST_SPARE = 4 << 20
+_PIECE = 1 << 20
+_RELEASED_SEC = 30
+_POLL_SEC = 0.01
+_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
+_CORRECTED = 1
+"""e2fsck's codes up to this one mean that the file system is in order."""
+
+
+class Volume(Protocol):
+    """The files of one workspace."""
+
+    is_bounded: bool
+    """Whether the kernel itself enforces the limit."""
+
+    def exists(self) -> bool: ...
+
+    def attach(self, *, is_new: bool) -> None:
+        """Make the files available at the workspace's path. Raises OSError."""
+        ...
+
+    def remove(self) -> None: ...
+
+
+class FolderVolume:
+    is_bounded = False
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def exists(self) -> bool:
+        return self._workspace.is_dir()
+
+    def attach(self, *, is_new: bool) -> None:
+        """Nothing to do: the server made it."""
+
+    def remove(self) -> None:
+        remove_folder(self._workspace)
+
+
+class ImageVolume:
+    """An ext4 file system in a sparse file, which takes only the space of its content."""
+
+    is_bounded = True
+
+    def __init__(self, image: Path, workspace: Path, mounts: MountNamespace, *, uid: int) -> None:
+        """For an image made by `make_image`."""
+        self._image = image
+        self._workspace = workspace
+        self._mounts = mounts
+        self._uid = uid
+
+    def exists(self) -> bool:
+        return self._image.exists()
+
+    def attach(self, *, is_new: bool) -> None:
+        image = os.open(self._image, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _lock(image)
+            if not is_new:
+                _run("e2fsck", "-p", str(self._image), most=_CORRECTED)
+            self._mount(image)
+        finally:
+            os.close(image)
+        if is_new:
+            (self._workspace / "lost+found").rmdir()
+            _hand_over(self._workspace, self._uid)
+
+    def _mount(self, image: int) -> None:
+        device, path = loop_device.attach(image)
+        try:
+            options = "discard,noinit_itable"
+            self._mounts.mount(path, self._workspace, "ext4", NO_SUID | NO_DEV, options)
+        finally:
+            os.close(device)
+
+    def remove(self) -> None:
+        """Its space is freed when the supervisor has ended, and with it the mount."""
+        self._image.unlink(missing_ok=True)
+
+
+class MemoryVolume:
+    """A tmpfs. Its files are lost when the supervisor is killed."""
+
+    is_bounded = True
+
+    def __init__(
+        self, workspace: Path, mounts: MountNamespace, *, uid: int, size_bytes: int
+    ) -> None:
+        self._workspace = workspace
+        self._mounts = mounts
+        self._uid = uid
+        self._size_bytes = size_bytes
+        self._is_attached = False
+
+    def exists(self) -> bool:
+        return self._is_attached
+
+    def attach(self, *, is_new: bool) -> None:
+        if is_new:
+            options = f"mode=700,size={self._size_bytes},nr_inodes={file_count(self._size_bytes)}"
+            self._mounts.mount("tmpfs", self._workspace, "tmpfs", NO_SUID | NO_DEV, options)
+            _hand_over(self._workspace, self._uid)
+            self._is_attached = True
+
+    def remove(self) -> None:
+        """It vanishes with the supervisor."""
+
+
+class SplitVolume:
+    """A volume with a folder for the workspace and one for the system beside it, under the same
+    limit."""
+
+    def __init__(self, whole: Volume, at: Path, workspace: Path, mounts: MountNamespace) -> None:
+        self._whole = whole
+        self._at = at
+        self._workspace = workspace
+        self._mounts = mounts
+        self.is_bounded = whole.is_bounded
+
+    def exists(self) -> bool:
+        return self._whole.exists()
+
+    def attach(self, *, is_new: bool) -> None:
+        self._at.mkdir(mode=0o700, exist_ok=True)
+        self._whole.attach(is_new=is_new)
+        files = self._at / "files"
+        if not files.exists():  # it is new, or its supervisor was killed before
+            files.mkdir()
+            _hand_over(files, self._workspace.stat().st_uid)
+        (self._at / SYSTEM).mkdir(mode=0o755, exist_ok=True)
+        self._mounts.mount(str(files), self._workspace, None, BIND)
+
+    def remove(self) -> None:
+        self._whole.remove()
+
+
+_FORMAT = (
+    *("-q", "-F", "-t", "ext4", "-m", "0", "-I", str(_INODE_BYTES)),
+    # No journal: after a power cut it is repaired, and what was not synced may be lost.
+    *("-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard"),
+)
+
+
+def make_image(image: Path, size_bytes: int, *, blanks: Path) -> None:
+    """An empty image: a copy of a blank one of the same size, made at first use because formatting
+    takes longer. Raises OSError."""
+    whole = image_bytes(size_bytes)
+    blank = blanks / f"{size_bytes}.ext4"
+    if not blank.exists():
+        blanks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = blanks / f".{size_bytes}.{os.getpid()}.{threading.get_ident()}"
+        with draft.open("wb") as file:
+            file.truncate(whole)
+        _run("mke2fs", *_FORMAT, "-N", str(file_count(size_bytes)), str(draft))
+        draft.replace(blank)
+    note_use(blank)
+    with blank.open("rb") as source, image.open("wb") as target:
+        target.truncate(whole)
+        _copy_data(source.fileno(), target.fileno())
+
+
+def _copy_data(source: int, target: int) -> None:
+    """Skips the holes, which are nearly all of it."""
+    begin = 0
+    while True:
+        try:
+            begin = os.lseek(source, begin, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        end = os.lseek(source, begin, os.SEEK_HOLE)
+        while begin < end:
+            piece = os.pread(source, min(end - begin, _PIECE), begin)
+            os.pwrite(target, piece, begin)
+            begin += len(piece)
+
+
+def file_count(size_bytes: int) -> int:
+    """How many files fit, however small they are."""
+    return max(_FEWEST_FILES, size_bytes // _BYTES_PER_FILE)
+
+
+def image_bytes(size_bytes: int) -> int:
+    """The size of an image that can store this much besides its metadata."""
+    spare = max(_LEAST_SPARE, size_bytes // 25)
+    whole = size_bytes + spare + file_count(size_bytes) * _INODE_BYTES
+    return whole // 4096 * 4096
+
+
+def _lock(image: int) -> None:
+    """Wait until no other mount of it is left: two would corrupt it. The loop device shares the
+    lock, so it is held for exactly as long as the file system is mounted."""
+    until = time.monotonic() + _RELEASED_SEC
+    while True:
+        try:
+            fcntl.flock(image, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL_SEC)
+        else:
+            return
+
+
+def _hand_over(workspace: Path, uid: int) -> None:
+    os.chown(workspace, uid, uid)
+    workspace.chmod(0o700)
+
+
+def _run(program: str, *arguments: str, most: int = 0) -> None:
+    """Raises OSError if its exit code is above `most`."""
+    done = subprocess.run(  # noqa: S603
+        [program, *arguments],
+        env={"PATH": _PATH},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode > most:
+        said = done.stderr.decode(errors="replace").strip()[-300:]
+        raise OSError(f"{program} ended with {done.returncode}: {said}")
+
+
+def volume_of(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None) -> Volume:
+    if spec.uid is None or mounts is None or spec.volume == "folder":
+        return FolderVolume(folder.workspace)
+    if spec.skeleton is None:
+        return _bounded(folder, spec, folder.workspace, mounts, uid=spec.uid)
+    whole = _bounded(folder, spec, folder.volume, mounts, uid=0)
+    return SplitVolume(whole, folder.volume, folder.workspace, mounts)
+
+
+def _bounded(
+    folder: LocalRunFolder, spec: Spec, at: Path, mounts: MountNamespace, *, uid: int
+) -> Volume:
+    if spec.volume == "tmpfs":
+        return MemoryVolume(at, mounts, uid=uid, size_bytes=spec.limits.storage_bytes)
+    return ImageVolume(folder.image, at, mounts, uid=uid)

@@ -1,0 +1,83 @@
+"""The process from which supervisors are forked, with their modules already loaded.
+
+`python -m sandyard.runtime.local.supervisor.fork_server <room for a name>`, with a packet socket as descriptor
+3. Like a supervisor it has none of the server's secrets. It has no state about machines, and ends
+with the server that started it; the supervisors that it forked do not.
+"""
+
+import concurrent.futures.thread  # noqa: F401 - asyncio loads it when it needs it first
+import fcntl
+import gc
+import os
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from sandyard.runtime.local.ipc.packets import Packet, receive_now, send_now
+from sandyard.runtime.local.server.spawn_supervisor import TELLING
+from sandyard.runtime.local.supervisor.supervisor import main as supervise
+
+CHANNEL = 3
+SUPERVISOR = "sandyard.runtime.local.supervisor.supervisor"
+_ARGUMENTS_BEGIN, _ARGUMENTS_END = 45, 46
+"""Indices of the fields of /proc/self/stat after the name."""
+
+
+def serve(channel: socket.socket) -> None:
+    """Fork a supervisor for each request; return when the server has gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children are not waited for
+    gc.collect()
+    gc.freeze()  # forked children then copy no pages for the garbage collector
+    while (packet := receive_now(channel)) is not None:
+        pid = os.fork()
+        if not pid:
+            _become_supervisor(channel, packet)
+        packet.close()
+        with suppress(BrokenPipeError):
+            send_now(channel, {"pid": pid})
+
+
+def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log, lock, telling = packet.descriptors
+        channel.detach()
+        # The first one above the reserved descriptors.
+        telling = fcntl.fcntl(telling, fcntl.F_DUPFD_CLOEXEC, TELLING + 1)
+        for source, target in ((log, 1), (log, 2), (lock, CHANNEL)):
+            os.dup2(source, target)
+        packet.close()
+        os.dup2(telling, TELLING)
+        os.close(telling)
+        folder = str(packet.message["folder"])
+        rename_process([sys.executable, "-S", "-m", SUPERVISOR, folder])
+        supervise([folder])
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def rename_process(words: list[str]) -> None:
+    """Set what `ps` shows of this process, as far as it fits in place of its original arguments."""
+    with suppress(OSError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        begin, end = int(fields[_ARGUMENTS_BEGIN]), int(fields[_ARGUMENTS_END])
+        shown = "\0".join(words).encode()[: end - begin - 1].ljust(end - begin, b"\0")
+        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+            memory.seek(begin)
+            memory.write(shown)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=CHANNEL) as server:
+        os.set_inheritable(CHANNEL, False)  # noqa: FBT003 - its own way
+        serve(server)

@@ -1,0 +1,212 @@
+"""A machine's first processes: bubblewrap around a program that waits, and the agent beside it."""
+
+import asyncio
+import json
+import os
+import resource
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.ipc.packets import readable
+from sandyard.runtime.local.jail import launcher, seccomp
+from sandyard.runtime.local.jail.bubblewrap import LAUNCHER, UID_INSIDE, Contents, Jail
+from sandyard.runtime.local.jail.isolation import PATH, Isolation
+from sandyard.runtime.local.jail.spawn import Spawned, kill_tree, pin, spawn
+from sandyard.runtime.local.jail.sudo import sudo_files
+from sandyard.runtime.local.limits.cgroups import Cgroup
+from sandyard.runtime.local.records.run_folder import Spec
+from sandyard.runtime.local.root_filesystems.settings import CA_BUNDLE
+from sandyard.runtime.local.supervisor.agent_client import AgentClient
+
+KERNELS_INSIDE = "/opt/kernels"
+ROOT_INSIDE = 0
+_OPEN_FILES = 4096
+_PROCESSES_OF_OURS = 3
+_PROCESSES_OUTSIDE = 1024
+# Programs reserve far more address space than they use; what they use is limited by RLIMIT_DATA.
+_ADDRESS_SPACE_SPARE = 64 << 30
+_START_SEC = 10
+_POLL_SEC = 0.002
+_TROUBLE_BYTES = 4096
+
+
+class MachineProcess:
+    """From `start` to `kill`. `exited` is done when it ended by itself."""
+
+    def __init__(self, process: Spawned | None, pid_inside: int, agent: AgentClient) -> None:
+        self._process = process
+        self.pid_inside = pid_inside
+        self.agent = agent
+        self.root_agent: AgentClient | None = None
+        """Acts as root, if the machine has one; started on its first request."""
+        self.exited: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if process is not None:
+            self.exited = asyncio.ensure_future(process.wait())
+
+    @classmethod
+    async def start(
+        cls,
+        isolation: Isolation,
+        spec: Spec,
+        cgroup: Cgroup | None,
+        *,
+        on_exit: Callable[[int, int], None],
+        on_lost: Callable[[], None],
+    ) -> "MachineProcess":
+        """Raises OSError."""
+        setup = _setup(isolation, spec)
+        process = None
+        pid_inside = os.getpid()
+        if isinstance(isolation, Jail):
+            if cgroup is not None:
+                cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS)
+            launch = launcher.program(setup["rlimits"])
+            programs = {} if launch is None else {LAUNCHER: launch}
+            limits = _limits(setup["rlimits"], has_uid=isolation.uid is not None)
+            process, pid_inside = await _start_jail(isolation, spec, cgroup, programs, limits)
+            rules = seccomp.program()
+            setup |= {
+                "launcher": None if launch is None else LAUNCHER,
+                "enter": pid_inside,
+                "identity": processes.identity(pid_inside),
+                "uid": UID_INSIDE,
+                "seccomp": rules.hex() if rules else None,
+                "tmpfs": isolation.memory_folders(),
+            }
+            if isolation.system is not None:
+                files = sudo_files()
+                setup["sudo"] = {path: content.hex() for path, content in files.items()}
+        cpu = spec.limits.cpu if cgroup is None else None
+        enlist = None if cgroup is None else cgroup.add
+        agent = AgentClient(setup, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost)
+        try:
+            await agent.start()
+        except BaseException:
+            if process is not None:
+                await kill_tree(process)
+            raise
+        made = cls(process, pid_inside, agent)
+        if "sudo" in setup:
+            # No launcher: root could read it, and so take it over before its limits are set.
+            as_root = setup | {"uid": ROOT_INSIDE, "launcher": None}
+            made.root_agent = AgentClient(
+                as_root, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost
+            )
+        return made
+
+    async def kill(self) -> None:
+        """All processes of a machine die with its first one. The agent must live until then: its
+        own children among them delay that until it has reaped them."""
+        self.exited.cancel()
+        if self._process is not None:
+            await kill_tree(self._process)
+        self.agent.close()
+        if self.root_agent is not None:
+            self.root_agent.close()
+
+
+async def _start_jail(
+    jail: Jail,
+    spec: Spec,
+    cgroup: Cgroup | None,
+    programs: dict[str, bytes],
+    limits: Mapping[int, int],
+) -> tuple[Spawned, int]:
+    """bubblewrap, and the pid of the waiting program in it."""
+    reader, writer = os.pipe()
+    trouble, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    given = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
+    added = {path: Path(source) for path, source in given.items() if source is not None}
+    root = None if spec.root is None else Path(spec.root)
+    contents = Contents(spec.files, spec.folders, spec.links, added, root, programs)
+    try:
+        wrapped = jail.wrap_machine(contents, info=writer)
+        process = await spawn(wrapped, inherited=(writer,), stderr=telling, limits=limits)
+    finally:
+        os.close(writer)
+        os.close(telling)
+    try:
+        async with asyncio.timeout(_START_SEC):
+            first = await _first_pid(reader)
+            while (pid := _waiting(first)) is None and process.returncode is None:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SEC)
+            members = (process.pid, *processes.descendants(process.pid))
+            if cgroup is None:
+                pin(members, spec.limits.cpu)
+            else:
+                for member in members:
+                    cgroup.add(member)
+    except BaseException:
+        await kill_tree(process)
+        raise
+    finally:
+        os.close(reader)
+        _pass_on(trouble)
+    if pid is None:
+        raise ChildProcessError(f"bubblewrap ended with {process.returncode}")
+    return process, pid
+
+
+def _limits(rlimits: Mapping[str, int], *, has_uid: bool) -> dict[int, int]:
+    """Programs of the same user can take over bubblewrap's process, so it gets their limits. Its
+    limit of processes is higher: outside, all of its user's count, even another server's."""
+    most = max(rlimits["RLIMIT_NPROC"], _PROCESSES_OUTSIDE)
+    limits = launcher.hard_limits({**rlimits, "RLIMIT_NPROC": most})
+    if not has_uid:
+        del limits[resource.RLIMIT_NPROC]
+    return limits
+
+
+def _pass_on(trouble: int) -> None:
+    """Log bubblewrap's messages. It gets no log of ours itself, because the machine could take it
+    over."""
+    with suppress(BlockingIOError):
+        os.write(2, os.read(trouble, _TROUBLE_BYTES))
+    os.close(trouble)
+
+
+async def _first_pid(reader: int) -> int:
+    content = b""
+    while b"}" not in content:
+        await readable(reader)
+        piece = os.read(reader, 4096)
+        if not piece:
+            raise ChildProcessError("bubblewrap did not start")
+        content += piece
+    return int(json.loads(content)["child-pid"])
+
+
+def _waiting(first: int) -> int | None:
+    """The waiting program, once it runs: the machine's first process or, if bubblewrap is that, its
+    child."""
+    with suppress(OSError, ValueError):
+        if not _is_bubblewrap(first):
+            return first
+        [child, *_] = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        return None if _is_bubblewrap(int(child)) else int(child)
+    return None
+
+
+def _is_bubblewrap(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_text().strip() == "bwrap"
+
+
+def _setup(isolation: Isolation, spec: Spec) -> dict[str, Any]:
+    limits = spec.limits
+    rlimits = {
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NOFILE": _OPEN_FILES,
+        "RLIMIT_DATA": limits.memory_bytes,
+        "RLIMIT_AS": limits.memory_bytes + _ADDRESS_SPACE_SPARE,
+        "RLIMIT_FSIZE": limits.storage_bytes,
+    }
+    # Without a user namespace all processes of the user would count.
+    if isinstance(isolation, Jail):
+        rlimits["RLIMIT_NPROC"] = limits.processes + _PROCESSES_OF_OURS
+    environment = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": isolation.folder, **spec.environment}
+    if not isinstance(isolation, Jail):
+        environment["PATH"] = os.environ.get("PATH", PATH)
+    return {"workspace": isolation.folder, "rlimits": rlimits, "environment": environment}

@@ -1,0 +1,356 @@
+"""The process beside each machine: starts it, enforces its deadline and limits, records its end.
+
+`python -m sandyard.runtime.local.supervisor.supervisor <folder> [--close]`, with the standard library alone so
+that it starts quickly. It outlives the server and never calls it. With `--close` it records the end
+of a machine whose supervisor was killed.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sandyard.kit.errors import SandyardError
+from sandyard.runtime.errors import (
+    OverLimitError,
+    RestoreFailedError,
+    StartFailedError,
+    StoppedWhileStartingError,
+    SupervisorLostError,
+)
+from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.jail import namespaces
+from sandyard.runtime.local.jail.bubblewrap import Jail
+from sandyard.runtime.local.jail.isolation import Isolation, NoIsolation
+from sandyard.runtime.local.jail.mount_namespace import MountNamespace
+from sandyard.runtime.local.jail.overlays import ARCHIVED, System, layers_of
+from sandyard.runtime.local.jail.spawn import first_of
+from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
+from sandyard.runtime.local.limits.cgroups import Cgroup
+from sandyard.runtime.local.limits.watchdog import Watchdog
+from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
+from sandyard.runtime.local.server.spawn_supervisor import LOCK, TELLING
+from sandyard.runtime.local.storage import snapshots
+from sandyard.runtime.local.storage.volumes import SYSTEM, volume_of
+from sandyard.runtime.local.supervisor.commands import CommandTable
+from sandyard.runtime.local.supervisor.deadline import until_deadline
+from sandyard.runtime.local.supervisor.listening_ports import MachinePorts, diagnose
+from sandyard.runtime.local.supervisor.machine_egress import EgressListeners, MachineEgress
+from sandyard.runtime.local.supervisor.machine_process import MachineProcess
+from sandyard.runtime.local.supervisor.program_log import ProgramLog
+from sandyard.runtime.local.supervisor.session_server import Agents, SessionServer
+from sandyard.runtime.model import Ended, EndReason, Snapshot, Up
+from sandyard.runtime.programs.lifecycle import end_message
+
+_STOP_GRACE_SEC = 2.0
+_DEADLINE_GRACE_SEC = 0.5
+
+
+class Supervisor:
+    def __init__(self, folder: LocalRunFolder, spec: Spec, *, telling: int | None) -> None:
+        """`telling` is closed when the outcome of the start is recorded."""
+        self._folder = folder
+        self._spec = spec
+        self._telling = telling
+        self._stop = asyncio.Event()
+        self._server: SessionServer | None = None
+        self._packing = asyncio.Lock()
+        # First of all: existing threads would not join the namespace.
+        self._mounts = None if spec.uid is None else MountNamespace(in_use=[folder.path])
+        self._volume = volume_of(folder, spec, self._mounts)
+        root = spec.cgroup_root
+        self._cgroup = None if root is None else Cgroup(Path(root), folder.path)
+        self._watchdog = Watchdog(spec, folder.workspace, self._volume, self._cgroup)
+        self._commands = CommandTable(folder.path)
+        self._log = ProgramLog(self._commands, folder.logs, limit_bytes=spec.log_bytes)
+        self._egress = MachineEgress(folder, spec, own=self._watchdog.spared, note=self._log.note)
+
+    async def run(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
+        self._folder.write_supervisor()
+        # The request is written before the signal is sent: one of the two is always seen.
+        if self._folder.stop_is_requested():
+            self._stop.set()
+        if processes.HAS_PROC:
+            namespaces.adopt_orphans()
+        exceeded = asyncio.ensure_future(self._watchdog.run())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            machine = await self._start(exceeded, stopped)
+        except StartFailedError as error:
+            processes.kill_descendants(os.getpid())
+            self._record_failure(error)
+            return
+        except (SandyardError, OSError) as error:
+            self._record_failure(StartFailedError(f"The machine could not be created: {error}"))
+            raise
+        try:
+            await self._run_to_end(machine, exceeded, stopped)
+        finally:
+            exceeded.cancel()
+            stopped.cancel()
+
+    async def _start(
+        self, exceeded: asyncio.Future[EndReason], stopped: asyncio.Future[Any]
+    ) -> MachineProcess:
+        """The machine; or the first failure, with nothing left of it."""
+        starting = asyncio.ensure_future(self._make())
+        await first_of(starting, exceeded, stopped)
+        if starting.done():
+            return starting.result()
+        starting.cancel()
+        await asyncio.wait([starting])
+        if stopped.done():
+            raise StoppedWhileStartingError
+        raise OverLimitError(f"It was {exceeded.result().replace('_', ' ')} at its start.")
+
+    async def _make(self) -> MachineProcess:
+        self._volume.attach(is_new=True)  # nobody else has a new one: no wait
+        if self._system is not None:
+            self._system.prepare()
+        is_restored = await self._restore()
+        machine = await MachineProcess.start(
+            self._isolation,
+            self._spec,
+            self._cgroup,
+            on_exit=self._commands.tell_exit,
+            on_lost=self._commands.adopt,
+        )
+        self._watchdog.watch_folders(machine.pid_inside)
+        diagnosis = await diagnose(machine.agent)
+        self._watchdog.watch_sockets(machine.pid_inside, diagnosis)
+        if not is_restored:
+            await self._restore_from_inside(machine)
+        if spec_has_egress(self._spec):
+            await self._egress.open(machine.agent)
+        self._server = SessionServer(
+            Agents(machine.agent, machine.root_agent),
+            self._commands,
+            ports=MachinePorts(machine.pid_inside, diagnosis),
+            start_program=self._log.start_program,
+            egress=EgressListeners(machine.agent, self._spec, own=self._watchdog.spared),
+            set_network=self._egress.set_network,
+            pack=self._take,
+            watchdog=self._watchdog,
+        )
+        self._server.start()
+        return machine
+
+    async def _restore(self) -> bool:
+        """Whether all is restored; the rest has paths that are too long for one call."""
+        spec = self._spec
+        if spec.restore_from is None:
+            return True
+        source = Path(spec.restore_from)
+        try:
+            timeout_sec = spec.prepare_timeout_sec
+            is_restored = await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
+        except snapshots.SnapshotFailedError as error:
+            raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
+        self._remove_mount_point()
+        return is_restored
+
+    async def _take(self, to: Path) -> Snapshot:
+        """Snapshot all changes, even while it runs; one at a time, because each mounts the system
+        at the same place. Raises SnapshotFailedError, OSError."""
+        spec = self._spec
+        async with self._packing:
+            try:
+                return await snapshots.take(
+                    self._isolation,
+                    to,
+                    limit_bytes=spec.limits.storage_bytes,
+                    timeout_sec=spec.snapshot_timeout_sec,
+                )
+            finally:
+                with suppress(OSError):  # someone has put something into it
+                    self._remove_mount_point()
+
+    def _remove_mount_point(self) -> None:
+        """The system's mount point in the workspace; what was mounted over it is elsewhere."""
+        if self._isolation.has_root:
+            (self._folder.workspace / ARCHIVED).rmdir()
+
+    async def _restore_from_inside(self, machine: MachineProcess) -> None:
+        try:
+            async with (
+                asyncio.timeout(self._spec.prepare_timeout_sec),
+                snapshots.unpacked(self._isolation, Path(self._spec.restore_from or "")) as archive,
+            ):
+                agent = machine.root_agent or machine.agent  # may restore the files' owners
+                answer = await agent.ask("unpack", {}, (archive,))
+                self._remove_mount_point()
+        except (TimeoutError, OSError) as error:
+            await machine.kill()
+            raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
+        if "result" not in answer.message:
+            await machine.kill()
+            message = answer.message.get("message")
+            raise RestoreFailedError(f"The snapshot could not be restored: {message}")
+
+    @cached_property
+    def _isolation(self) -> Isolation:
+        return build_isolation(self._folder, self._spec, self._mounts, self._system)
+
+    @cached_property
+    def _system(self) -> System | None:
+        spec = self._spec
+        if spec.skeleton is None or spec.uid is None or self._mounts is None:
+            return None
+        return System(
+            self._folder.volume / SYSTEM,
+            layers_of(Path(spec.skeleton), None if spec.root is None else Path(spec.root)),
+            self._mounts,
+            uid=spec.uid,
+            namespaces=make_user_namespaces(spec.uid, processes=spec.limits.processes),
+        )
+
+    def _record_failure(self, error: StartFailedError) -> None:
+        ended = Ended(
+            self._spec.run_id,
+            "not_started",
+            ended_at=time.time(),
+            error_code=error.code,
+            message=error.message,
+        )
+        self._folder.write_ended(ended)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            os.close(self._telling)
+            self._telling = None
+
+    async def _run_to_end(
+        self,
+        machine: MachineProcess,
+        exceeded: asyncio.Future[EndReason],
+        stopped: asyncio.Future[Any],
+    ) -> None:
+        now = time.time()
+        spec = self._spec
+        self._folder.write_up(Up(spec.run_id, spec.port, now, now + spec.lifetime_sec))
+        self._tell()
+        deadline = asyncio.ensure_future(until_deadline(self._folder))
+        ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {
+            self._log.exited: ("exited", 0),
+            stopped: ("stopped", _STOP_GRACE_SEC),
+            deadline: ("timeout", _DEADLINE_GRACE_SEC),
+            exceeded: ("killed", 0),
+            machine.exited: ("killed", 0),
+        }
+        await first_of(*ends)
+        # If several are done, the earliest in the list above is the reason.
+        reason, grace_sec = next(end for future, end in ends.items() if future.done())
+        deadline.cancel()
+        if reason == "stopped" and not self._folder.stop_is_requested():
+            reason = "terminated"
+        if reason == "killed":
+            reason = self._why_killed(exceeded)
+        code = self._log.exited.result() if reason == "exited" else None
+        await self._log.end_program(grace_sec=grace_sec)
+        if self._server is not None:
+            await self._server.close()
+        await self._egress.close()
+        await machine.kill()
+        processes.kill_descendants(os.getpid())  # without isolation: those that left their parents
+        await self._log.close()
+        ended_at = time.time()
+        message = end_message(reason, code)
+        await self.close(Ended(spec.run_id, reason, ended_at, exit_code=code, message=message))
+
+    def _why_killed(self, exceeded: asyncio.Future[EndReason]) -> EndReason:
+        if exceeded.done():
+            return exceeded.result()
+        is_over = self._cgroup is not None and self._cgroup.was_out_of_memory()
+        return "out_of_memory" if is_over else "killed"
+
+    async def close(self, ended: Ended) -> None:
+        """Record the end, store the workspace as a snapshot if a program ran, record that too."""
+        self._folder.write_ended(ended, final=False)
+        spec = self._spec
+        has_run = self._folder.running() is not None
+        if has_run and not self._volume.exists():
+            # A restored data dir has the record of a run, but not the files that it was writing.
+            ended = replace(ended, snapshot_error="those since its last stop are not there")
+        elif has_run:
+            try:
+                taken = await self._take(Path(spec.snapshot_to))
+                ended = replace(ended, snapshot=taken)
+            except (snapshots.SnapshotFailedError, OSError) as error:
+                ended = replace(ended, snapshot_error=str(error))
+        self._folder.write_ended(ended)
+        if self._cgroup is not None:
+            self._cgroup.remove()
+        if ended.snapshot is not None:
+            self._volume.remove()
+
+    async def record_lost_end(self) -> None:
+        """Record the end of a machine whose supervisor was killed."""
+        self._folder.write_supervisor()
+        if self._volume.exists():
+            await asyncio.to_thread(self._volume.attach, is_new=False)
+        was_up = self._folder.up() is not None
+        ended = self._folder.ended(final=False) or Ended(
+            self._spec.run_id,
+            "killed" if was_up else "not_started",
+            ended_at=self._folder.last_heartbeat_at(),
+            error_code=None if was_up else SupervisorLostError.code,
+            message=end_message("killed") if was_up else SupervisorLostError().message,
+        )
+        await self.close(ended)
+
+
+def spec_has_egress(spec: Spec) -> bool:
+    """Without isolation a machine has the host's network."""
+    return spec.isolation != "none"
+
+
+def build_isolation(
+    folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None, system: System | None
+) -> Isolation:
+    if spec.isolation == "none":
+        return NoIsolation(folder.workspace)
+    memory = spec.limits.memory_bytes
+    return Jail(
+        folder.workspace,
+        tmp_bytes=memory // 2,
+        shared_memory_bytes=memory // 2,
+        uid=spec.uid,
+        mounts=mounts,
+        system=system,
+    )
+
+
+async def _main(path: Path, *, is_closing: bool) -> None:
+    os.chdir(path)  # socket names are relative to it: whole paths may be too long
+    folder = LocalRunFolder(path)
+    spec = folder.spec()
+    if spec is None:
+        raise SystemExit(f"there is nothing to supervise in {path}")
+    supervisor = Supervisor(folder, spec, telling=None if is_closing else TELLING)
+    if is_closing:
+        await supervisor.record_lost_end()
+        return
+    await supervisor.run()
+
+
+def main(arguments: list[str]) -> None:
+    # A signal that comes early must not kill: the request to stop is read from the folder too.
+    # Handlers, not SIG_IGN, which the program would inherit.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    is_closing = "--close" in arguments[1:]
+    for descriptor in (LOCK,) if is_closing else (LOCK, TELLING):
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - its own way
+    asyncio.run(_main(Path(arguments[0]), is_closing=is_closing))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,167 @@
+"""The steps of a run that are the same on every runtime: checks, waiting, and errors."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import TypeVar
+
+from sandyard.runtime.errors import (
+    START_FAILURES,
+    AttemptEndedError,
+    NotRunningError,
+    OverLimitError,
+    ProcfileMissingError,
+    RunNotFoundError,
+    StartFailedError,
+    StillRunningError,
+    SupervisorLostError,
+    WebLineMissingError,
+    exited_at_once,
+    start_failure,
+)
+from sandyard.runtime.machine_ports import Changed
+from sandyard.runtime.model import (
+    Ended,
+    EndReason,
+    MachineState,
+    RunId,
+    Running,
+    RunState,
+    Starting,
+    Stopping,
+    Up,
+    web_line,
+)
+from sandyard.runtime.records.ports import RunRecord
+
+State = TypeVar("State")
+
+TAIL_LINES = 20
+"""The number of log lines reported with a failure."""
+
+
+def check_startable(run: RunState | None) -> None:
+    """Raises AttemptEndedError for a run that has run; a failed start is reported again instead."""
+    if isinstance(run, Stopping) or (isinstance(run, Ended) and run.has_listened):
+        raise AttemptEndedError
+
+
+def check_ended(run: RunState) -> None:
+    if not isinstance(run, Ended):
+        raise StillRunningError
+
+
+def require_run(run: RunState | None) -> RunState:
+    if run is None:
+        raise RunNotFoundError
+    return run
+
+
+def require_running(run: RunState | None) -> Running:
+    if isinstance(found := require_run(run), Running):
+        return found
+    raise not_running(found)
+
+
+def not_running(state: RunState | MachineState) -> NotRunningError:
+    """With the reason, if it has ended or is about to."""
+    if isinstance(state, Ended | Stopping) and state.message:
+        return NotRunningError(f"This is not running now. {state.message} Start it again.")
+    return NotRunningError()
+
+
+def require_ended(run: RunState | None) -> Ended:
+    """The end that was waited for. Raises RunNotFoundError if the run was forgotten meanwhile."""
+    if isinstance(run, Ended):
+        return run
+    raise RunNotFoundError
+
+
+def require_started(
+    run: RunState | None, running: Running | None, *, log_lines: Sequence[str]
+) -> Running:
+    """The recorded running state, even if it has ended since; or raises why it did not start."""
+    if isinstance(run, Ended) and not run.has_listened:
+        raise start_failure(run.error_code, run.message, log_lines=log_lines)
+    if run is None or running is None:
+        raise RunNotFoundError
+    return running
+
+
+def run_state(run_id: RunId, record: RunRecord, machine: MachineState | None) -> RunState | None:
+    """The state of a run, from its record and its machine."""
+    begun_at, running = record.begun_at(), record.running()
+    if begun_at is None:
+        return None
+    if (failure := record.failure()) is not None:
+        code, message, at = failure
+        launched_at = record.launched_at()
+        return Ended(run_id, "not_started", at, launched_at, error_code=code, message=message)
+    if running is None or machine is None:
+        return Starting(run_id, begun_at) if running is None else None
+    if isinstance(machine, Ended):
+        return replace(machine, run_id=run_id, started_at=running.started_at)
+    if isinstance(machine, Up):
+        return replace(running, deadline_at=machine.deadline_at)
+    message = machine.message if isinstance(machine, Stopping) else ""
+    return Stopping(run_id, machine.since_at, message)
+
+
+def start_failure_of(machine: MachineState | None, log_lines: Sequence[str]) -> StartFailedError:
+    """Why a start failed whose machine ended."""
+    if not isinstance(machine, Ended):
+        return SupervisorLostError()
+    if machine.error_code is not None:
+        return START_FAILURES.get(machine.error_code, StartFailedError)(machine.message)
+    if machine.reason == "exited" and machine.exit_code is not None:
+        return exited_at_once(machine.exit_code, log_lines)
+    if machine.reason in ("out_of_memory", "out_of_storage"):
+        words = machine.reason.replace("_", " ")
+        return OverLimitError(f"The program was {words} before it listened.")
+    return SupervisorLostError()
+
+
+async def wait_until(
+    is_done: Callable[[State], bool],
+    find: Callable[[], Awaitable[State]],
+    changes: Callable[[], AbstractAsyncContextManager[Changed]],
+    *,
+    timeout_sec: float,
+) -> State:
+    """The first state for which `is_done`. Raises TimeoutError."""
+    until = time.monotonic() + timeout_sec
+    if is_done(run := await find()):
+        return run
+    async with changes() as changed:
+        while not is_done(run := await find()):
+            if time.monotonic() > until:
+                raise TimeoutError
+            await changed()
+    return run
+
+
+def web_command(procfile: str | None, *, static_site: str | None) -> str:
+    """The command to run: the Procfile's `web:` line; without a Procfile, the static site if
+    allowed."""
+    if procfile is None:
+        if static_site is None:
+            raise ProcfileMissingError
+        return static_site
+    command = web_line(procfile)
+    if command is None:
+        raise WebLineMissingError
+    return command
+
+
+def end_message(reason: EndReason, exit_code: int | None = None) -> str:
+    return {
+        "stopped": "It was stopped.",
+        "timeout": "It reached its time limit.",
+        "exited": f"Its program ended by itself, with code {exit_code}.",
+        "out_of_memory": "It exceeded its memory limit.",
+        "out_of_storage": "It exceeded its storage limit.",
+        "terminated": "Its host terminated it, as in a shutdown.",
+        "killed": "It was killed; the end is when it was last seen.",
+        "not_started": "It did not start.",
+    }[reason]

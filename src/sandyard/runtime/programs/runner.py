@@ -1,0 +1,279 @@
+"""`ports.Runtime` over any machines: prepares one, runs its program, and reports its state.
+
+A start is carried out by the server that began it. If that server dies, the next lookup aborts the
+start: its machine is ended, and nothing of it is left.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from sandyard.runtime.errors import (
+    NotRunningError,
+    RunNotFoundError,
+    RuntimeUnavailableError,
+    SnapshotNotFoundError,
+    StartFailedError,
+    StoppedWhileStartingError,
+    SupervisorLostError,
+)
+from sandyard.runtime.machine_ports import Machines
+from sandyard.runtime.model import (
+    Ended,
+    FileChanges,
+    Kind,
+    Limits,
+    Log,
+    MachineState,
+    Program,
+    RunId,
+    Running,
+    RunState,
+    Sample,
+    Snapshot,
+    Starting,
+    log_line,
+    log_lines,
+)
+from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.programs.lifecycle import (
+    TAIL_LINES,
+    check_ended,
+    check_startable,
+    require_ended,
+    require_run,
+    require_running,
+    require_started,
+    run_state,
+    start_failure_of,
+    wait_until,
+)
+from sandyard.runtime.programs.requests import check_program, check_sizes
+from sandyard.runtime.programs.start import ProgramPolicy, ProgramStart
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.records.ports import RunRecord, RunRecords
+from sandyard.runtime.sessions.model import WORKSPACE
+from sandyard.runtime.sessions.ports import Session
+
+_POLL_SEC = 0.01
+_FOLLOW_SEC = 0.1
+
+
+class ProgramRunner:
+    def __init__(
+        self,
+        machines: Machines,
+        records: RunRecords,
+        archives: ArchiveFolder,
+        policy: ProgramPolicy | None = None,
+    ) -> None:
+        self._machines = machines
+        self._records = records
+        self._archives = archives
+        self._policy = policy or ProgramPolicy()
+
+    async def check(self) -> None:
+        await self._machines.check()
+
+    async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
+        await self._machines.check()
+        check_startable(await self.find(run_id))
+        check_program(program, limits)
+        record = self._records.of(run_id)
+        await self._require_snapshot(record, program)
+        while not await self._begin(record, run_id, program, limits):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SEC)
+        policy = self._policy
+        timeout_sec = policy.prepare_timeout_sec + policy.listen_timeout_sec + 30
+        run = await self._wait(run_id, lambda run: not isinstance(run, Starting), timeout_sec)
+        failed = isinstance(run, Ended) and not run.has_listened
+        lines = await self.tail_logs(run_id, lines=TAIL_LINES) if failed else []
+        return require_started(run, record.running(), log_lines=lines)
+
+    async def stop(self, run_id: RunId) -> Ended:
+        run = require_run(await self.find(run_id))
+        if isinstance(run, Ended):
+            return run
+        self._records.of(run_id).request_stop()
+        await self._machines.stop(run_id)
+        return require_ended(await self._wait(run_id, _is_over, self._policy.end_timeout_sec))
+
+    async def find(self, run_id: RunId) -> RunState | None:
+        record = self._records.of(run_id)
+        run = await self._look(run_id, record)
+        if not isinstance(run, Starting):
+            return run
+        with record.start_lock() as is_ours:
+            if is_ours and isinstance(run := await self._look(run_id, record), Starting):
+                # The server that began the start is gone: abort it.
+                await self._give_up(record, run_id, SupervisorLostError())
+                run = await self._look(run_id, record)
+        return run
+
+    async def _look(self, run_id: RunId, record: RunRecord) -> RunState | None:
+        machine = await self._machines.find(run_id)
+        return await asyncio.to_thread(run_state, run_id, record, machine)
+
+    async def list_runs(self, kind: Kind) -> Sequence[RunState]:
+        found = [await self.find(run_id) for run_id in await self._machines.run_ids(kind)]
+        return [run for run in found if run is not None]
+
+    async def forget(self, run_id: RunId) -> None:
+        run = await self.find(run_id)
+        if run is not None:
+            check_ended(run)
+            await self._machines.forget(run_id)
+
+    async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
+        running = require_running(await self.find(run_id))
+        moved = await self._machines.set_deadline(run_id, deadline_at)
+        return replace(running, deadline_at=moved)
+
+    async def sample(self, run_id: RunId) -> Sample:
+        require_running(await self.find(run_id))
+        return await self._machines.sample(run_id)
+
+    async def set_network(
+        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+    ) -> None:
+        require_running(await self.find(run_id))
+        await self._machines.set_network(run_id, network, rules)
+
+    async def egress_report(self, run_id: RunId) -> EgressReport:
+        require_run(await self.find(run_id))
+        return await self._machines.egress_report(run_id)
+
+    async def session(self, run_id: RunId) -> Session:
+        # Entering the machine checks whether it is up: once is enough.
+        if not self._records.of(run_id).says_running():
+            require_running(await self.find(run_id))
+        return await self._machines.session(run_id)
+
+    async def tail_logs(self, run_id: RunId, *, lines: int) -> Sequence[str]:
+        require_run(await self.find(run_id))
+        log = await self._machines.read_log(run_id, None)
+        return log_lines(log.content)[-lines:] if lines > 0 else []
+
+    async def follow_logs(self, run_id: RunId, *, lines: int = 0) -> AsyncIterator[str]:
+        require_run(await self.find(run_id))
+        log = await self._machines.read_log(run_id, None)
+        *written, rest = log.content.split(b"\n")
+        for line in written[len(written) - lines :] if lines else []:
+            yield log_line(line)
+        read = log.begins_at + len(log.content)
+        while True:
+            run = await self.find(run_id)
+            log = await self._read_on(run, read)
+            read = max(read, log.begins_at + len(log.content))
+            *written, rest = (rest + log.content).split(b"\n")
+            for line in written:
+                yield log_line(line)
+            if isinstance(run, Ended | None):
+                break
+            await asyncio.sleep(_FOLLOW_SEC)
+        if rest:
+            yield log_line(rest)
+
+    async def _read_on(self, run: RunState | None, begin: int) -> Log:
+        return Log(begin, b"") if run is None else await self._machines.read_log(run.run_id, begin)
+
+    async def write_files(self, run_id: RunId, changes: FileChanges) -> None:
+        require_running(await self.find(run_id))
+        named = dict.fromkeys(changes.deleted, b"") | dict(changes.written)
+        check_sizes(named, self._records.of(run_id).limits())
+        session = await self._machines.session(run_id)
+        await session.files.apply(changes)
+
+    async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
+        session = await self.session(run_id)
+        if await self._machines.pack(run_id, await self._archives.place(archive_id)):
+            return self._archives.get(archive_id)
+        return await self._archives.write(archive_id, session.files.read_tar(WORKSPACE))
+
+    async def list_archives(self) -> Sequence[Snapshot]:
+        return await asyncio.to_thread(self._archives.list_all)
+
+    async def delete_archive(self, archive_id: str) -> None:
+        await asyncio.to_thread(self._archives.delete, archive_id)
+
+    async def has_snapshot(self, snapshot_id: str) -> bool:
+        return await self._machines.has_snapshot(snapshot_id)
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        return await self._machines.find_snapshot(snapshot_id)
+
+    async def list_snapshots(self) -> Sequence[Snapshot]:
+        return await self._machines.list_snapshots()
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await self._machines.delete_snapshot(snapshot_id)
+
+    async def _wait(
+        self, run_id: RunId, is_done: Callable[[RunState | None], bool], timeout_sec: float
+    ) -> RunState | None:
+        try:
+            return await wait_until(
+                is_done,
+                partial(self.find, run_id),
+                partial(self._machines.changes, run_id),
+                timeout_sec=timeout_sec,
+            )
+        except TimeoutError as error:
+            raise RuntimeUnavailableError(reason=f"{run_id} did not change") from error
+
+    async def _require_snapshot(self, record: RunRecord, program: Program) -> None:
+        if record.begun_at() is not None:
+            return
+        if program.snapshot_id is None:
+            if program.archive_id is not None:
+                self._archives.get(program.archive_id)
+        elif not await self._machines.has_snapshot(program.snapshot_id):
+            raise SnapshotNotFoundError
+
+    async def _begin(
+        self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
+    ) -> bool:
+        """Start it, unless it was already begun: of concurrent calls, one gets the lock. Returns
+        whether it was begun."""
+        with record.start_lock() as is_ours:
+            if is_ours and record.begun_at() is None:
+                record.begin(limits)
+                await self._start(record, run_id, program, limits)
+        return record.begun_at() is not None
+
+    async def _start(
+        self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
+    ) -> None:
+        """Start it, or record why it did not start. Raises UnavailableError if that is unknown: the
+        next lookup that finds the record unlocked aborts the start."""
+        try:
+            start = ProgramStart(self._machines, record, self._archives, self._policy)
+            await start.run(run_id, program, limits)
+        except StartFailedError as error:
+            await self._give_up(record, run_id, error)
+        except (NotRunningError, RunNotFoundError):
+            await self._give_up(record, run_id, None)
+
+    async def _give_up(
+        self, record: RunRecord, run_id: RunId, error: StartFailedError | None
+    ) -> None:
+        """End its machine, and record why; without an error, by the machine's end."""
+        error = StoppedWhileStartingError() if record.stop_is_requested() else error
+        await self._machines.stop(run_id)
+        machine: MachineState | None = await wait_until(
+            lambda machine: isinstance(machine, Ended | None),
+            partial(self._machines.find, run_id),
+            partial(self._machines.changes, run_id),
+            timeout_sec=self._policy.end_timeout_sec,
+        )
+        if error is None:
+            log = await self._machines.read_log(run_id, None)
+            error = start_failure_of(machine, log_lines(log.content)[-TAIL_LINES:])
+        ended_at = machine.ended_at if isinstance(machine, Ended) else time.time()
+        record.write_failure(error.code, error.message, ended_at)
+
+
+def _is_over(run: RunState | None) -> bool:
+    return isinstance(run, Ended | None)

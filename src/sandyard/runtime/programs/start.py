@@ -1,0 +1,132 @@
+"""The steps of one start of a program in a machine."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from sandyard.runtime.errors import OverLimitError, exited_at_once, not_listening
+from sandyard.runtime.machine_ports import Machines
+from sandyard.runtime.model import (
+    FileChanges,
+    Files,
+    Limits,
+    MachineSpec,
+    Program,
+    Repository,
+    RunId,
+    Running,
+    Up,
+    log_lines,
+)
+from sandyard.runtime.programs.lifecycle import TAIL_LINES, web_command
+from sandyard.runtime.programs.procfiles import read_procfile
+from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.records.ports import RunRecord
+from sandyard.runtime.repositories.builtin import builtin_files, is_bare
+from sandyard.runtime.repositories.clones import clone
+from sandyard.runtime.repositories.git import BUILTIN
+from sandyard.runtime.sessions.model import WORKSPACE, Command, Process
+from sandyard.runtime.sessions.ports import Session
+
+_POLL_SEC = 0.01
+_LONGER, _LONGEST_SEC = 1.25, 0.1
+"""Poll a program that takes long to listen less and less often."""
+_STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPolicy:
+    """Timeouts of the steps of a start and an end."""
+
+    prepare_timeout_sec: float = 60
+    listen_timeout_sec: float = 30
+    end_timeout_sec: float = 150
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStart:
+    _machines: Machines
+    _record: RunRecord
+    _archives: ArchiveFolder
+    _policy: ProgramPolicy
+
+    async def run(self, run_id: RunId, program: Program, limits: Limits) -> None:
+        policy = self._policy
+        lifetime_sec = max(
+            limits.max_running_sec, policy.prepare_timeout_sec + policy.listen_timeout_sec
+        )
+        packed = self._archives.find_packed(program.archive_id)
+        given = (program.snapshot_id, program.network, program.root, packed, program.rules)
+        up = await self._machines.create(run_id, MachineSpec(limits, lifetime_sec, *given))
+        session = await self._machines.session(run_id)
+        if program.snapshot_id is None and packed is None:
+            await self._fill(run_id, session, program)
+        if await self._machines.workspace_bytes(run_id) > limits.storage_bytes:
+            raise OverLimitError("The files are larger than the available storage.")
+        started_at = await self._launch(session, up, program)
+        deadline_at = time.time() + limits.max_running_sec
+        deadline_at = await self._machines.set_deadline(run_id, deadline_at)
+        self._record.write_running(Running(run_id, up.port, started_at, deadline_at))
+
+    async def _fill(self, run_id: RunId, session: Session, program: Program) -> None:
+        source = program.source
+        if program.archive_id is not None:
+            await session.files.write_tar(WORKSPACE, self._archives.read(program.archive_id))
+        elif isinstance(source, Files):
+            await session.files.apply(FileChanges(written=source.contents))
+        elif source is not None and source.url.startswith(BUILTIN):
+            await session.files.apply(FileChanges(written=builtin_files(source.url)))
+        elif source is not None:
+            timeout_sec = self._policy.prepare_timeout_sec
+            await clone(self._machines, run_id, session, source, timeout_sec=timeout_sec)
+
+    async def _launch(self, session: Session, up: Up, program: Program) -> float:
+        """When its program, which listens now, started; for a machine without one, the current
+        time."""
+        if program.source is None:
+            return self._note_launched()
+        folder = getattr(program.source, "folder", None)
+        procfile = await read_procfile(session, folder)
+        if procfile is None and _may_be_bare(program.source):
+            return self._note_launched()
+        static_site = None if isinstance(program.source, Repository) else _STATIC_SITE
+        command = web_command(procfile, static_site=static_site)
+        environment = {"PYTHONUNBUFFERED": "1", **program.environment, "PORT": str(up.port)}
+        process = await session.processes.start(
+            Command(
+                ("/bin/sh", "-c", command),
+                environment,
+                folder=f"{WORKSPACE}/{folder}" if folder else WORKSPACE,
+                is_program=True,
+            )
+        )
+        started_at = self._note_launched()
+        await self._until_listening(session, process, up)
+        return started_at
+
+    def _note_launched(self) -> float:
+        at = time.time()
+        self._record.write_launched(at)
+        return at
+
+    async def _until_listening(self, session: Session, process: Process, up: Up) -> None:
+        timeout_sec = self._policy.listen_timeout_sec
+        exited = asyncio.ensure_future(session.processes.wait(process.id, timeout_sec=timeout_sec))
+        try:
+            pause_sec = _POLL_SEC
+            while up.port not in await session.ports.listening():
+                await asyncio.wait({exited}, timeout=pause_sec)
+                pause_sec = min(_LONGER * pause_sec, _LONGEST_SEC)
+                if exited.done():
+                    code = exited.result().exit_code
+                    log = await self._machines.read_log(up.run_id, None)
+                    lines = log_lines(log.content)[-TAIL_LINES:]
+                    if code is None:
+                        raise not_listening(timeout_sec, lines)
+                    raise exited_at_once(code, lines)
+        finally:
+            exited.cancel()
+
+
+def _may_be_bare(source: Repository | Files) -> bool:
+    return isinstance(source, Repository) and is_bare(source.url)

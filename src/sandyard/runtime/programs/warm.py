@@ -1,0 +1,161 @@
+"""Warm runs, ready for the next sandbox with the same program and limits.
+
+Their state is on disk: after a server was killed, the next one finds them, and of several that want
+the same run one gets it.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from sandyard.kit.errors import SandyardError
+from sandyard.runtime.model import Ended, Limits, Program, RunId, Running, Starting
+from sandyard.runtime.ports import Runtime
+from sandyard.runtime.records.run_folder import RunFolders
+
+logger = logging.getLogger(__name__)
+
+_LIFETIME_SEC = 6 * 3600
+_LEAST_LEFT_SEC = 600
+_HANDED_OVER_SEC = 60
+_ENDED_WITHIN_SEC = 10
+_REFUSED_SEC = 60
+
+
+@dataclass(frozen=True, slots=True)
+class WarmPool:
+    """`count` runs of this program, which has no user's variables."""
+
+    name: str
+    program: Program
+    limits: Limits
+    count: int
+
+    @property
+    def version(self) -> str:
+        """Runs of other versions are of no use any more."""
+        program, limits = self.program, replace(self.limits, max_running_sec=0)
+        network = (program.network, program.rules)
+        what = (program.source, program.archive_id, network, program.root, limits)
+        return hashlib.sha256(repr(what).encode()).hexdigest()[:12]
+
+    def has(self, run_id: RunId) -> bool:
+        return run_id.id == self.name and run_id.attempt.startswith(f"{self.version}-")
+
+
+class WarmRuns:
+    def __init__(self, runtime: Runtime, folders: RunFolders) -> None:
+        self._runtime = runtime
+        self._folders = folders
+        self._has_kept = False
+        self._refused_until: dict[str, float] = {}
+
+    async def take(self, pool: WarmPool, *, to: RunId, limits: Limits) -> Running | None:
+        """Take a run of the pool: it then runs under `to`, with these limits and the deadline they
+        set. None if none is ready."""
+        for run_id in await self._run_ids():
+            if pool.has(run_id) and (running := await self._take(run_id, to, limits)) is not None:
+                return running
+        return None
+
+    async def keep(self, pools: Sequence[WarmPool]) -> int:
+        """Start missing runs of the pools and end those in no pool; returns how many it started."""
+        self._has_kept = True
+        waiting: dict[str, list[RunId]] = {pool.name: [] for pool in pools}
+        surplus = []
+        for run_id in await self._run_ids():
+            pool = next((each for each in pools if each.has(run_id)), None)
+            if not await self._is_waiting(run_id):
+                continue
+            if pool is None or len(waiting[pool.name]) >= pool.count:
+                surplus.append(run_id)
+            else:
+                waiting[pool.name].append(run_id)
+        await self._end(surplus)
+        return sum([await self._fill(pool, pool.count - len(waiting[pool.name])) for pool in pools])
+
+    async def close(self) -> None:
+        """End all waiting runs, if this process maintains them."""
+        if self._has_kept:
+            with suppress(SandyardError, TimeoutError):
+                async with asyncio.timeout(_ENDED_WITHIN_SEC):
+                    await self._end(await self._run_ids())
+
+    async def _run_ids(self) -> Sequence[RunId]:
+        return await asyncio.to_thread(self._folders.run_ids, "warm")
+
+    async def _take(self, run_id: RunId, to: RunId, limits: Limits) -> Running | None:
+        folder = self._folders.of(run_id)
+        if folder.taken_at() is not None or not isinstance(
+            found := await self._runtime.find(run_id), Running
+        ):
+            return None
+        if not folder.take():
+            return None
+        now = time.time()
+        try:
+            moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
+        except SandyardError:  # it has just ended
+            return None
+        running = Running(to, found.port, now, moved.deadline_at)
+        await asyncio.to_thread(self._folders.hand_over, run_id, running, limits)
+        return running
+
+    async def _fill(self, pool: WarmPool, missing: int) -> int:
+        """One at a time: sandboxes that users start go first. A program that does not start is
+        retried later."""
+        if time.monotonic() < self._refused_until.get(pool.version, 0):
+            return 0
+        for started in range(missing):
+            if not await self._start(pool):
+                self._refused_until[pool.version] = time.monotonic() + _REFUSED_SEC
+                return started
+        return max(0, missing)
+
+    async def _start(self, pool: WarmPool) -> bool:
+        run_id = RunId("warm", pool.name, f"{pool.version}-{secrets.token_hex(6)}")
+        limits = replace(pool.limits, max_running_sec=_LIFETIME_SEC)
+        try:
+            await self._runtime.start(run_id, pool.program, limits)
+        except SandyardError as error:
+            logger.warning(
+                "a warm machine could not be started",
+                extra={"action": "warm", "template_id": pool.name, "reason": error.message},
+            )
+            with suppress(SandyardError):
+                await self._runtime.forget(run_id)
+            return False
+        return True
+
+    async def _is_waiting(self, run_id: RunId) -> bool:
+        """Whether it can be handed out, now or later; one that never can be is ended."""
+        if (taken_at := self._folders.of(run_id).taken_at()) is not None:
+            is_lost = time.time() - taken_at > _HANDED_OVER_SEC
+            if is_lost and not self._folders.is_handed_over(run_id):
+                await self._forget(run_id)  # the process that took it was killed
+            return False
+        match await self._runtime.find(run_id):
+            case Starting():
+                return True
+            case Running(deadline_at=deadline_at) if deadline_at - time.time() > _LEAST_LEFT_SEC:
+                return True
+            case _:
+                await self._end([run_id])
+                return False
+
+    async def _end(self, run_ids: Iterable[RunId]) -> None:
+        """End those that nobody has taken."""
+        ours = [run_id for run_id in run_ids if self._folders.of(run_id).take()]
+        await asyncio.gather(*map(self._forget, ours))
+
+    async def _forget(self, run_id: RunId) -> None:
+        with suppress(SandyardError):
+            ended = await self._runtime.stop(run_id)
+            await self._runtime.forget(run_id)
+            if isinstance(ended, Ended) and ended.snapshot is not None:
+                await self._runtime.delete_snapshot(ended.snapshot.id)

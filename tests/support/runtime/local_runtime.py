@@ -1,0 +1,59 @@
+"""The local runtime as the tests use it. Knows only the standard library, as `programs` does."""
+
+from pathlib import Path
+
+from sandyard.runtime.local.records.run_folder import LocalRunFolder, VolumeKind
+from sandyard.runtime.local.server.machines import LocalMachines
+from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.model import RunId, Running
+from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.records.archives import ArchiveFolder
+
+_ONE_REQUEST = "{method} {target} HTTP/1.0\r\nHost: sandbox\r\nContent-Length: {length}\r\n\r\n"
+
+
+class LocalRuntime(ProgramRunner):
+    def __init__(
+        self,
+        folder: Path,
+        policy: LocalPolicy | None = None,
+        *,
+        listen_timeout_sec: float = 20,
+        prepare_timeout_sec: float = 60,
+    ) -> None:
+        self._local = LocalMachines(folder, policy)
+        programs = ProgramPolicy(
+            prepare_timeout_sec=prepare_timeout_sec, listen_timeout_sec=listen_timeout_sec
+        )
+        self.archives = ArchiveFolder(folder / "archives")
+        super().__init__(self._local, self._local.records, self.archives, programs)
+
+    def folder_of(self, run_id: RunId) -> LocalRunFolder:
+        return LocalRunFolder(self._local.records.path_of(run_id))
+
+    def workspace_of(self, run_id: RunId) -> Path:
+        """Where its files are on this machine, while it runs: what is mounted there is seen by its
+        supervisor alone."""
+        folder = self.folder_of(run_id)
+        return Path(f"/proc/{folder.supervisor_pid()}/root") / folder.workspace.relative_to("/")
+
+    def volume_of(self, run_id: RunId) -> VolumeKind:
+        spec = self.folder_of(run_id).spec()
+        assert spec is not None
+        return spec.volume
+
+    async def fetch(
+        self, running: Running, body: bytes | None = None, *, target: str = "/"
+    ) -> bytes:
+        """What the program answers. Raises OSError if it answers nothing."""
+        session = await self.session(running.run_id)
+        connection = await session.ports.connect(running.port)
+        method = "GET" if body is None else "POST"
+        head = _ONE_REQUEST.format(method=method, target=target, length=len(body or b""))
+        connection.writer.write(head.encode() + (body or b""))
+        answer = await connection.reader.read()
+        connection.writer.close()
+        if not answer:
+            raise ConnectionResetError("nothing was answered")
+        return answer.partition(b"\r\n\r\n")[2]

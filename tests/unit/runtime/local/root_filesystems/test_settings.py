@@ -1,0 +1,79 @@
+"""What a machine finds set up inside."""
+
+from pathlib import Path
+
+from sandyard.runtime.local.root_filesystems.settings import (
+    CA_BUNDLE,
+    PackageSources,
+    aliases,
+    ca_bundle,
+    image_environment,
+    machine_environment,
+    machine_files,
+)
+
+
+def with_programs(root: Path, *paths: str) -> Path:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    return root
+
+
+def test_python_is_there_where_python3_is(tmp_path: Path) -> None:
+    assert aliases(with_programs(tmp_path / "a", "usr/bin/python3", "usr/local/bin/pip3")) == {
+        "python": "/usr/bin/python3",
+        "pip": "/usr/local/bin/pip3",
+    }
+    assert aliases(with_programs(tmp_path / "b", "usr/bin/python3", "usr/local/bin/python")) == {}
+    assert aliases(tmp_path) == {}
+
+
+def test_certificates_are_added_to_those_of_the_system(tmp_path: Path) -> None:
+    root, one = tmp_path / "root", tmp_path / "one.pem"
+    (root / "etc/ssl/certs").mkdir(parents=True)
+    (root / "etc/ssl/certs/ca-certificates.crt").write_text("system")
+    one.write_text("ours")
+    bundle = ca_bundle(tmp_path / "ca", root, one)
+    assert bundle is not None
+    assert bundle.read_text() == "system\nours"
+    assert ca_bundle(tmp_path / "ca", root, one) == bundle
+    one.write_text("another")
+    assert ca_bundle(tmp_path / "ca", root, one) != bundle
+    assert ca_bundle(tmp_path / "ca", root) is None
+
+
+def test_settings_name_the_operators_sources(tmp_path: Path) -> None:
+    sources = PackageSources("https://pypi.corp.example/simple", "https://npm.corp.example/")
+    files = machine_files(sources, root=tmp_path, has_ca=True)
+    assert "index-url = https://pypi.corp.example/simple\n" in files["/etc/pip.conf"]
+    assert f"cert = {CA_BUNDLE}\n" in files["/etc/pip.conf"]
+    assert "registry=https://npm.corp.example/\n" in files["/etc/npmrc"]
+    plain = machine_files(PackageSources(), root=tmp_path, has_ca=False)
+    assert "index-url" not in plain["/etc/pip.conf"]
+    assert "cafile" not in plain["/etc/npmrc"]
+
+
+def test_npm_trusts_what_the_system_trusts(tmp_path: Path) -> None:
+    with_programs(tmp_path, "etc/ssl/certs/ca-certificates.crt")
+    for has_ca, bundle in ((False, "/etc/ssl/certs/ca-certificates.crt"), (True, CA_BUNDLE)):
+        files = machine_files(PackageSources(), root=tmp_path, has_ca=has_ca)
+        assert f"cafile={bundle}\n" in files["/etc/npmrc"]
+
+
+def test_a_mirror_is_named_for_the_release_of_the_root(tmp_path: Path) -> None:
+    with_programs(tmp_path, "usr/share/keyrings/debian-archive-keyring.gpg", "usr/lib/os-release")
+    (tmp_path / "usr/lib/os-release").write_text('NAME="Debian"\nVERSION_CODENAME=trixie\n')
+    sources = PackageSources(debian_mirror="http://mirror.corp.example/debian")
+    listed = machine_files(sources, root=tmp_path, has_ca=False)["/etc/apt/sources.list"]
+    assert listed.endswith(" http://mirror.corp.example/debian trixie main\n")
+
+
+def test_an_image_keeps_its_own_programs_and_not_its_own_proxy() -> None:
+    own = machine_environment(has_ca=False)
+    variables = {"PATH": "/opt/bin:/usr/bin", "LANG": "de", "http_proxy": "http://evil"}
+    given = image_environment(variables, own)
+    assert given["PATH"].startswith("/workspace/.local/bin:/opt/bin:/usr/local/bin:")
+    assert given["PATH"].count("/usr/bin") == 1
+    assert given["http_proxy"] == own["http_proxy"]
+    assert given["LANG"] == "de"

@@ -1,0 +1,46 @@
+"""Which means hold the limits, and what is said of those that are missing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandyard.runtime.errors import LimitsMissingError
+from sandyard.runtime.local.server.enforcement import Enforcement, find_enforcement
+from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.storage.volumes import file_count, image_bytes
+
+
+def test_the_strongest_is_taken_and_leaves_nothing(tmp_path: Path) -> None:
+    means = find_enforcement(LocalPolicy(), tmp_path)
+    assert means.volume == ("image" if os.geteuid() == 0 else "folder")
+    assert not means.has_cgroups
+    assert list(tmp_path.iterdir()) == []
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
+def test_a_folder_can_be_asked_for(tmp_path: Path, isolation: str) -> None:
+    policy = LocalPolicy(isolation="none" if isolation == "none" else "bubblewrap", volume="folder")
+    assert find_enforcement(policy, tmp_path).volume == "folder"
+
+
+def test_a_root_of_control_groups_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LimitsMissingError, match="SANDBOX_CGROUP_ROOT can't be used"):
+        find_enforcement(LocalPolicy(cgroup_root=tmp_path / "none"), tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
+    assert find_enforcement(LocalPolicy(cgroup_root=tmp_path), tmp_path).has_cgroups
+
+
+def test_what_is_weaker_is_said() -> None:
+    weaker = Enforcement("folder", no_image="the server is not root").describe()
+    assert "SANDBOX_CGROUP_ROOT" in weaker["memory"]
+    assert "the server is not root" in weaker["storage"]
+    assert "watchdog" not in " ".join(Enforcement("image", has_cgroups=True).describe().values())
+
+
+@pytest.mark.parametrize("size", [1 << 20, 40 << 20, 2 << 30, 1000 << 30])
+def test_an_image_has_room_for_what_may_be_stored(size: int) -> None:
+    assert size < image_bytes(size) - 256 * file_count(size) < size * 1.05 + (5 << 20)
+    assert file_count(size) >= 1024

@@ -1,9 +1,0 @@
-"""What this machine lacks: nothing, where the tests run."""
-
-from sandyard.runtime.local.machine import missing_for_previews, missing_for_sandboxes
-
-
-def test_nothing_is_missing_where_all_is_installed() -> None:
-    assert missing_for_sandboxes("bubblewrap") == []
-    assert missing_for_previews("bubblewrap") == []
-    assert missing_for_sandboxes("none") == []
