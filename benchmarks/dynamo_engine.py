@@ -25,14 +25,14 @@ from sandyard.broker.stores.dynamo_table import (
     TableNames,
     definition,
 )
-from sandyard.entrypoints.server import free_port
+from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.event_items import event_table_definition
 from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.dynamo.tables import create_table
 from sandyard.kit.dynamo.values import wire
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
 from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 from tests.support.storage.engines import AWS_ENVIRONMENT
 

@@ -16,9 +16,9 @@ from benchmarks.loops import run
 from benchmarks.readings import BOOT_ID, EVERY_MS, FIRMWARE_VERSION, hardware_id
 from benchmarks.report import Figure, Measured, Say
 from sandyard.kit import ids
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import SystemClock, rfc3339_from_ms
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
-from sandyard.kit.transitions import Cause
 from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.model import Registration, Retention, decide_registration, marker_expires_at
 from sandyard.telemetry.service import Telemetry

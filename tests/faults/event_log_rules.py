@@ -10,7 +10,7 @@ from typing import Any
 
 from sandyard.broker.pool.model import FREE, Status
 from sandyard.broker.reservations.model import Reservation
-from sandyard.kit.events import Effect, Event, LoggedEvent
+from sandyard.kit.changes.events import Effect, Event, LoggedEvent
 from tests.faults.queue_observer import Sightings
 
 State = dict[str, Any]

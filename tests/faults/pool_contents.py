@@ -7,7 +7,7 @@ from sandyard.broker.pool.model import HeldLease, Sandbox, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.model import QueueOrder, Ticket
 from sandyard.broker.reservations.model import Reservation
-from sandyard.kit.events import EventQuery, LoggedEvent
+from sandyard.kit.changes.events import EventQuery, LoggedEvent
 
 _PAGE = 100
 _FAR = 10**11

@@ -47,11 +47,11 @@ from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
+from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.observability.tracing import traced
-from sandyard.kit.transitions import Entity
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 
 _PROBE_AT_CLAIM_SEC = 8.0

@@ -18,8 +18,8 @@ from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import DeliverySettings, Settings, SettingsError

@@ -10,16 +10,16 @@ from sandyard.bootstrap import tracing as spans
 from sandyard.bootstrap.registry import get_spec
 from sandyard.bootstrap.spec import JobSpec, Verification
 from sandyard.kit import ids
+from sandyard.kit.changes.events import EventLog
+from sandyard.kit.changes.pruning import PruneEvents, PruneReport
+from sandyard.kit.changes.verification import HistoryReport
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import EventLog
-from sandyard.kit.events_job import PruneEvents, PruneReport
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.observability import tracing
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.postgres_login import PostgresLogin
-from sandyard.kit.verification import HistoryReport
 from sandyard.settings import E2bSettings, Settings, SettingsError
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from fastapi import APIRouter
 
-from sandyard.kit.events import EventListing
+from sandyard.kit.changes.events import EventListing
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.observability.metrics import Gauges, Labelled
 from sandyard.kit.sql.embedded import EmbeddedDatabase

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sandyard.bootstrap.engines import open_part_database, verification_of
 from sandyard.bootstrap.spec import Counting, Verification
-from sandyard.kit.events import EventLog
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.sql.database import Database
 from sandyard.platform.entities import platform_events
 from sandyard.platform.schema import MIGRATIONS

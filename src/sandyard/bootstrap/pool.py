@@ -19,9 +19,9 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores import tables
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import JobLeases
 from sandyard.kit.sql.circuits import SqlCircuits
 from sandyard.kit.sql.embedded import EmbeddedDatabase

@@ -28,8 +28,8 @@ from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
-from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database

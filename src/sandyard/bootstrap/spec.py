@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from sandyard.bootstrap.part import Part
     from sandyard.bootstrap.part_engine import PartEngine
+    from sandyard.kit.changes.events import EventLog
     from sandyard.kit.clock import Clock
-    from sandyard.kit.events import EventLog
     from sandyard.kit.jobs import Job
     from sandyard.kit.sql.database import Database
     from sandyard.kit.sql.migrations import Migrations

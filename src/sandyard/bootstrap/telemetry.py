@@ -21,8 +21,8 @@ from sandyard.bootstrap.part import WiredPart
 from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import EventLog
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
 from sandyard.kit.sql.embedded import EmbeddedDatabase

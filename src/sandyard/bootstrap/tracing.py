@@ -4,9 +4,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from sandyard.broker.pool.model import Claim, Claimed
-from sandyard.kit.events import Event, LoggedEvent
+from sandyard.kit.changes.events import Event, LoggedEvent
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.observability.tracing import About, Written
-from sandyard.kit.transitions import Transition
 
 
 def database(engine: str, part: str) -> About:

@@ -11,7 +11,7 @@ from sandyard.broker.pool.holds import HoldReport
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.broker.queue.service import QueueReport
 from sandyard.broker.reservations.service import ReservationReport
-from sandyard.kit.events_job import PruneReport
+from sandyard.kit.changes.pruning import PruneReport
 from sandyard.kit.jobs import Job, JobRunner
 
 

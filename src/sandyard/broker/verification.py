@@ -15,9 +15,9 @@ from sandyard.broker.pool.model import (
 )
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.model import QueueOrder, Ticket
-from sandyard.kit.events import State
-from sandyard.kit.transitions import Entity, subject_of
-from sandyard.kit.verification import Problem, verify_gone, verify_history
+from sandyard.kit.changes.events import State
+from sandyard.kit.changes.transitions import Entity, subject_of
+from sandyard.kit.changes.verification import Problem, verify_gone, verify_history
 
 _OTHERS = ("whk-", "client:")
 """Prefixes of the ids of `others`."""

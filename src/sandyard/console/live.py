@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
+from sandyard.kit.changes.events import EventListing, EventQuery, LoggedEvent
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.events import EventListing, EventQuery, LoggedEvent
 from sandyard.kit.ids import first_event_id
 
 logger = logging.getLogger("sandyard.console")

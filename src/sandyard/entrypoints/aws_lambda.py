@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from sandyard.bootstrap.registry import embedded_parts
 from sandyard.bootstrap.telemetry import build_telemetry
-from sandyard.entrypoints.api import create_app
-from sandyard.entrypoints.data_dir import with_secrets
-from sandyard.entrypoints.middleware import InFlight
-from sandyard.entrypoints.otlp import Otlp, start_otlp
+from sandyard.entrypoints.http.api import create_app
+from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.entrypoints.server.data_dir import with_secrets
+from sandyard.entrypoints.server.otlp import Otlp, start_otlp
 from sandyard.kit.observability.log import configure_logging
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import SettingsError, load_settings

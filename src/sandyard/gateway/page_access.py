@@ -11,8 +11,8 @@ from sandyard.gateway.errors import AccessTokenError
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.ports import AccountLookup
 from sandyard.gateway.tokens import PREFIX, AccessTokens
+from sandyard.kit.changes.events import actor
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.events import actor
 from sandyard.kit.http.security import find_credential
 
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import E, Transition, change_entity
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.events import Event
-from sandyard.kit.transitions import E, Transition, change_entity
 
 
 class BusyError(UnavailableError):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sandyard.kit.events import actor
+from sandyard.kit.changes.events import actor
 
 
 class Role(StrEnum):

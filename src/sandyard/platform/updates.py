@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from sandyard.kit.transitions import Cause, E, Transition, changed
+from sandyard.kit.changes.transitions import Cause, E, Transition, changed
 
 
 def updated(

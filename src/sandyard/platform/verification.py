@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import all_entities, find_entity
-from sandyard.kit.sql.transitions import EntityTable
-from sandyard.kit.transitions import Entity
-from sandyard.kit.verification import (
+from sandyard.kit.changes.transitions import Entity
+from sandyard.kit.changes.verification import (
     Find,
     HistoryReport,
     verify_gone,
     verify_history,
 )
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import all_entities, find_entity
+from sandyard.kit.sql.transitions import EntityTable
 from sandyard.platform.entities import ENTITY_TABLES, platform_events
 
 

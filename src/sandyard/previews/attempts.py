@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.previews.errors import PreviewBusyError
 from sandyard.previews.model import (
     Attempt,

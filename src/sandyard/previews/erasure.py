@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from sandyard.kit.transitions import Cause, Transition
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.previews.files import FileChanges, ProjectFile, erased_files
 from sandyard.previews.model import FileQuota, Preview, change_files
 from sandyard.previews.ports import PreviewStore, ProjectLookup

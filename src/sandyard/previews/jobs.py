@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.erasure import erase_files
 from sandyard.previews.model import Attempt, Preview, end, may_be_running, remove

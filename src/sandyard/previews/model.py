@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from sandyard.kit.transitions import DATA, Cause, Transition, changed, created, removed
+from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created, removed
 from sandyard.previews.errors import (
     FileBytesLimitError,
     FilesVersionError,

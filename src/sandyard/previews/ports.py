@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from sandyard.kit.transitions import Transition
+from sandyard.kit.changes.transitions import Transition
 from sandyard.previews.files import FileChanges, ProjectFile
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.concurrency.single_flight import SingleFlight
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.previews.attempts import Attempts, AttemptWait, info_of
 from sandyard.previews.erasure import FileQuotas
 from sandyard.previews.errors import (

@@ -3,8 +3,8 @@
 import asyncio
 from datetime import datetime
 
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.transitions import Cause
 from sandyard.previews.model import Preview, may_be_running, to_milliseconds
 from sandyard.previews.ports import PreviewStore
 from sandyard.previews.providers.errors import (

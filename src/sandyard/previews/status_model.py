@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from sandyard.kit.changes.transitions import Cause, Transition, changed
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.transitions import Cause, Transition, changed
 from sandyard.previews.model import Preview, SandboxInfo, to_milliseconds
 
 LAST_KNOWN_FOR = timedelta(minutes=5)

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from sandyard.kit.events import EventLog
-from sandyard.kit.verification import HistoryReport, verify_gone, verify_history
+from sandyard.kit.changes.events import EventLog
+from sandyard.kit.changes.verification import HistoryReport, verify_gone, verify_history
 from sandyard.previews.model import Preview
 
 _PAGE = 500

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, change_entity
 from sandyard.kit.clock import Clock, now_ms
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, change_entity
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceBusyError, InvalidApiKeyError
 from sandyard.telemetry.intake import is_uuid4
 from sandyard.telemetry.model import (

@@ -11,7 +11,15 @@ from typing import ClassVar, NamedTuple
 
 import orjson
 
-from sandyard.kit.transitions import DATA, SECRET, TEXT_TIME, Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import (
+    DATA,
+    SECRET,
+    TEXT_TIME,
+    Cause,
+    Transition,
+    changed,
+    created,
+)
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceNotFoundError
 
 _MARKER_MS = 30 * 24 * 3600 * 1000

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
     ApiKey,
     Bucket,

@@ -4,12 +4,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, Transition, change_entity
 from sandyard.kit.clock import Clock, now_ms
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Transition, change_entity
 from sandyard.telemetry.errors import (
     BatchSizeExceededError,
     DeviceBusyError,

@@ -12,9 +12,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause
 from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.count_quotas import CountQuota, ResourceKind

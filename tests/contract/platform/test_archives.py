@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from sandyard.kit.changes.transitions import Cause, changed
 from sandyard.kit.clock import utc_time
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.kit.transitions import Cause, changed
 from sandyard.platform.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.tables import billing_records, sandbox_usage

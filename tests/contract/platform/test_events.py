@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.transitions import Cause, stateless_event
+from sandyard.kit.changes.transitions import Cause, stateless_event
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.tables import events, sandboxes
 from sandyard.platform.templates.model import BUILTIN

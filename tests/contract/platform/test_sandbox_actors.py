@@ -1,6 +1,6 @@
 """Who did what to a sandbox is told by its events: by login, by key, or by nobody's deed."""
 
-from sandyard.kit.events import Event, EventQuery
+from sandyard.kit.changes.events import Event, EventQuery
 from sandyard.platform.entities import platform_events
 from tests.contract.platform.test_isolation import key_of
 from tests.support.platform.in_process import PlatformApi

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import utc_time
-from sandyard.kit.events import EventQuery
-from sandyard.kit.transitions import Transition
 from sandyard.platform.entities import platform_events
 from sandyard.platform.sandboxes.end_model import End
 from sandyard.platform.sandboxes.errors import (

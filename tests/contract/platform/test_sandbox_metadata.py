@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sandyard.kit.transitions import Cause, changed
+from sandyard.kit.changes.transitions import Cause, changed
 from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from tests.support.platform.in_process import PlatformApi, code_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.transitions import Transition
+from sandyard.kit.changes.transitions import Transition
 from sandyard.platform.entities import platform_transitions
 from sandyard.platform.principal import Principal, Role
 from sandyard.platform.projects.service import Projects

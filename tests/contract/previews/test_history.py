@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sandyard.kit.events import EventQuery
-from sandyard.kit.events_job import PruneReport
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.pruning import PruneReport
 from tests.support.e2b.double import E2bDouble
 from tests.support.platform.in_process import Caller, code_of
 from tests.support.previews.in_process import PreviewApi, minutes

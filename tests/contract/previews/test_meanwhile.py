@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 from sandyard.previews.errors import PreviewBusyError, PreviewProjectArchivedError
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import abandon_attempt

@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.bootstrap.previews import open_log
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Cause, state_of
 from sandyard.kit.sql.database import Database, open_database
-from sandyard.kit.transitions import Cause, state_of
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import (
     Attempt,

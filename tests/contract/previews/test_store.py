@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandyard.bootstrap.previews import open_log
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.sql.database import Database, open_database
-from sandyard.kit.transitions import Cause, Transition
 from sandyard.previews.errors import PreviewsLimitError
 from sandyard.previews.files import FileChanges
 from sandyard.previews.jobs import SweepPreviews

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandyard.kit import ids
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.paging import InvalidCursorError, Page
-from sandyard.kit.transitions import Transition
 from sandyard.telemetry.errors import ApiKeyNotFoundError, InvalidApiKeyError
 from sandyard.telemetry.keys import CACHED_SEC, ApiKeys
 from sandyard.telemetry.model import ApiKey

@@ -14,7 +14,7 @@ from tests.support.servers.processes import csp_simulator, run_sandyard, sandyar
 from tests.support.servers.users import signed_up
 
 COMMANDS = [[], ["jobs", "run"]]
-"""Of two as processes; tests/unit/entrypoints/test_cli_help.py has them all."""
+"""Of two as processes; tests/unit/entrypoints/cli/test_help.py has them all."""
 
 RECONCILED = ["adopted", "closed", "idle_stopped", "lost", "orphans_ended", "overdue", "recovered"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.entrypoints.api import create_app
-from sandyard.entrypoints.middleware import InFlight
-from sandyard.entrypoints.parts import running_parts
+from sandyard.entrypoints.http.api import create_app
+from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.entrypoints.server.parts import running_parts
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import load_settings
 from tests.e2e.console.people import ADMIN, open_accounts

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandyard.entrypoints.data_dir import RESTORING
+from sandyard.entrypoints.server.data_dir import RESTORING
 from tests.support.servers.processes import clean_environment
 
 LARGE = 64 << 30

@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import sync_playwright
 from prometheus_client import CollectorRegistry
 
-from sandyard.entrypoints.api import create_app
-from sandyard.entrypoints.middleware import InFlight
-from sandyard.entrypoints.server import is_loopback
+from sandyard.entrypoints.http.api import create_app
+from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.entrypoints.server.listeners import is_loopback
 from sandyard.settings import load_settings
 from tests.support.servers.processes import ServerProcess, sandyard_serve
 

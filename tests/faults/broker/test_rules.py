@@ -29,8 +29,8 @@ from sandyard.broker.queue.model import (
     decide_waiting,
 )
 from sandyard.broker.reservations.model import Booking, Reservation, decide_reservation
-from sandyard.kit.events import LoggedEvent
-from sandyard.kit.transitions import Cause, E, Transition, changed, removed
+from sandyard.kit.changes.events import LoggedEvent
+from sandyard.kit.changes.transitions import Cause, E, Transition, changed, removed
 from tests.faults.event_log_rules import Limits, broken_rules, unprobed
 from tests.faults.history import kinds
 from tests.faults.queue_observer import Sightings

@@ -11,7 +11,7 @@ from aiodynamo.credentials import Key, StaticCredentials
 from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.entrypoints.server import free_port
+from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
 from sandyard.kit.dynamo.tables import TableUnfitError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.entrypoints.worker import Schedule
+from sandyard.entrypoints.server.schedule import Schedule
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.observability.log import JsonFormatter

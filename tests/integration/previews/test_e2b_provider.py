@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from sandyard.entrypoints.server import free_port
+from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.errors import SandyardError
 from sandyard.previews.providers.e2b import SITE, E2bProvider, E2bTimeouts
 from sandyard.previews.providers.end_times import FEW

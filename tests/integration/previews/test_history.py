@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from sandyard.kit.events import fold
+from sandyard.kit.changes.events import fold
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
 from tests.support.clocks import RunningClock

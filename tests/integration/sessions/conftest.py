@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.entrypoints.api import entry_of
-from sandyard.entrypoints.server import listening
+from sandyard.entrypoints.http.api import entry_of
+from sandyard.entrypoints.server.listeners import listening
 from sandyard.kit.sql.database import SqliteDatabase
 from sandyard.platform.schema import MIGRATIONS
 from tests.fakes.runtime import FakeRuntime

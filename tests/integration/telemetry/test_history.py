@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit import ids
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.verification import verify
 from tests.support.clocks import ManualClock

@@ -29,8 +29,8 @@ from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores import tables
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
+from sandyard.kit.changes.events import EventQuery, LoggedEvent
 from sandyard.kit.dynamo.job_leases import DynamoJobLeases
-from sandyard.kit.events import EventQuery, LoggedEvent
 from sandyard.kit.jobs import JobLeases, JobRunner
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from tests.support.clocks import RunningClock

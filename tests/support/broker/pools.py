@@ -16,8 +16,8 @@ from sandyard.broker.pool.model import (
     decide_action,
 )
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.kit.transitions import Cause, Transition, changed
-from sandyard.kit.verification import differences
+from sandyard.kit.changes.transitions import Cause, Transition, changed
+from sandyard.kit.changes.verification import differences
 
 NOW = 1_800_000_000
 LAB_SEC = 4 * 3600

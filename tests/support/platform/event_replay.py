@@ -5,10 +5,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Entity
+from sandyard.kit.changes.verification import Problem, verify_history
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import EntityTable
-from sandyard.kit.transitions import Entity
-from sandyard.kit.verification import Problem, verify_history
 from sandyard.platform.billing.sql import BILLS
 from sandyard.platform.entities import platform_events
 from sandyard.platform.sandboxes.sql import SANDBOXES

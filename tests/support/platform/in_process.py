@@ -21,11 +21,11 @@ from sqlalchemy import event
 
 from sandyard.bootstrap.accounts import OUTBOX
 from sandyard.bootstrap.platform import PlatformPart, build_platform
-from sandyard.entrypoints.api import create_app
-from sandyard.entrypoints.middleware import InFlight
+from sandyard.entrypoints.http.api import create_app
+from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.ids import account_id, resource_id
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
-from sandyard.kit.transitions import Cause
 from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.model import create_account
 from sandyard.platform.accounts.passwords import Argon2Passwords

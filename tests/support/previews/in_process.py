@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.bootstrap.platform import build_platform
 from sandyard.bootstrap.previews import PreviewsPart, build_previews
-from sandyard.entrypoints.api import create_app
-from sandyard.entrypoints.middleware import InFlight
+from sandyard.entrypoints.http.api import create_app
+from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.previews.files import FileLimits
 from sandyard.previews.providers.e2b import E2bTimeouts

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 import sandyard
-from sandyard.entrypoints.server import Listener, free_port
+from sandyard.entrypoints.server.listeners import Listener, free_port
 
 WEB = Path(sandyard.__file__).parent / "previews" / "web"
 START = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -12,9 +12,9 @@ import h11
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from sandyard.entrypoints.answers import AnswerErrors, BodyLimits
-from sandyard.entrypoints.gateway import GatewayErrors, names_host_below
-from sandyard.entrypoints.middleware import (
+from sandyard.entrypoints.http.answers import AnswerErrors, BodyLimits
+from sandyard.entrypoints.http.gateway_errors import GatewayErrors, names_host_below
+from sandyard.entrypoints.http.middleware import (
     GATEWAY,
     Applications,
     HostedApp,
@@ -22,8 +22,8 @@ from sandyard.entrypoints.middleware import (
     RequestMetrics,
     RequestMiddleware,
 )
-from sandyard.entrypoints.server import Listener, free_port
-from sandyard.entrypoints.websockets import WebSocketErrors
+from sandyard.entrypoints.http.websockets import WebSocketErrors
+from sandyard.entrypoints.server.listeners import Listener, free_port
 from sandyard.gateway.access import GatewayAccess
 from sandyard.gateway.app import Gateway, GatewayPolicy
 from sandyard.gateway.model import Grant, PageScope, SandboxDomain

@@ -17,7 +17,7 @@ from aiodynamo.credentials import Key, StaticCredentials
 
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 from sandyard.broker.stores.sql import MIGRATIONS
-from sandyard.entrypoints.server import free_port
+from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.sql.migrations import Migrations

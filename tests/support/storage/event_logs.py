@@ -7,10 +7,10 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from sandyard.broker.stores.tables import events, sandboxes
+from sandyard.kit.changes.events import Effect, Event, EventLog
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.event_items import EventItems
 from sandyard.kit.dynamo.events import DynamoEventLog
-from sandyard.kit.events import Effect, Event, EventLog
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import EventWriter, SqlEventLog
 from tests.support.clocks import ManualClock

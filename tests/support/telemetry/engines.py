@@ -15,13 +15,13 @@ from aiodynamo.credentials import Key, StaticCredentials
 from prometheus_client import CollectorRegistry
 
 from sandyard.kit import ids
+from sandyard.kit.changes.events import EventLog
+from sandyard.kit.changes.transitions import Cause, change_entity
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
 from sandyard.kit.dynamo.values import Item, wire
-from sandyard.kit.events import EventLog
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.sql.events import SqlEventLog
-from sandyard.kit.transitions import Cause, change_entity
 from sandyard.telemetry.errors import DeviceBusyError, DeviceNotFoundError
 from sandyard.telemetry.intake import validate
 from sandyard.telemetry.jobs import RemoveExpired

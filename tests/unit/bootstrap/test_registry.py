@@ -26,7 +26,7 @@ from sandyard.bootstrap.registry import (
     with_needs,
 )
 from sandyard.bootstrap.spec import PartSpec, imported
-from sandyard.entrypoints.parts import running_parts
+from sandyard.entrypoints.server.parts import running_parts
 from sandyard.settings import Settings, SettingsError, describe, load_settings
 
 

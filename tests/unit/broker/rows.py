@@ -2,7 +2,7 @@
 
 from sandyard.broker.pool.listing_model import decide_discovery
 from sandyard.broker.pool.model import Action, Claim, Listed, Sandbox, decide_action, decide_claim
-from sandyard.kit.transitions import Cause, Transition
+from sandyard.kit.changes.transitions import Cause, Transition
 
 NOW = 1_000_000
 HOUR = 3600

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from sandyard.console.live import Listener, LiveChanges, gathering_sec, pace_sec
-from sandyard.kit.events import Effect, Event, EventQuery, LoggedEvent
+from sandyard.kit.changes.events import Effect, Event, EventQuery, LoggedEvent
 from sandyard.kit.ids import EventIds
 from sandyard.kit.paging import Page
 

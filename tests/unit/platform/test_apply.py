@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.events import Event
-from sandyard.kit.transitions import ATTEMPTS, Cause, Transition
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import ATTEMPTS, Cause, Transition
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.notifications.model import (
     Notice,

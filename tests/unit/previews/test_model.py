@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sandyard.kit.events import Effect
-from sandyard.kit.transitions import Cause, Transition, state_of
+from sandyard.kit.changes.events import Effect
+from sandyard.kit.changes.transitions import Cause, Transition, state_of
 from sandyard.previews.errors import PreviewsLimitError
 from sandyard.previews.files import FileChanges
 from sandyard.previews.model import (

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from sandyard.kit.changes.transitions import Cause, state_of
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.transitions import Cause, state_of
 from sandyard.previews.model import Preview, SandboxInfo, may_be_running
 from sandyard.previews.status_model import (
     LAST_KNOWN_FOR,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.events import Effect
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.events import Effect
+from sandyard.kit.changes.transitions import Cause
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceNotFoundError
 from sandyard.telemetry.model import (
     ApiKey,

@@ -19,7 +19,7 @@ from sandyard.bootstrap.spec import (
 if TYPE_CHECKING:
     from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.bootstrap.previews import PreviewsPart
-    from sandyard.kit.events import EventLog
+    from sandyard.kit.changes.events import EventLog
     from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Settings
 

@@ -18,7 +18,7 @@ from sandyard.broker.clients.errors import (
     TokenExpiryPassedError,
     TooManyClientTokensError,
 )
-from sandyard.kit.transitions import SECRET, Cause, Transition, changed, created, removed
+from sandyard.kit.changes.transitions import SECRET, Cause, Transition, changed, created, removed
 
 PREFIX = "sbc-"
 SUBJECT_PREFIX = "client:"

@@ -21,9 +21,9 @@ from sandyard.broker.clients.model import (
 from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit import ids
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 _PAGE = 100
 _IN_FLIGHT_SEC = 300

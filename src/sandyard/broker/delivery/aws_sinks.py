@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sandyard.broker.delivery.errors import SinkError
+from sandyard.kit.changes.events import LoggedEvent
 from sandyard.kit.concurrency.batching import Batcher
-from sandyard.kit.events import LoggedEvent
 from sandyard.kit.http.events import EventAnswer
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from sandyard.broker.delivery.logs import Logs
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import SinkStoppedError
 from sandyard.broker.delivery.webhook_model import Webhook
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.events import EventLog
 from sandyard.kit.jobs import Job, JobRunner
 
 logger = logging.getLogger(__name__)

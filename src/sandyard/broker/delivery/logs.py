@@ -4,8 +4,8 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
+from sandyard.kit.changes.events import EventLog, LoggedEvent
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.events import EventLog, LoggedEvent
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandyard.kit.events import LoggedEvent
+from sandyard.kit.changes.events import LoggedEvent
 from sandyard.kit.ids import first_event_id
 
 ANY_KIND = "*"

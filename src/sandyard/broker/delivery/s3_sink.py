@@ -18,8 +18,8 @@ from sandyard.broker.delivery.errors import SinkError
 from sandyard.broker.delivery.model import StreamState, wants
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import StreamPolicy
+from sandyard.kit.changes.events import SETTLED_MS, EventLog
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import SETTLED_MS, EventLog
 
 logger = logging.getLogger(__name__)
 

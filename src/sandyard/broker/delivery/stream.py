@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from sandyard.broker.delivery.errors import SinkError
 from sandyard.broker.delivery.model import RetryPolicy, Sink, StreamState, wants
 from sandyard.broker.delivery.ports import DeliveryStore
+from sandyard.kit.changes.events import EventLog, LoggedEvent
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import EventLog, LoggedEvent
 
 logger = logging.getLogger(__name__)
 

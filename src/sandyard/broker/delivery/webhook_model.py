@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from sandyard.broker.delivery.errors import WebhookNotFoundError
-from sandyard.kit.transitions import SECRET, Cause, Transition, changed, created, removed
+from sandyard.kit.changes.transitions import SECRET, Cause, Transition, changed, created, removed
 
 OVERLAP_MS = 24 * 3600 * 1000
 """How long the previous secret also signs after a rotation."""

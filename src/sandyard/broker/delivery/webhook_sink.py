@@ -18,9 +18,9 @@ import orjson
 from sandyard.broker.delivery.errors import SinkError, WebhookAddressError
 from sandyard.broker.delivery.model import Attempt
 from sandyard.broker.delivery.webhook_model import Webhook, signatures
+from sandyard.kit.changes.events import LoggedEvent
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
-from sandyard.kit.events import LoggedEvent
 from sandyard.kit.http.events import EventAnswer
 from sandyard.kit.ids import EventIds
 from sandyard.kit.public_addresses import Network, is_public

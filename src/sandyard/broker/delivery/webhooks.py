@@ -25,10 +25,10 @@ from sandyard.broker.delivery.webhook_model import (
 )
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit import ids
+from sandyard.kit.changes.events import LoggedEvent, actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import LoggedEvent, actor
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 Decide = Callable[[Webhook | None, Cause], Transition[Webhook] | None]
 Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]

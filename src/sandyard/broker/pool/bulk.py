@@ -16,9 +16,9 @@ from sandyard.broker.pool.hold_model import decide_hold
 from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status, decide_action
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.assignment import Offers
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status, decide_action
-from sandyard.kit.transitions import Cause, Transition
+from sandyard.kit.changes.transitions import Cause, Transition
 
 BULK_DELETE = "bulk-delete by an operator"
 AUTO_DELETE_STALE = "auto-delete-stale by an operator"

@@ -17,10 +17,10 @@ from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.parallel import for_each
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
 
 logger = logging.getLogger(__name__)
 

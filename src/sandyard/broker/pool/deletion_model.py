@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from sandyard.broker.pool.model import Sandbox, Status, Tombstone, seconds_of
-from sandyard.kit.transitions import Cause, Transition, changed, replaced
+from sandyard.kit.changes.transitions import Cause, Transition, changed, replaced
 
 
 @dataclass(frozen=True, slots=True)

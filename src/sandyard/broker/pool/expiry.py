@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Sandbox, decide_expiry
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from sandyard.broker.pool.errors import (
     TransitionNotAllowedError,
 )
 from sandyard.broker.pool.model import Sandbox, Status, Tombstone, owned_by, seconds_of
-from sandyard.kit.transitions import Cause, Transition, changed
+from sandyard.kit.changes.transitions import Cause, Transition, changed
 
 _KEYS = 10
 """How many keys are remembered; retries come soon."""

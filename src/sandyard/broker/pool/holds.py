@@ -7,9 +7,9 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.hold_model import decide_reminder
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from sandyard.broker.pool.rows import Rows
 from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.reservations.claims import ReservedClaims
 from sandyard.broker.reservations.model import Reservation, decide_lost
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 _PAGE = 50
 _RETRY_AFTER = 30

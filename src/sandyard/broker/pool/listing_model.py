@@ -10,7 +10,7 @@ from sandyard.broker.pool.model import (
     seconds_of,
 )
 from sandyard.kit import ids
-from sandyard.kit.transitions import Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 
 
 def loses_too_many(missing: int, *, of: int) -> bool:

@@ -15,9 +15,9 @@ from sandyard.broker.pool.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.kit.events import actor
-from sandyard.kit.frozen import fast_constructor
-from sandyard.kit.transitions import DATA, Cause, Transition, changed, changed_fields
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.frozen import fast_constructor
+from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, changed_fields
 
 TOMBSTONE_SECONDS = 7 * 24 * 3600
 LEASE_GARBAGE_SECONDS = 7 * 24 * 3600

@@ -18,9 +18,9 @@ from sandyard.broker.provider.autoscaling_model import Autoscaler
 from sandyard.broker.provider.model import ProviderBinding
 from sandyard.broker.queue.model import QueueOrder, Ticket
 from sandyard.broker.reservations.model import Calendar, Reservation
-from sandyard.kit.events import EventLog
+from sandyard.kit.changes.events import EventLog
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from sandyard.broker.pool.model import Sandbox, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.assignment import Offers
 from sandyard.broker.queue.model import becomes_free
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
 

@@ -32,12 +32,12 @@ from sandyard.broker.queue.errors import TicketNotFoundError
 from sandyard.broker.queue.model import URGENCY
 from sandyard.broker.queue.service import Queue, QueuePosition
 from sandyard.broker.queue.watch import Waiter
+from sandyard.kit.changes.events import EventQuery, LoggedEvent, actor
+from sandyard.kit.changes.frozen import fast_constructor
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import ForbiddenError, NotFoundError, UnavailableError
-from sandyard.kit.events import EventQuery, LoggedEvent, actor
-from sandyard.kit.frozen import fast_constructor
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 

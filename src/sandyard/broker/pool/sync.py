@@ -25,9 +25,9 @@ from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.ports import Provider
 from sandyard.broker.queue.assignment import Offers
 from sandyard.kit import ids
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import decide_passed_at_claim, may_be_unprobed
 from sandyard.broker.probes.ports import Probed, Prober
 from sandyard.broker.queue.assignment import Offers
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, ConflictRetries
 
 _LATE = "no answer in time"
 _MOST_REFUSED = 5

@@ -11,10 +11,10 @@ from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.model import decide_probed, is_probed
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.queue.assignment import Offers
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.parallel import for_each
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, Transition
 
 logger = logging.getLogger(__name__)
 

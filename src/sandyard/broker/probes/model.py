@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sandyard.broker.pool.model import FREE, Lease, Sandbox, StaleReason, Status, seconds_of
-from sandyard.kit.transitions import Cause, Transition, changed
+from sandyard.kit.changes.transitions import Cause, Transition, changed
 
 RECOVERED = "its probe passes again"
 UNPROBED_SEC = 60

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from sandyard.broker.pool.model import seconds_of
 from sandyard.broker.reservations.model import Reservation
-from sandyard.kit.transitions import Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 
 HOUR_SEC = 3600
 SETTLE_SEC = 120

@@ -13,9 +13,9 @@ from sandyard.broker.provider.model import (
     decide_provider_change,
     require_same_provider,
 )
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
-from sandyard.kit.transitions import Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 
 SIMULATED = "simulated"
 

@@ -23,9 +23,15 @@ from sandyard.broker.reservations.model import (
     in_turn,
     loses_reserved,
 )
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import (
+    Cause,
+    ConflictRetries,
+    Transition,
+    followed_by,
+    subject_of,
+)
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition, followed_by, subject_of
 
 _PAGE = 100
 _ROUNDS = 3

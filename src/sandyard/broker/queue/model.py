@@ -12,7 +12,7 @@ from sandyard.broker.pool.model import (
     decide_claim,
     decide_reserved,
 )
-from sandyard.kit.transitions import DATA, Cause, Transition, changed, created, removed
+from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created, removed
 
 QueueOrder = tuple[int, str]
 """A ticket's place in the queue; smaller ones are served first."""

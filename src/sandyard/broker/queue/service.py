@@ -31,10 +31,10 @@ from sandyard.broker.queue.model import (
 )
 from sandyard.broker.queue.watch import TicketWatch, Waiter
 from sandyard.broker.reservations.claims import ReservedClaims
+from sandyard.kit.changes.events import EventQuery, actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import EventQuery, actor
 from sandyard.kit.ids import EventIds
-from sandyard.kit.transitions import Cause, ConflictRetries
 
 _PAGE = 100
 _LATELY_MS = 600_000

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from sandyard.broker.pool.model import Claim, Claimed
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.reservations.model import Reservation, in_turn
+from sandyard.kit.changes.frozen import quick_replace
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.frozen import quick_replace
 
 _FRESH_SEC = 1.0
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from sandyard.broker.pool.model import Sandbox, Status, decide_reserved, seconds_of
 from sandyard.broker.reservations.errors import InvalidReservationError, OverbookedError
-from sandyard.kit.transitions import Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 
 LONGEST_SEC = 366 * 24 * 3600
 MOST_SANDBOXES = 100_000

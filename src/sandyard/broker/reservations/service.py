@@ -24,11 +24,11 @@ from sandyard.broker.reservations.model import (
     decide_short,
     in_turn,
 )
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
 from sandyard.kit.ids import EventIds
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, ConflictRetries
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from sandyard.broker.provider.autoscaling_model import Autoscaler
 from sandyard.broker.provider.model import ProviderBinding
 from sandyard.broker.queue.model import QueueOrder, Ticket
 from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.transitions import change_action
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import is_resource_id
-from sandyard.kit.transitions import Transition
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.stores.dynamo_items import difference, sandbox_key
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
 from sandyard.kit.dynamo.items import Table
@@ -21,7 +22,6 @@ from sandyard.kit.dynamo.tables import (
     table_definition,
 )
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.transitions import Transition
 
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}
 LAYOUT_REVISION = 2

@@ -15,9 +15,9 @@ from sandyard.broker.pool.stores.dynamo_items import (
 )
 from sandyard.broker.stores.dynamo_entities import entity_actions
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.dynamo.client import TransactionRefusedError
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.transitions import Transition
 
 _NO_TOMBSTONE = "attribute_not_exists(PK) OR kept_until <= :now"
 

@@ -51,12 +51,12 @@ from sandyard.broker.stores.dynamo_entities import (
 )
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamo_writes import DynamoWrites, wrote
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.events import DynamoEventLog
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 
 _PARALLEL = 32
 _COUNTS_KEY = {"PK": "COUNTS", "SK": "META"}

@@ -58,13 +58,13 @@ from sandyard.broker.stores.tables import (
     tickets,
     webhooks,
 )
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entity
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.migrations import Migrations
-from sandyard.kit.transitions import Transition
 
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 

@@ -22,9 +22,9 @@ from sandyard.broker.stores.tables import (
     tickets,
     webhooks,
 )
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, StaleTransitionError
-from sandyard.kit.transitions import Transition
 
 BINDINGS = EntityTable(ProviderBinding, bindings)
 TICKETS = EntityTable(Ticket, tickets)

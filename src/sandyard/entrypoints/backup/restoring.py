@@ -16,7 +16,7 @@ from sandyard.entrypoints.backup.errors import (
     BackupError,
     DataDirNotEmptyError,
 )
-from sandyard.entrypoints.data_dir import RESTORING, locked
+from sandyard.entrypoints.server.data_dir import RESTORING, locked
 from sandyard.kit.node import node_name
 from sandyard.runtime.records.run_folder import remove_folder, sync_folder
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
+from sandyard.kit.changes.events import Effect, Event
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.tables import Definition, table_definition
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.events import Effect, Event
 from sandyard.kit.ids import EventIds
 
 SHARDS = 8

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 
+from sandyard.kit.changes.events import Event, Pruned
 from sandyard.kit.dynamo.event_items import SHARDS, TIME_INDEX, day_of
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.events import Event, Pruned
 
 _KEPT = "kept-"
 _KEPT_FOR = timedelta(days=30)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from sandyard.kit.changes.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.event_items import (
     ACTOR_INDEX,
@@ -22,7 +23,6 @@ from sandyard.kit.dynamo.event_items import (
 )
 from sandyard.kit.dynamo.event_pruning import Alive, EventPruning
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.ids import first_event_id
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 

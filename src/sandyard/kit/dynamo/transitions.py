@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from sandyard.kit.changes.transitions import E, Transition
 from sandyard.kit.dynamo.client import TransactionRefusedError
 from sandyard.kit.dynamo.event_items import EventItems
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.transitions import E, Transition
 
 
 class DynamoTransitions:

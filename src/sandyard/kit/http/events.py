@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
-from sandyard.kit.events import Effect, EventListing, EventLog, EventQuery, LoggedEvent
+from sandyard.kit.changes.events import Effect, EventListing, EventLog, EventQuery, LoggedEvent
 from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern

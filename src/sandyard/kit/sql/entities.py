@@ -5,12 +5,12 @@ from typing import Any, Generic
 
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import E, subject_of
 from sandyard.kit.concurrency.batching import BatchedLookup
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.paging import Order, page_of
 from sandyard.kit.sql.transitions import EntityTable
-from sandyard.kit.transitions import E, subject_of
 
 _BATCH = 500
 

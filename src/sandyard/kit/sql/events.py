@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
+from sandyard.kit.changes.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.ids import EventIds, first_event_id, subject_key
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql.batches import BatchInsert

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
-from sandyard.kit.events import EventQuery, LoggedEvent
+from sandyard.kit.changes.events import EventQuery, LoggedEvent
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql.events import SqlEventLog
 

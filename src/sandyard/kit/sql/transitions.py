@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import E, Entity, Transition, subject_of
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.events import Event
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import EventWriter
-from sandyard.kit.transitions import E, Entity, Transition, subject_of
 
 F = TypeVar("F")
 

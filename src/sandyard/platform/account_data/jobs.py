@@ -3,10 +3,10 @@
 import logging
 from dataclasses import dataclass
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
 from sandyard.platform.account_data.model import remove_with_account
 from sandyard.platform.account_data.ports import AccountDataStore, Recycling
 from sandyard.platform.principal import Principal, Role

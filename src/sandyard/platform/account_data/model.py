@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sandyard.kit.transitions import Cause, Entity, Transition
+from sandyard.kit.changes.transitions import Cause, Entity, Transition
 from sandyard.platform.api_keys.model import AccountKey, revoke_key
 from sandyard.platform.environment.model import Variable, remove_variable
 from sandyard.platform.notifications.model import Notification, delete_notification

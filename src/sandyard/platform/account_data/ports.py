@@ -4,7 +4,7 @@ engine is unavailable."""
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from sandyard.kit.transitions import Entity, Transition
+from sandyard.kit.changes.transitions import Entity, Transition
 from sandyard.platform.principal import Principal
 
 Records = AsyncIterator[Sequence[Mapping[str, Any]]]

@@ -7,11 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Entity, Transition, json_value
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Entity, Transition, json_value
 from sandyard.platform import tables
 from sandyard.platform.account_data.ports import Section
 from sandyard.platform.api_keys.sql import API_KEYS

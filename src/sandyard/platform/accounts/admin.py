@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker, is_account_id, resource_id
 from sandyard.kit.ids import account_id as make_account_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.accounts.errors import AccountNotFoundError
 from sandyard.platform.accounts.model import (
     Account,

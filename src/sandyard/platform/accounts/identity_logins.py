@@ -7,10 +7,10 @@ sign-up would. Since the address is proven, errors may reveal the state of its a
 from collections.abc import Sequence
 from typing import Any
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.events import actor
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.accounts.errors import (
     AccountExistsError,
     AccountInactiveError,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandyard.kit.transitions import Cause, Transition, removed
+from sandyard.kit.changes.transitions import Cause, Transition, removed
 from sandyard.platform.accounts.errors import EmailNotVerifiedError, InvalidOidcLoginError
 from sandyard.platform.accounts.model import EMAIL, Account, create_account, normalize_email
 from sandyard.platform.accounts.signup_model import PendingSignup, Taken

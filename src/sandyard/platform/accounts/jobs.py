@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import ATTEMPTS, Cause
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import ATTEMPTS, Cause
 from sandyard.platform.accounts.ports import LoginAttempts, SignupStore
 from sandyard.platform.accounts.signup_model import (
     expire_signup,

@@ -7,9 +7,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, TypedDict
 
-from sandyard.kit.events import Event
-from sandyard.kit.patterns import pattern
-from sandyard.kit.transitions import (
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import (
     DATA,
     SECRET,
     Cause,
@@ -18,6 +17,7 @@ from sandyard.kit.transitions import (
     created,
     stateless_event,
 )
+from sandyard.kit.patterns import pattern
 from sandyard.platform.accounts.errors import (
     InvalidResetTokenError,
     LastAdminError,

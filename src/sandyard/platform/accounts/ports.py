@@ -6,9 +6,9 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Protocol
 
-from sandyard.kit.events import Event
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.platform.accounts.identity_model import Identity, LoginRequest
 from sandyard.platform.accounts.login_model import Counts, LoginAttempt
 from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins

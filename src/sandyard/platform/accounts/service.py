@@ -7,12 +7,12 @@ happens after the answer.
 
 from dataclasses import replace
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.events import actor
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import (
     AccountNotFoundError,

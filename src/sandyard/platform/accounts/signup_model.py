@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from sandyard.kit.transitions import SECRET, Cause, Transition, changed, created, removed
+from sandyard.kit.changes.transitions import SECRET, Cause, Transition, changed, created, removed
 from sandyard.platform.accounts.errors import InvalidVerificationTokenError
 from sandyard.platform.accounts.model import Account, create_account, hash_token, normalize_email
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition, stateless_event
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.background import Background
-from sandyard.kit.events import actor
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition, stateless_event
 from sandyard.platform.accounts.email_templates import EmailTemplates
 from sandyard.platform.accounts.errors import AccountExistsError, InvalidVerificationTokenError
 from sandyard.platform.accounts.ids import IdMakers

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, TypedDict
 
-from sandyard.kit.transitions import DATA, SECRET, Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import DATA, SECRET, Cause, Transition, changed, created
 from sandyard.platform.api_keys.errors import ExpiryPassedError, KeyMakesNoKeysError
 from sandyard.platform.credentials import hash_api_key
 from sandyard.platform.notifications.model import Notice, NotificationType

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from sandyard.kit.events import Event
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.platform.api_keys.model import AccountKey, KeyFilter, KeySort
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import account_api_key, e2b_api_key, is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, Transition
 from sandyard.platform.api_keys.errors import KeyNotFoundError
 from sandyard.platform.api_keys.model import (
     AccountKey,

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.parallel import for_each
-from sandyard.kit.events import actor
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
 from sandyard.platform.sandboxes.archive_usage import ArchiveUsage

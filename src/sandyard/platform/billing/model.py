@@ -6,8 +6,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
+from sandyard.kit.changes.transitions import DATA, Cause, Transition, created
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.transitions import DATA, Cause, Transition, created
 from sandyard.platform.notifications.model import (
     Notice,
     Notification,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Protocol
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.platform.billing.model import Bill, Spending, Sum, SumBy
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.usage.model import Usage

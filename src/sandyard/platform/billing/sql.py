@@ -8,11 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlTransitions
-from sandyard.kit.transitions import Transition
 from sandyard.platform.billing.model import (
     BILLING,
     Bill,

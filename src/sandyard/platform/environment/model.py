@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar
 
-from sandyard.kit.transitions import SECRET, Cause, Transition, changed, created, removed
+from sandyard.kit.changes.transitions import SECRET, Cause, Transition, changed, created, removed
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.environment.errors import VariableNotFoundError, VariablesLimitError
 

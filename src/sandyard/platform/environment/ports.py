@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from sandyard.kit.events import Event
-from sandyard.kit.transitions import Transition
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.environment.model import Variable
 

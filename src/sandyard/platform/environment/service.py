@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
-from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.apply import BusyError
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.environment.cipher import Cipher

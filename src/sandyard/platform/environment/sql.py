@@ -6,11 +6,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sandyard.kit.events import Event
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entity
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.environment.model import Variable
 from sandyard.platform.tables import variables

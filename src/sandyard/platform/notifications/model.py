@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
-from sandyard.kit.transitions import Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 
 
 class NotificationType(StrEnum):

@@ -1,10 +1,10 @@
 """The use cases of notifications. Each reads the clock once."""
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.notifications.errors import NotificationNotFoundError
 from sandyard.platform.notifications.model import (

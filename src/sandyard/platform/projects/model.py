@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, TypedDict
 
-from sandyard.kit.transitions import Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.errors import (
     DefaultProjectError,

@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from sandyard.kit.events import Event
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.model import (
     Project,

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal

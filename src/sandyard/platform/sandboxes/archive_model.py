@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sandyard.kit.transitions import Cause, Transition, changed
+from sandyard.kit.changes.transitions import Cause, Transition, changed
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Consumer, PriceList, record_storage, storage_usage
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.transitions import Cause, ConflictRetries, Transition
 from sandyard.platform.sandboxes.archive_model import count_archives
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList

@@ -3,9 +3,9 @@
 import uuid
 from collections.abc import Iterable
 
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
 from sandyard.kit.node import require_here
-from sandyard.kit.transitions import Cause
 from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError

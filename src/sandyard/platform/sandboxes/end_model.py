@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sandyard.kit.changes.events import actor
 from sandyard.kit.clock import utc_time
-from sandyard.kit.events import actor
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.runtime.model import Ended
 

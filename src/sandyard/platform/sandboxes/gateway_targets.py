@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandyard.kit.events import actor
+from sandyard.kit.changes.events import actor
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.platform.principal import Principal, Role

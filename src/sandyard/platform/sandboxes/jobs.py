@@ -5,10 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
 from sandyard.platform.principal import Principal, Role
 from sandyard.platform.sandboxes.end_model import idle_reason
 from sandyard.platform.sandboxes.ids import SandboxIds

@@ -8,7 +8,7 @@ back with the files.
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from sandyard.kit.transitions import Cause, changed
+from sandyard.kit.changes.transitions import Cause, changed
 from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status

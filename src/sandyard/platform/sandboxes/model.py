@@ -12,8 +12,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created
 from sandyard.kit.node import require_here
-from sandyard.kit.transitions import DATA, Cause, Transition, changed, created
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.sandboxes.errors import (
     ProjectNotUsableError,

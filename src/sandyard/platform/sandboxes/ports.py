@@ -6,8 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.sandboxes.model import (
     ProjectState,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sandyard.kit.transitions import Cause, Transition, changed
+from sandyard.kit.changes.transitions import Cause, Transition, changed
 from sandyard.platform.notifications.model import Notice, NotificationType, create_notification
 from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.errors import SandboxBusyError

@@ -8,10 +8,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.sandboxes.end_model import (
     SYSTEM,
     End,

@@ -8,12 +8,12 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal
 from sandyard.platform.sandboxes.errors import (

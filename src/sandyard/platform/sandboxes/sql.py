@@ -9,11 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError
 from sandyard.platform.sandboxes.model import (

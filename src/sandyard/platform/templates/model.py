@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypedDict
 from urllib.parse import urlsplit
 
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.kit.patterns import pattern
-from sandyard.kit.transitions import Cause, Transition, changed, created
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.principal import Principal
 from sandyard.platform.templates.errors import (

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
-from sandyard.kit.events import Event
+from sandyard.kit.changes.events import Event
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.templates.model import Template, TemplateFilter, TemplateSort
 

@@ -1,11 +1,11 @@
 """The use cases of templates. Each reads the clock once."""
 
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.events import actor
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Cause, ConflictRetries
 from sandyard.platform.apply import BusyError, change
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.principal import Principal

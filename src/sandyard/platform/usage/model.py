@@ -8,8 +8,8 @@ from enum import StrEnum
 from operator import add, sub
 from typing import ClassVar
 
+from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.kit.transitions import Cause, Transition, changed, created
 
 NOTHING = Decimal("0.000000")
 

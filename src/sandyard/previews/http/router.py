@@ -7,9 +7,9 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Body, Depends, Path, Request, Response
 
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.events import EventLog
 from sandyard.kit.http.direct import JsonResponse
 from sandyard.kit.http.events import EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes, caller_of, joined

@@ -11,11 +11,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.kit.transitions import Cause
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import stored_anew
 from sandyard.previews.stores.rows import (

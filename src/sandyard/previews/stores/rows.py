@@ -7,8 +7,8 @@ from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.sql.transitions import EntityTable
-from sandyard.kit.transitions import Entity
 from sandyard.previews.model import Attempt, Preview, SandboxInfo, estimate_sandbox, iso
 from sandyard.previews.stores.tables import SCHEMA, previews
 

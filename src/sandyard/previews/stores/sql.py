@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.concurrency.batching import BatchedLookup, Batcher
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.column_types import UtcTime
 from sandyard.kit.sql.database import Database, Work, upsert
 from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.transitions import FactReader, SqlTransitions, StaleTransitionError
-from sandyard.kit.transitions import Transition
 from sandyard.previews.files import FileChanges, ProjectFile
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 from sandyard.previews.ports import PageKey

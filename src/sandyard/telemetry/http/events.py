@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from sandyard.kit.events import EventLog
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.http.events import EventFilter, EventPage, history_of
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.http.security import BearerGuard

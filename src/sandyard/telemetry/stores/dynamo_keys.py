@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncIterator, Sequence
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import rfc3339_from_ms
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.transitions import DynamoTransitions
 from sandyard.kit.paging import Page
-from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import ApiKey
 from sandyard.telemetry.stores.dynamo_items import key_item, key_of, page_by_gsi1
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables

@@ -8,6 +8,7 @@ request run concurrently, within a limit for the whole process.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import rfc3339_from_ms
 from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedError
@@ -15,7 +16,6 @@ from sandyard.kit.dynamo.transitions import DynamoTransitions
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
     Bucket,
     Device,

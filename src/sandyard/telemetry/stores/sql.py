@@ -10,6 +10,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock, ms_from_rfc3339, rfc3339_from_ms
 from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.paging import Page
@@ -20,7 +21,6 @@ from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import (
     Bucket,
     Device,

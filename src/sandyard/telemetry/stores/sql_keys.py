@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
@@ -11,7 +12,6 @@ from sandyard.kit.sql.entities import all_entities
 from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.kit.transitions import Transition
 from sandyard.telemetry.model import ApiKey
 from sandyard.telemetry.stores.tables import api_keys, events
 

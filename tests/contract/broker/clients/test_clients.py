@@ -34,11 +34,11 @@ from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.broker.verification import verify
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import SandyardError, UnauthorizedError
-from sandyard.kit.events import EventQuery
 from sandyard.kit.rate_limit import RateLimit
-from sandyard.kit.transitions import Cause
 from tests.support.broker.pools import fill
 from tests.support.clocks import ManualClock
 from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table

@@ -11,7 +11,7 @@ from sandyard.broker.delivery.errors import EventNotFoundError, WebhookNotFoundE
 from sandyard.broker.delivery.model import RetryPolicy
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from tests.support.broker.event_receivers import (
     Bench,
     Receiver,

@@ -28,7 +28,7 @@ from sandyard.broker.pool.service import Broker
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill, row
 from tests.support.clocks import ManualClock
 

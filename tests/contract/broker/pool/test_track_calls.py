@@ -13,8 +13,8 @@ from sandyard.broker.pool.errors import (
 from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Action, Sandbox, Status, decide_reserved
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker, Marked
-from sandyard.kit.events import actor
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
 from tests.support.broker.pools import (
     LAB_SEC,
     NOW,

@@ -17,7 +17,7 @@ from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import check_invariants, everything, fill
 from tests.support.clocks import ManualClock

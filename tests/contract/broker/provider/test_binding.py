@@ -12,8 +12,8 @@ from sandyard.broker.provider.errors import ProviderChangeRefusedError, Provider
 from sandyard.broker.provider.model import SIMULATED
 from sandyard.broker.verification import verify
 from sandyard.kit import ids
-from sandyard.kit.events import EventQuery
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Cause
 from sandyard.tools.provider.simulator import first_external_ids
 from tests.support.broker.pools import NOW, fill
 from tests.support.clocks import ManualClock

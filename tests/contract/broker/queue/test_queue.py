@@ -22,7 +22,7 @@ from sandyard.broker.reservations.claims import ReservedClaims
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
+from sandyard.kit.changes.events import EventQuery
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill, row
 from tests.support.clocks import ManualClock

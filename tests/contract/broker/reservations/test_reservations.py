@@ -25,8 +25,8 @@ from sandyard.broker.reservations.errors import (
 from sandyard.broker.reservations.model import Booking, Reservation, ReservationStatus
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
-from sandyard.kit.events import EventQuery
-from sandyard.kit.transitions import Transition
+from sandyard.kit.changes.events import EventQuery
+from sandyard.kit.changes.transitions import Transition
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill
 from tests.support.clocks import ManualClock

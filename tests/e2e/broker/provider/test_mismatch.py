@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
-from sandyard.entrypoints.data_dir import locked
+from sandyard.entrypoints.server.data_dir import locked
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from tests.support.broker.pools import fill

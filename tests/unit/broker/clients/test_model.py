@@ -22,7 +22,7 @@ from sandyard.broker.clients.model import (
     parse_token,
     with_included,
 )
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 
 CAUSE = Cause("operator", 1_000_000)
 TOKEN = SentToken("acme", "abcdefghijkl", "s" * 43)

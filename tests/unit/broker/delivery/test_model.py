@@ -3,7 +3,7 @@
 import pytest
 
 from sandyard.broker.delivery.model import RetryPolicy, StreamState, wants
-from sandyard.kit.events import Effect, Event, LoggedEvent
+from sandyard.kit.changes.events import Effect, Event, LoggedEvent
 from sandyard.kit.ids import EventIds
 
 

@@ -14,7 +14,7 @@ from sandyard.broker.delivery.webhook_model import (
     secret_of,
     signatures,
 )
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 
 CAUSE = Cause("operator", 5000)
 SECRET = secret_of(b"s" * 32)

@@ -11,8 +11,8 @@ from sandyard.broker.pool.deletion_model import (
     is_deletion_due,
 )
 from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.kit.events import Effect
-from sandyard.kit.transitions import Cause, state_of
+from sandyard.kit.changes.events import Effect
+from sandyard.kit.changes.transitions import Cause, state_of
 from tests.unit.broker.rows import FREE, NOW, PENDING, cause, told
 
 CAUSE = Cause("operator", NOW * 1000 + 7)

@@ -13,7 +13,7 @@ from sandyard.broker.pool.errors import (
 )
 from sandyard.broker.pool.extension_model import Extension, decide_extension, lease_seconds
 from sandyard.broker.pool.model import Sandbox
-from sandyard.kit.transitions import Transition
+from sandyard.kit.changes.transitions import Transition
 from tests.unit.broker.rows import HOUR, LEASED, NOW, PENDING, cause, told
 
 LONGEST = 2 * HOUR

@@ -9,7 +9,7 @@ from sandyard.broker.pool.listing_model import (
     loses_too_many,
 )
 from sandyard.broker.pool.model import Listed, Sandbox, StaleReason, Status
-from sandyard.kit.events import Effect
+from sandyard.kit.changes.events import Effect
 from tests.unit.broker.rows import FREE, LEASED, NOW, PENDING, STALE, cause, told
 
 LISTED = Listed("e1", "lab")

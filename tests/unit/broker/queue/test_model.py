@@ -23,8 +23,8 @@ from sandyard.broker.queue.model import (
     decide_waiting,
     first_who_wants,
 )
-from sandyard.kit.events import Effect
-from sandyard.kit.transitions import followed_by
+from sandyard.kit.changes.events import Effect
+from sandyard.kit.changes.transitions import followed_by
 from tests.unit.broker.rows import FREE, LEASED, NOW, STALE, cause
 
 CLAIM = Claim("t", "k", NOW, name_prefix="lab")

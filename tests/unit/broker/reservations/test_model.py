@@ -20,7 +20,7 @@ from sandyard.broker.reservations.model import (
     in_turn,
     most_booked,
 )
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 from tests.support.broker.pools import NOW, free_sandboxes, operator
 
 HOUR = 3600

@@ -17,7 +17,7 @@ from sandyard.entrypoints.backup.errors import (
 )
 from sandyard.entrypoints.backup.restoring import Restored, restore_backup
 from sandyard.entrypoints.backup.writing import find_source, write_backup
-from sandyard.entrypoints.data_dir import (
+from sandyard.entrypoints.server.data_dir import (
     DataDirInUseError,
     RestoreUnfinishedError,
     locked,

@@ -11,7 +11,7 @@ import pytest
 from sandyard.entrypoints.backup.archive import Manifest
 from sandyard.entrypoints.backup.errors import ArchiveInvalidError, BackupError
 from sandyard.entrypoints.backup.writing import find_source, write_backup
-from sandyard.entrypoints.cli.backup import summary
+from sandyard.entrypoints.cli.server.backup import summary
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.settings import load_settings
 

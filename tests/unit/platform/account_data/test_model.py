@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandyard.kit.transitions import Entity
+from sandyard.kit.changes.transitions import Entity
 from sandyard.platform.account_data.model import remove_with_account
 from tests.unit.broker.rows import FREE
 from tests.unit.platform.environment.test_model import put

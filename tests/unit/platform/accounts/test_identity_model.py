@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 from sandyard.platform.accounts.errors import EmailNotVerifiedError, InvalidOidcLoginError
 from sandyard.platform.accounts.identity_model import (
     Identity,

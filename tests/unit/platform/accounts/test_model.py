@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.events import Effect
-from sandyard.kit.transitions import Cause, state_of
+from sandyard.kit.changes.events import Effect
+from sandyard.kit.changes.transitions import Cause, state_of
 from sandyard.platform.accounts.errors import (
     InvalidResetTokenError,
     LastAdminError,

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from sandyard.kit.events import Effect
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.events import Effect
+from sandyard.kit.changes.transitions import Cause
 from sandyard.platform.accounts.errors import (
     InvalidVerificationTokenError,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 from sandyard.platform.api_keys.errors import ExpiryPassedError, KeyMakesNoKeysError
 from sandyard.platform.api_keys.model import (
     AccountKey,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import utc_time
-from sandyard.kit.transitions import Cause, Transition
 from sandyard.platform.billing.model import (
     Bill,
     Spending,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.kit.transitions import Cause, Transition
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.environment.errors import VariableNotFoundError, VariablesLimitError
 from sandyard.platform.environment.model import (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 from sandyard.platform.notifications.model import (
     Notice,
     NotificationType,

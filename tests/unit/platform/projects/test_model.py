@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.projects.errors import (
     DefaultProjectError,

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from sandyard.kit.changes.events import Effect
+from sandyard.kit.changes.transitions import Cause, Transition, state_of
+from sandyard.kit.changes.verification import differences
 from sandyard.kit.clock import utc_time
-from sandyard.kit.events import Effect
-from sandyard.kit.transitions import Cause, Transition, state_of
-from sandyard.kit.verification import differences
 from sandyard.platform.sandboxes.model import (
     ProjectState,
     QuotaRequest,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandyard.kit.transitions import Cause
+from sandyard.kit.changes.transitions import Cause
 from sandyard.platform.usage.model import (
     Consumer,
     Consumption,

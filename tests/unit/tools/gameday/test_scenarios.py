@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sandyard.entrypoints.cli.gameday import command
+from sandyard.entrypoints.cli.tools.gameday import command
 from sandyard.tools.gameday.faults import INJECTIONS
 from sandyard.tools.gameday.model import Fault, Load, Scenario
 from sandyard.tools.gameday.rules import shortened

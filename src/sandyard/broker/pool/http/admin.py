@@ -26,7 +26,7 @@ from sandyard.broker.pool.http.tracks import SandboxId
 from sandyard.broker.pool.model import Action
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import SyncReport
-from sandyard.kit.events import EventLog
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.http.events import EventAnswer, EventFilter, EventPage
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit

@@ -22,11 +22,11 @@ from sandyard.broker.pool.stores.dynamo_items import (
 from sandyard.broker.pool.stores.dynamo_prefetch import CandidatePrefetch
 from sandyard.broker.pool.stores.index_scan import IndexScan, Wanted
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import TransactionRefusedError, within
 from sandyard.kit.dynamo.replicas import DynamoReplicas
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.transitions import Transition
 
 _DEADLINE_SEC = 10.0  # longer than one call may take, so that a call reports why it failed
 _MOST_PREFETCHES = 256

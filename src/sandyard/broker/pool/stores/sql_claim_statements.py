@@ -12,8 +12,8 @@ from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.stores.sql_claims import CLAIM, claimed_values
 from sandyard.broker.pool.stores.sql_rows import EVENTS
 from sandyard.broker.stores.tables import events, sandboxes, status_counts
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.sql.batches import BatchInsert, KeyLookup, arrays_of, run_in_driver
-from sandyard.kit.transitions import Transition
 
 
 def lease_decided(

@@ -28,7 +28,7 @@ from sandyard.broker.pool.stores.sql_rows import (
     values_of,
 )
 from sandyard.broker.stores.tables import sandboxes
-from sandyard.kit.frozen import fast_constructor
+from sandyard.kit.changes.frozen import fast_constructor
 from sandyard.kit.sql.batches import BatchUpdate, Prepared, Together
 
 _column = sandboxes.c

@@ -1,0 +1,132 @@
+"""`sandyard events`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sandyard.entrypoints.cli.event_log.events_tail import tail
+from sandyard.entrypoints.cli.options import data_dir_option
+
+if TYPE_CHECKING:
+    from sandyard.bootstrap.spec import PartSpec
+    from sandyard.settings import Settings
+
+_EPILOG = """\b
+Examples:
+  sandyard events tail
+  sandyard events export --from 2026-11-01 --to 2026-12-01 > november.jsonl
+  sandyard events export --from 2026-11-16T09:00:00+01:00 --part broker class.jsonl
+  sandyard events export --from 2026-11-01 s3://audit/2026/11.jsonl
+"""
+
+
+class _Time(click.ParamType[datetime]):
+    """A day, or an RFC 3339 time; UTC if it has no offset."""
+
+    name = "time"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        try:
+            at = datetime.fromisoformat(value.upper())
+        except ValueError:
+            self.fail("must be such as 2026-11-16 or 2026-11-16T09:00:00+01:00", param, ctx)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+@click.group("events", epilog=_EPILOG)
+def command() -> None:
+    """Read the event logs of all parts."""
+
+
+command.add_command(tail)
+
+
+@command.command("export", epilog=_EPILOG)
+@click.option("--from", "start", type=_Time(), required=True, help="RFC 3339 time, or a UTC day.")
+@click.option(
+    "--to",
+    "end",
+    type=_Time(),
+    help="The same, exclusive. At most, and by default, a minute ago.",
+)
+@click.option("--part", "names", multiple=True, help="Only this part; may be repeated.")
+@click.argument("output", default="-")
+@data_dir_option("Directory of the embedded databases; it may be in use.")
+def export(
+    start: datetime, end: datetime | None, names: tuple[str, ...], output: str, data_dir: Path
+) -> None:
+    """Write all events of a time range as JSON lines, part by part, oldest first.
+
+    OUTPUT is a file, `s3://BUCKET/KEY`, or `-` for standard output. The
+    last minute is left to the next export: a change may not have reached the log yet.
+    """
+    from sandyard.entrypoints.cli.outputs import open_output
+    from sandyard.kit.changes.events import SETTLED_MS
+    from sandyard.kit.clock import SystemClock
+    from sandyard.kit.observability.log import configure_logging
+    from sandyard.settings import load_settings
+
+    configure_logging("ERROR", "text")
+    settled_ms = int(SystemClock().now() * 1000) - SETTLED_MS
+    from_ms = _milliseconds(start)
+    to_ms = min(_milliseconds(end), settled_ms) if end else settled_ms
+    if from_ms >= to_ms:
+        raise click.UsageError("--from must be before --to")
+    settings = load_settings()
+    data_dir = data_dir.resolve()
+    parts = _parts(settings, data_dir, names)
+
+    async def work() -> int:
+        from sandyard.entrypoints.cli.progress import counting
+
+        written = 0
+        with open_output(output) as write, counting("events", None) as progress:
+            async for lines in _lines(settings, data_dir, parts, from_ms, to_ms):
+                write(b"".join(lines))
+                written += len(lines)
+                progress(written)
+        return written
+
+    written = asyncio.run(work())
+    click.echo(f"{written} events", err=True)
+
+
+async def _lines(
+    settings: "Settings", data_dir: Path, parts: "list[PartSpec]", from_ms: int, to_ms: int
+) -> AsyncIterator[list[bytes]]:
+    from sandyard.kit.http.events import EventAnswer
+
+    for part in parts:
+        assert part.log is not None  # noqa: S101 - only such parts are chosen
+        async with part.log(settings, data_dir) as log:
+            async for events in log.between(from_ms=from_ms, to_ms=to_ms):
+                yield [EventAnswer.of(each).model_dump_json().encode() + b"\n" for each in events]
+
+
+def _parts(settings: "Settings", data_dir: Path, names: tuple[str, ...]) -> "list[PartSpec]":
+    """The requested parts, or all that PARTS selects and that have data here."""
+    from sandyard.bootstrap.registry import selected_parts
+
+    with_log = [part for part in selected_parts(settings) if part.log is not None]
+    if unknown := set(names) - {part.name for part in with_log}:
+        known = ", ".join(part.name for part in with_log)
+        raise click.UsageError(f"--part {sorted(unknown)[0]}: must be one of {known}")
+    chosen = [part for part in with_log if not names or part.name in names]
+    there = [
+        part
+        for part in chosen
+        if not part.is_embedded(settings) or (data_dir / part.database_file).exists()
+    ]
+    if not there:
+        raise click.ClickException(f"There are no events in {data_dir}. Choose another --data-dir.")
+    return there
+
+
+def _milliseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,224 @@
+"""`sandyard sandbox`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
+from sandyard.entrypoints.cli.sandboxes.copy_files import copy
+from sandyard.entrypoints.cli.sandboxes.names import id_of
+from sandyard.entrypoints.cli.sandboxes.run_command import exec_command
+from sandyard.entrypoints.cli.sandboxes.shell import shell
+from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, output_options
+
+if TYPE_CHECKING:
+    from sandyard_client import Client
+
+_EPILOG = """\b
+Examples:
+  sandyard sandbox create my-box --template python
+  sandyard sandbox exec my-box -- python -c 'print(6 * 7)'
+  sandyard sandbox shell my-box
+  sandyard sandbox cp ./src my-box:/workspace/src
+  sandyard sandbox logs -f my-box
+  sandyard sandbox open my-box
+  sandyard sandbox ls --watch
+  sandyard sandbox rm my-box
+"""
+_COLUMNS = (
+    field("sandbox", "sandbox_id"),
+    field("name", "name"),
+    field("status", "status"),
+    field("cost", "cost"),
+    field("currency", "currency", is_wide=True),
+    Column(
+        "ends", lambda row: local_iso(row["timeout_at"]) if row["status"] == "running" else None
+    ),
+    field("reason", "status_reason", is_wide=True),
+    field("cpu", "cpu_spec", is_wide=True),
+    field("memory", "memory_spec", is_wide=True),
+    field("network", "network", is_wide=True),
+    field("template", "template_id", is_wide=True),
+    field("address", "preview_url", is_wide=True),
+)
+
+
+@click.group("sandbox", epilog=_EPILOG)
+def command() -> None:
+    """Create, use and delete the sandboxes of your account."""
+
+
+command.add_command(exec_command)
+command.add_command(shell)
+command.add_command(copy)
+
+
+@command.command("create", epilog=_EPILOG)
+@click.argument("name")
+@click.option("--template", required=True, help="Name or id of the template.")
+@click.option("--no-start", is_flag=True, help="Create it without starting it.")
+@click.option("--network", type=click.Choice(["none", "packages", "internet"]))
+@click.option("--cpu", "cpu_spec", type=float, help="1 to 8 cores.")
+@click.option("--memory", "memory_spec", type=float, help="0.5 to 16 GB.")
+@click.option("--project", "project_id", help="Id of the project; default: the default project.")
+@click.option("--max-seconds", "max_running_seconds", type=int, help="Maximum duration of a run.")
+@click.option(
+    "--idle-stop", "idle_stop_minutes", type=int, help="Stop after this many minutes without use."
+)
+@output_options()
+@connection_options
+def create(
+    target: Target, view: View, name: str, template: str, no_start: bool, **options: Any
+) -> None:
+    """Create a sandbox and start it. If it does not start, it is deleted again."""
+    from sandyard_client import sandbox_flows as flows
+
+    from sandyard.entrypoints.cli.progress import while_working
+
+    with connected(target) as client, while_working("start"):
+        make = flows.create if no_start else flows.create_started
+        made = client.run(make(client.calls, template, {"name": name, **options}))
+        found = client.call(flows.about("GET", f"/sandboxes/{made.sandbox_id}"))
+    view.show_one(found, _COLUMNS)
+
+
+@command.command("start", epilog=_EPILOG)
+@click.argument("sandbox")
+@output_options()
+@connection_options
+def start(target: Target, view: View, sandbox: str) -> None:
+    """Start a sandbox; returns when it serves."""
+    from sandyard_client import sandbox_flows as flows
+
+    from sandyard.entrypoints.cli.progress import while_working
+
+    with connected(target) as client, while_working("start"):
+        sandbox_id = id_of(client, sandbox)
+        client.run(flows.start(client.calls, sandbox_id))
+        found = client.call(flows.about("GET", f"/sandboxes/{sandbox_id}"))
+    view.show_one(found, _COLUMNS)
+
+
+@command.command("stop", epilog=_EPILOG)
+@click.argument("sandbox")
+@connection_options
+def stop(target: Target, sandbox: str) -> None:
+    """Stop a sandbox and keep its files."""
+    from sandyard_client import sandbox_flows as flows
+
+    from sandyard.entrypoints.cli.progress import while_working
+
+    with connected(target) as client, while_working("stop"):
+        sandbox_id = id_of(client, sandbox)
+        client.run(flows.stop(client.calls, sandbox_id))
+    click.echo(f"stopped {sandbox_id}")
+
+
+@command.command("ls", epilog=_EPILOG)
+@click.option("--all", "is_all", is_flag=True, help="Include deleted ones.")
+@click.option("--status", type=click.Choice(["created", "starting", "running", "stopped"]))
+@output_options(watch=True)
+@connection_options
+def list_sandboxes(target: Target, view: View, is_all: bool, status: str | None) -> None:
+    """List the account's sandboxes."""
+    from sandyard_client.sandbox_flows import about
+
+    with connected(target) as client:
+        listing = about("GET", "/sandboxes", query={"limit": 100, "status": status})
+
+        def look() -> Sequence[dict[str, Any]]:
+            found = client.items(listing, "sandboxes")
+            return [each for each in found if is_all or each["status"] != "recycled"]
+
+        view.show(look, _COLUMNS)
+
+
+@command.command("rm", epilog=_EPILOG)
+@click.argument("sandboxes", nargs=-1, required=True)
+@connection_options
+def remove(target: Target, sandboxes: tuple[str, ...]) -> None:
+    """Delete sandboxes and their files; usage and bills stay. If one fails, the others are still
+    deleted."""
+    from sandyard_client import sandbox_flows as flows
+
+    failures: list[CallFailedError] = []
+    for sandbox in sandboxes:
+        try:
+            with connected(target) as client:
+                sandbox_id = id_of(client, sandbox)
+                client.run(flows.recycle(client.calls, sandbox_id))
+        except CallFailedError as failure:
+            failures.append(failure)
+        else:
+            click.echo(f"removed {sandbox_id}")
+    for other in failures[1:]:
+        other.show()
+    if failures:
+        raise failures[0]
+
+
+@command.command("logs", epilog=_EPILOG)
+@click.argument("sandbox")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the program ends.")
+@click.option("--lines", type=click.IntRange(1, 1000), default=100, show_default=True)
+@connection_options
+def logs(target: Target, sandbox: str, follow: bool, lines: int) -> None:
+    """Show the output of the last run's program."""
+    from sandyard_client.log_flows import log_lines
+
+    with connected(target) as client:
+        flow = log_lines(client.calls, id_of(client, sandbox), lines=lines, follow=follow)
+        for line in client.iterate(flow):
+            click.echo(line)
+            sys.stdout.flush()
+
+
+@command.command("open", epilog=_EPILOG)
+@click.argument("sandbox")
+@click.option("--port", type=click.IntRange(1, 65535), help="Default: the port of its program.")
+@click.option("--minutes", type=click.IntRange(1), default=60, show_default=True)
+@click.option(
+    "--print", "is_printed", is_flag=True, help="Print the link instead of opening a browser."
+)
+@output_options()
+@connection_options
+def open_sandbox(
+    target: Target, view: View, sandbox: str, port: int | None, minutes: int, is_printed: bool
+) -> None:
+    """Open the sandbox's page in a browser, with a link that is valid for some minutes. Without a
+    browser the link is printed, and the exit code is 1."""
+    from sandyard_client.sandbox_flows import link
+
+    with connected(target) as client:
+        sandbox_id = id_of(client, sandbox)
+        _require_served(client, sandbox_id)
+        made = client.run(link(client.calls, sandbox_id, port=port, minutes=minutes))
+    if view.output == "json":
+        shown = {"url": made.url, "token": made.token, "expires_at": made.expires_at.isoformat()}
+        click.echo(json.dumps(shown))
+    elif is_printed or made.url is None:
+        click.echo(made.url or made.token)
+    else:
+        _browse(made.url)
+
+
+def _require_served(client: "Client", sandbox_id: str) -> None:
+    """A request to its page is answered: it runs, or the request starts it."""
+    from sandyard_client import ConflictError
+    from sandyard_client.sandbox_flows import about
+
+    found = client.call(about("GET", f"/sandboxes/{sandbox_id}"))
+    if found["status"] != "running" and not found["wake_on_request"]:
+        raise ConflictError(409, "NOT_RUNNING", "It is not running. Start it first.")
+
+
+def _browse(url: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(url):
+        click.echo(url)
+        raise CallFailedError("No browser could be opened. Open the link above.", ExitCode.FAILED)

@@ -1,0 +1,83 @@
+"""`sandyard previews`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sandyard.entrypoints.cli.options import data_dir_option
+
+if TYPE_CHECKING:
+    from sandyard.previews.stores.old_columns import MigrationReport
+
+_EPILOG = """\b
+Examples:
+  sandyard previews migrate run
+  sandyard previews migrate validate
+  sandyard previews migrate finish
+  sandyard previews migrate rollback
+"""
+
+
+@click.group("previews", epilog=_EPILOG)
+def command() -> None:
+    """Migrate previews."""
+
+
+@command.command("migrate", epilog=_EPILOG)
+@click.argument("step", type=click.Choice(["run", "validate", "finish", "rollback"]))
+@data_dir_option("The embedded engine's, if DATABASE_URL is not set.")
+def migrate(step: str, data_dir: Path) -> None:
+    """Migrate projects from `sandbox_id` and `preview_url` to `sandbox_info`.
+
+    \b
+    run       fill sandbox_info where only the old columns are filled; may be repeated
+    validate  compare both; exit code 1 if a row differs
+    finish    drop the old columns, once both agree
+    rollback  restore the old columns exactly as they were
+
+    While both exist, both are written; PREVIEW_READS selects which are read.
+    """
+    from contextlib import nullcontext
+
+    from sandyard.bootstrap.engines import is_embedded
+    from sandyard.entrypoints.server.data_dir import locked
+    from sandyard.settings import load_settings
+
+    settings = load_settings()
+    embedded = is_embedded(settings, "previews")
+    if embedded and not (data_dir / "previews.db").exists():
+        raise click.ClickException(
+            f"There are no previews in {data_dir}. Choose another --data-dir."
+        )
+    with locked(data_dir) if embedded else nullcontext():
+        report = asyncio.run(_migrate(step, data_dir.resolve()))
+    click.echo(f"{report.looked_at} projects, {report.changed} changed")
+    for difference in report.differences[:20]:
+        click.echo(f"  {difference}")
+    if report.differences:
+        click.echo(f"{len(report.differences)} differences")
+        sys.exit(1)
+
+
+async def _migrate(step: str, data_dir: Path) -> "MigrationReport":
+    from sandyard.bootstrap.previews import open_old_columns
+    from sandyard.entrypoints.cli.progress import counting
+    from sandyard.previews.stores.schema import MIGRATIONS
+    from sandyard.settings import load_settings
+
+    columns, database = open_old_columns(load_settings(), data_dir)
+    try:
+        await MIGRATIONS.require_head(database)
+        with counting(step, await columns.count()) as progress:
+            steps = {
+                "run": columns.run,
+                "validate": columns.validate,
+                "finish": columns.finish,
+                "rollback": columns.rollback,
+            }
+            return await steps[step](progress)
+    finally:
+        await database.close()

@@ -1,0 +1,238 @@
+"""`sandyard device`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
+from sandyard.entrypoints.cli.showing import (
+    Column,
+    View,
+    field,
+    local_iso,
+    local_time,
+    output_options,
+)
+
+if TYPE_CHECKING:
+    from sandyard_client import Client, Delivery, Device
+
+_EPILOG = """\b
+Examples:
+  sandyard device register AA:BB:CC:DD:EE:FF --firmware 1.0.16
+  sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --sensor temp_c=21.5
+  sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --file readings.jsonl
+  sandyard device tail AA:BB:CC:DD:EE:FF -o json
+  sandyard device export AA:BB:CC:DD:EE:FF readings.csv
+"""
+_HARDWARE_ID = click.argument("hardware_id")
+_FIRMWARE = click.option("--firmware", required=True, help="Version of the firmware.")
+_REGISTERED = (
+    field("device", "hardware_id"),
+    field("confirmation", "confirmation_id"),
+    Column("registered", lambda row: local_iso(row["registered_at"])),
+)
+
+
+@click.group("device", epilog=_EPILOG)
+def command() -> None:
+    """Register a device, send its readings, show them."""
+
+
+def _buffer_option(function: Any) -> Any:
+    return click.option(
+        "--buffer",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Buffer file for readings; default: below ~/.local/state/sandyard.",
+    )(function)
+
+
+@command.command("register", epilog=_EPILOG)
+@_HARDWARE_ID
+@_FIRMWARE
+@click.option("--name", "friendly_name", help="Name of the device, if it has none yet.")
+@_buffer_option
+@output_options()
+@connection_options
+def register(target: Target, view: View, **about: Any) -> None:
+    """Register a device; may be repeated. Needs the device key."""
+    from dataclasses import asdict
+
+    with connected(target) as client, _device(client, **about) as device:
+        view.show_one(asdict(device.register()), _REGISTERED)
+
+
+@command.command("send", epilog=_EPILOG)
+@_HARDWARE_ID
+@_FIRMWARE
+@click.option(
+    "--sensor",
+    "sensors",
+    multiple=True,
+    help="NAME=NUMBER of a reading taken now; may be repeated.",
+)
+@click.option(
+    "--file",
+    "lines",
+    type=click.File(),
+    help="Readings as JSON lines, each with `sensors` and `timestamp_ms`; - for stdin.",
+)
+@_buffer_option
+@output_options()
+@connection_options
+def send(target: Target, view: View, sensors: tuple[str, ...], lines: Any, **about: Any) -> None:
+    """Send readings, including those in the buffer. Needs the device key.
+
+    Each is stored once, however often it is sent. Exit code 7 if the server is unavailable: the
+    readings stay in the buffer for the next `send`. Exit code 1 if some were rejected.
+    """
+    from sandyard_client import ApiError
+
+    readings = [_reading(sensors)] if sensors else []
+    if lines is not None:
+        readings += _read(lines)
+    with connected(target) as client, _device(client, **about) as device:
+        try:
+            delivery = device.send(readings)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        except ApiError as error:
+            error.add_note(f"{device.waiting} readings wait in the buffer.")
+            raise
+    _show(view, delivery)
+    if delivery.trouble is not None:
+        raise CallFailedError(str(delivery.trouble), ExitCode.AWAY)
+    if delivery.rejected:
+        sys.exit(ExitCode.FAILED)
+
+
+@command.command("tail", epilog=_EPILOG)
+@_HARDWARE_ID
+@click.option("--since", type=click.FloatRange(0), default=0.0, help="Start this many minutes ago.")
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
+@output_options()
+@connection_options
+def tail(target: Target, view: View, hardware_id: str, since: float, interval: float) -> None:
+    """Show readings as they arrive, until interrupted. Needs the telemetry token."""
+    import time
+
+    from sandyard_client.log_flows import tail_readings
+
+    since_ms = int((time.time() - since * 60) * 1000)
+    with connected(target, patience_sec=300) as client:
+        flow = tail_readings(client.calls, hardware_id, since_ms=since_ms, every_sec=interval)
+        for reading in client.iterate(flow):
+            click.echo(json.dumps(reading) if view.output == "json" else _line(reading))
+            sys.stdout.flush()
+
+
+@command.command("export", epilog=_EPILOG)
+@_HARDWARE_ID
+@click.argument("output", default="-")
+@click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv")
+@click.option("--from", "from_ms", type=int, help="Epoch milliseconds, inclusive.")
+@click.option("--to", "to_ms", type=int, help="Epoch milliseconds, inclusive.")
+@connection_options
+def export(
+    target: Target,
+    hardware_id: str,
+    output: str,
+    form: str,
+    from_ms: int | None,
+    to_ms: int | None,
+) -> None:
+    """Write all readings of a device, oldest first, to a file, `s3://BUCKET/KEY` or `-`."""
+    from sandyard_client import Credential, Request
+    from sandyard_client.calls import streamed
+
+    from sandyard.entrypoints.cli.outputs import open_output
+    from sandyard.entrypoints.cli.sandboxes.copy_files import transferring
+
+    request = Request(
+        "GET",
+        f"/telemetry/v1/devices/{hardware_id}/export",
+        Credential.TELEMETRY,
+        is_repeatable=True,
+        query={"format": form, "from": from_ms, "to": to_ms},
+        timeout_sec=300,
+    )
+    with (
+        connected(target) as client,
+        open_output(output) as write,
+        transferring("export") as progress,
+    ):
+        done = 0
+        for piece in client.iterate(streamed(client.calls, request)):
+            write(piece)
+            done += len(piece)
+            progress(done, None)
+
+
+def _show(view: View, delivery: "Delivery") -> None:
+    for each in delivery.rejected:
+        click.echo(f"rejected {each.batch_id}: {each.code}: {each.message}", err=True)
+    counts = {
+        "stored": delivery.stored,
+        "waiting": delivery.waiting,
+        "rejected": len(delivery.rejected),
+    }
+    if view.output == "json":
+        click.echo(json.dumps(counts))
+    else:
+        click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+def _device(
+    client: "Client",
+    *,
+    hardware_id: str,
+    firmware: str,
+    buffer: Path | None,
+    friendly_name: str | None = None,
+) -> "Device":
+    from sandyard_client import Device
+
+    path = buffer or _state_folder() / f"readings-{hardware_id.replace(':', '')}.db"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return Device(
+        hardware_id,
+        firmware_version=firmware,
+        buffer=path,
+        client=client,
+        friendly_name=friendly_name,
+    )
+
+
+def _state_folder() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "sandyard"
+
+
+def _reading(sensors: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        pairs = (sensor.split("=", 1) for sensor in sensors)
+        return {"sensors": {name: float(value) for name, value in pairs}}
+    except ValueError as error:
+        raise click.BadParameter("must be NAME=NUMBER", param_hint="--sensor") from error
+
+
+def _read(lines: Any) -> list[dict[str, Any]]:
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            reading = json.loads(line)
+        except ValueError as error:
+            raise click.UsageError(f"Line {number} is not JSON: {error}") from error
+        if not isinstance(reading, dict) or "timestamp_ms" not in reading:
+            raise click.UsageError(f"Line {number} must be an object with timestamp_ms.")
+        found.append(reading)
+    return found
+
+
+def _line(reading: dict[str, Any]) -> str:
+    values = " ".join(f"{name}={value:g}" for name, value in sorted(reading["sensors"].items()))
+    return f"{local_time(reading['timestamp_ms'] / 1000)} {values}"

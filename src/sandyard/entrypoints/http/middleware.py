@@ -1,0 +1,244 @@
+"""Handles every request and WebSocket: its id, log line and timing."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandyard.entrypoints.http.answers import BROKEN_OFF
+from sandyard.entrypoints.http.security_headers import with_security_headers
+from sandyard.entrypoints.server.websocket_intake import WebSocketIntake
+from sandyard.kit.http.direct import DirectRoutes
+from sandyard.kit.observability.log import log_info
+
+logger = logging.getLogger("sandyard.access")
+
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5, 15)
+
+
+class RequestMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.latency = Histogram(
+            "request_latency_seconds",
+            "Time to answer a request",
+            ("method", "route", "status"),
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+        self._children: dict[tuple[str, str, int], Histogram] = {}
+
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        labels = (method, route, status)
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self.latency.labels(method, route, str(status))
+        child.observe(seconds)
+
+
+class InFlight:
+    """The number of requests in progress, which a stopping server waits for; and the open
+    WebSockets, which it does not wait for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.draining = False
+        self.websockets = WebSocketIntake()
+
+
+@dataclass(frozen=True, slots=True)
+class HostedApp:
+    """An application for the requests that `takes` matches; its responses are passed on
+    unchanged."""
+
+    takes: Callable[[Scope], bool]
+    app: ASGIApp
+    route: "_Template"
+    """The route for metrics and logs; the paths are the application's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """The applications that a request may be for."""
+
+    root: Any
+    """The value of `request.app`."""
+    api: ASGIApp
+    direct: DirectRoutes
+    direct_api: ASGIApp
+    """For the requests that `direct` accepts."""
+    websockets: ASGIApp
+    hosted: Sequence[HostedApp] = ()
+    """The first that accepts a request gets it; their responses are passed on unchanged."""
+    console: HostedApp | None = None
+    """Pages; other requests go to the API."""
+    early: Callable[[Scope], bool] | None = None
+    """Matches requests that can be served before all parts are built; None once they are."""
+
+    def has(self, scope: Scope) -> bool:
+        """Whether the application for the request is available."""
+        return self.early is None or self.early(scope)
+
+    def of(self, scope: Scope) -> ASGIApp:
+        """The application for a request to the API itself."""
+        if scope["type"] == "websocket":
+            return self.websockets
+        return self.direct_api if self.direct.takes(scope) else self.api
+
+    async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.of(scope)(scope, receive, send)
+
+    def find_hosted(self, scope: Scope) -> HostedApp | None:
+        for each in self.hosted:
+            if each.takes(scope):
+                return each
+        return None
+
+
+class RequestMiddleware:
+    """The outermost middleware: assigns each request its id, runs direct routes, and records the
+    outcome."""
+
+    def __init__(
+        self,
+        apps: Applications,
+        *,
+        metrics: RequestMetrics,
+        in_flight: InFlight,
+        make_request_id: Callable[[], str],
+        send_request_id: bool,
+    ) -> None:
+        self.apps = apps
+        self._complete = asyncio.Event()
+        self.metrics = metrics
+        self._in_flight = in_flight
+        self._make_request_id = make_request_id
+        self._send_request_id = send_request_id
+
+    def complete(self, whole: "RequestMiddleware") -> None:
+        """Serve requests that wait for other parts, and all later ones, with that one's
+        applications."""
+        self.apps = whole.apps
+        self._complete.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            with self._in_flight.websockets.opened(scope, receive, send) as socket:
+                await self._connect(scope, socket.receive, socket.send)
+            return
+        if scope["type"] != "http":
+            await self.apps.api(scope, receive, send)
+            return
+        self._in_flight.count += 1
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._in_flight.count -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        if not self.apps.has(scope):
+            await self._complete.wait()
+        state = self._begin(scope)
+        hosted = self.apps.find_hosted(scope)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                state["status"] = message["status"]
+                headers = message["headers"]
+                headers = [*headers] if hosted else with_security_headers(headers)
+                if self._send_request_id:
+                    headers.append((b"x-request-id", state["request_id"].encode()))
+                message["headers"] = headers
+            await send(message)
+
+        try:
+            await self._app_of(scope, hosted)(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - started
+            self._measure(scope, state["status"], seconds)
+            self._log(scope, state, seconds)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        if not self.apps.has(scope):
+            await self._complete.wait()
+        state = self._begin(scope)
+
+        async def send_noting(message: Message) -> None:
+            if message["type"] == "websocket.accept":
+                state["status"] = 101
+            elif message["type"] == "websocket.http.response.start":
+                state["status"] = message["status"]
+                identified = (b"x-request-id", state["request_id"].encode())
+                message["headers"] = [*message["headers"], identified]
+            await send(message)
+
+        hosted = self.apps.find_hosted(scope)
+        try:
+            await self._app_of(scope, hosted)(scope, receive, send_noting)
+        finally:
+            self._log(scope, state, time.perf_counter() - started)
+
+    def _begin(self, scope: Scope) -> dict[str, Any]:
+        scope["app"] = self.apps.root
+        state: dict[str, Any] = scope.setdefault("state", {})
+        state["request_id"] = self._request_id(scope)
+        state["in_flight"] = self._in_flight
+        state["status"] = 0
+        return state
+
+    def _app_of(self, scope: Scope, hosted: HostedApp | None) -> ASGIApp:
+        console = self.apps.console
+        if hosted is None and console is not None and console.takes(scope):
+            hosted = console
+        if hosted is None:
+            return self.apps.of(scope)
+        scope["route"] = hosted.route
+        return hosted.app
+
+    def _request_id(self, scope: Scope) -> str:
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and _SANE_REQUEST_ID.match(value):
+                return str(value.decode())
+        return self._make_request_id()
+
+    def _measure(self, scope: Scope, status: int, seconds: float) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self.metrics.observe(method, _template(scope), status, seconds)
+
+    def _log(self, scope: Scope, state: Mapping[str, Any], seconds: float) -> None:
+        status = state["status"]
+        fields = {
+            "request_id": state["request_id"],
+            "method": scope.get("method", "WEBSOCKET"),
+            "route": _template(scope),
+            "status": status,
+            "outcome": state.get("outcome", "ok" if status else BROKEN_OFF),
+            "latency_ms": round(seconds * 1000, 3),
+            **state.get("log", {}),
+        }
+        log_info(logger, "request", fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    path: str
+
+
+GATEWAY = _Template("gateway")
+"""The route of all requests to sandboxes, whose paths are their own."""
+E2B = _Template("e2b")
+CONSOLE = _Template("console")
+"""The route of all pages of the console."""
+
+
+def _template(scope: Scope) -> str:
+    return getattr(scope.get("route"), "path", "unmatched")

@@ -1,0 +1,175 @@
+"""Liveness, readiness and metrics: the calls of load balancers and Prometheus."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
+
+from sandyard.bootstrap.part import Checked, Part
+from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.entrypoints.http.query_parameters import require_known_parameters
+from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
+from sandyard.kit.http.direct import DirectRoute, Endpoint, JsonResponse
+from sandyard.kit.http.error_answers import errors
+from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
+from sandyard.kit.observability.metrics import CONTENT_TYPE, Gauges, merged, render
+
+_CHECK_SEC = 2
+_SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"
+_METRICS_TOKEN = SecurityScheme(
+    "MetricsToken",
+    "A value of the setting `METRICS_TOKEN`. A server that listens only on loopback needs none.",
+)
+_METRICS = secured_by(_METRICS_TOKEN)
+_METRICS["security"].append({})  # no token needed where access is open
+_METRICS_ANSWER: dict[str, Any] = {
+    "content": {
+        "text/plain": {
+            "schema": {"type": "string"},
+            "example": "# HELP pool_available Sandboxes that are available\n"
+            "# TYPE pool_available gauge\n"
+            "pool_available 42.0\n",
+        }
+    }
+}
+
+
+class MetricsAccess:
+    """Who may read `/metrics`: holders of a token; without a configured token, anyone where access
+    is open."""
+
+    def __init__(self, accepted: Sequence[str], *, is_open: bool) -> None:
+        self._guard = BearerGuard(accepted)
+        self._is_open = is_open and not accepted
+
+    async def require(self, request: Request) -> None:
+        try:
+            if not self._is_open:
+                await self._guard.require(request)
+        except UnauthorizedError as error:
+            raise MetricsTokenError from error
+
+
+def create_operations_router(
+    parts: Sequence[Part],
+    registry: CollectorRegistry,
+    in_flight: InFlight,
+    metrics: MetricsAccess,
+    awaited: Sequence[Checked] = (),
+) -> APIRouter:
+    """`awaited` are parts that are built later, but must be ready."""
+    router = APIRouter(tags=["operations"])
+
+    async def get_health(_request: Request) -> Response:
+        return JsonResponse(b'{"status":"ok"}')
+
+    async def get_readiness(_request: Request) -> Response:
+        if in_flight.draining:
+            raise UnavailableError("This process is stopping. Use another.", retry_after=1)
+        await asyncio.gather(*(_require_ready(part) for part in (*parts, *awaited)))
+        return JsonResponse(b'{"status":"ready"}')
+
+    async def get_metrics(request: Request) -> Response:
+        await metrics.require(request)
+        return await metrics_response(request, parts, registry)
+
+    alive, ready = {200: _status("ok"), **errors()}, {200: _status("ready"), **errors(503)}
+    measured = {200: _METRICS_ANSWER, **errors(401)}
+    _add(router, "/healthz", get_health, "Is the process alive?", alive)
+    _add(router, "/readyz", get_readiness, "Readiness: are the engines available?", ready)
+    _add(router, "/metrics", get_metrics, "Prometheus metrics", measured, openapi_extra=_METRICS)
+    # The same as /healthz, under a name that many clients expect.
+    health = _without_query(get_health)
+    router.add_route("/health", health, methods=["GET"], include_in_schema=False)
+    return router
+
+
+def _add(
+    router: APIRouter,
+    path: str,
+    call: Endpoint,
+    summary: str,
+    answers: Mapping[int | str, dict[str, Any]],
+    **options: Any,
+) -> None:
+    router.add_api_route(
+        path,
+        call,
+        summary=summary,
+        responses={**answers},
+        response_class=Response,
+        route_class_override=DirectRoute,
+        **options,
+    )
+    router.add_route(path, _without_query(call), methods=["HEAD"], include_in_schema=False)
+
+
+def _status(word: str) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"status": {"type": "string"}},
+        "required": ["status"],
+        "examples": [{"status": word}],
+    }
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _without_query(call: Endpoint) -> Endpoint:
+    """The same for HEAD, which some load balancers use; the server omits the body."""
+
+    async def answer(request: Request) -> Response:
+        require_known_parameters(request.scope["query_string"], accepted=())
+        return await call(request)
+
+    return answer
+
+
+async def metrics_response(
+    request: Request, parts: Sequence[Part], registry: CollectorRegistry
+) -> Response:
+    gauges = await read_gauges(parts, within_sec=_time_for_engines(request))
+    return Response(render(registry, gauges), media_type=CONTENT_TYPE)
+
+
+def _time_for_engines(request: Request) -> float:
+    """Half of Prometheus's scrape timeout, which it sends: a slow engine costs a scrape only the
+    gauges that are read from it."""
+    try:
+        half_sec = float(request.headers.get(_SCRAPE_TIMEOUT, "")) / 2
+    except ValueError:
+        return _CHECK_SEC
+    return half_sec if 0 < half_sec < _CHECK_SEC else _CHECK_SEC
+
+
+async def read_gauges(parts: Sequence[Part], *, within_sec: float = _CHECK_SEC) -> Gauges:
+    """The gauges of all parts, read now; without those of an engine that does not respond in
+    time."""
+    readings = await asyncio.gather(*(_from_engine(part, within_sec) for part in parts))
+    clock = ("The time by this server's clock", time.time())
+    own = [part.local_gauges() for part in parts]
+    return merged([*own, *readings, {"sandyard_clock_timestamp_seconds": clock}])
+
+
+async def _require_ready(part: Checked) -> None:
+    try:
+        async with asyncio.timeout(_CHECK_SEC):
+            await part.check()
+            await part.check_writes()
+    except (UnavailableError, TimeoutError) as error:
+        raise UnavailableError(
+            f"Not ready: the {part.name}'s {part.engine} engine. "
+            + (error.message if isinstance(error, UnavailableError) else "It does not respond."),
+            details={"engine": part.engine, "part": part.name},
+            reason=getattr(error, "reason", None),
+        ) from error
+
+
+async def _from_engine(part: Part, within_sec: float) -> Gauges:
+    try:
+        async with asyncio.timeout(within_sec):
+            return await part.gauges()
+    except (UnavailableError, TimeoutError):
+        return {}  # an unavailable engine has no counts; a zero would be wrong

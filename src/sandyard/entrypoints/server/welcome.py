@@ -1,0 +1,75 @@
+"""The welcome text when the server is ready: all addresses, with commands to paste."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from sandyard.bootstrap.part import Part
+from sandyard.bootstrap.registry import embedded_parts, selected_parts
+from sandyard.bootstrap.spec import WelcomeContext
+from sandyard.entrypoints.server.data_dir import secret_file, secret_tokens
+from sandyard.entrypoints.server.listeners import is_loopback
+from sandyard.settings import Settings, tokens
+
+
+def welcome(
+    settings: Settings, parts: Sequence[Part], *, url: str, host: str, data_dir: Path
+) -> str:
+    """Lines that never show a token: they read it from its file or variable when pasted."""
+    context = WelcomeContext(settings, data_dir, url, parts, partial(_bearer, settings, data_dir))
+    lines = [
+        "",
+        f"Sandyard is ready: the console at {url}/, the API at {url}/docs",
+        *_engines(context),
+        "",
+        *(line for spec in selected_parts(settings) for line in spec.examples(context)),
+        "See the metrics:",
+        f"  {_metrics(settings, url, host)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def local_url(host: str, port: int, *, scheme: str = "http") -> str:
+    """The server's URL for use on this machine."""
+    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _metrics(settings: Settings, server_url: str, host: str) -> str:
+    """A command that works as shown, or the settings that it needs first."""
+    url = f"{server_url}/metrics"
+    if in_force := tokens(settings.server.metrics_token):
+        return f'curl -H "Authorization: Bearer {_variable("METRICS_TOKEN", in_force)}" {url}'
+    if is_loopback(host):
+        return f"curl {url}"
+    if settings.server.metrics_port is not None:
+        return f"curl {local_url(host, settings.server.metrics_port)}/metrics"
+    return "set METRICS_TOKEN or METRICS_PORT first: beyond loopback /metrics is closed without"
+
+
+def _engines(context: WelcomeContext) -> Iterator[str]:
+    embedded = {spec.name for spec in embedded_parts(context.settings)}
+    for part in context.parts:
+        engine = f"SQLite in {context.data_dir}" if part.name in embedded else part.engine
+        yield f"  {part.name:<10}{engine}"
+    for spec in selected_parts(context.settings):
+        for label, text in spec.notes(context).items():
+            yield f"  {label:<10}{text}"
+
+
+def _bearer(settings: Settings, data_dir: Path, setting: str) -> str:
+    """From the file only if its token is valid: the variable takes precedence."""
+    path = secret_file(data_dir, setting)
+    in_force = secret_tokens(settings, setting)
+    if path.exists() and path.read_text().strip() in in_force:
+        token = f"$(cat {shlex.quote(str(path))})"
+    else:
+        token = _variable(setting.upper(), in_force)
+    return f'-H "Authorization: Bearer {token}"'
+
+
+def _variable(name: str, in_force: Sequence[str]) -> str:
+    """The shell expression for the first of these tokens."""
+    return f"${name}" if len(in_force) == 1 else f"${{{name}%%,*}}"
