@@ -234,7 +234,7 @@ def _schedule(
 def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider:
     chosen = settings.previews
     if chosen.preview_provider == "e2b":
-        from sandyard.previews.providers.e2b import E2bProvider
+        from sandyard.previews.providers.remote import E2bProvider
 
         e2b = settings.e2b
         return E2bProvider(

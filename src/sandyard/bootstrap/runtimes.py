@@ -4,13 +4,13 @@ from pathlib import Path
 
 from sandyard.bootstrap.engines import e2b_key
 from sandyard.bootstrap.local_runtime import local_policy, runtime_folder
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramPolicy
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.remote.backoff import Backoff
 from sandyard.settings import E2bSettings, SandboxSettings
 
 

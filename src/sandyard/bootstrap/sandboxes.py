@@ -16,7 +16,6 @@ from sandyard.bootstrap.sessions import TerminalAccess, session_routers
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.clock import Clock
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.node import node_name
@@ -61,6 +60,7 @@ from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.remote.backoff import Backoff
 from sandyard.settings import E2bSettings, SandboxSettings
 
 _SILENT_AFTER = 5

@@ -9,8 +9,8 @@ from sandyard.kit.changes.transitions import Cause
 from sandyard.previews.errors import PreviewBusyError, PreviewProjectArchivedError
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import abandon_attempt
-from sandyard.previews.providers.e2b import E2bProvider
 from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.providers.remote import E2bProvider
 from sandyard.previews.stores.sql import SqlPreviewStore
 from tests.support.e2b.double import API_KEY, E2bDouble
 from tests.support.previews.in_process import QUICK, PreviewApi, another_replica, minutes

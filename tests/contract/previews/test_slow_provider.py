@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.previews.providers.e2b import E2bTimeouts
+from sandyard.previews.providers.remote import E2bTimeouts
 from sandyard.previews.status_checks import ANSWER_WITHIN_SEC
 from sandyard.previews.stores.sql import SqlPreviewStore
 from tests.support.e2b.double import E2bDouble

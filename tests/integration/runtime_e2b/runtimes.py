@@ -6,7 +6,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
@@ -16,6 +15,7 @@ from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramPolicy
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.remote.backoff import Backoff
 from tests.support.e2b.double import API_KEY
 from tests.support.e2b.machines import E2bMachines
 from tests.support.runtime.programs import LIMITS, new_run_id, shell

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
 from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import MachineSpec
+from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
 from tests.support.clocks import ManualClock

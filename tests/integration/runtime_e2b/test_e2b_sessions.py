@@ -5,9 +5,9 @@ import signal
 import pytest
 
 from sandyard.kit.errors import UnavailableError
-from sandyard.runtime.e2b.package import inside_files
 from sandyard.runtime.model import Program
 from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.remote.guest_code import inside_files
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
 from tests.integration.runtime_e2b.runtimes import start

@@ -17,8 +17,8 @@ from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.previews.files import FileLimits
-from sandyard.previews.providers.e2b import E2bTimeouts
 from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.providers.remote import E2bTimeouts
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores.sql import SqlPreviewStore
 from tests.support.clocks import RunningClock

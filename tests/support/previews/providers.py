@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from sandyard.kit.e2b.backoff import Backoff
 from sandyard.kit.errors import SandyardError
-from sandyard.previews.providers.e2b import E2bProvider, E2bTimeouts
 from sandyard.previews.providers.errors import SandboxGoneError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
+from sandyard.previews.providers.remote import E2bProvider, E2bTimeouts
 from sandyard.runtime.model import Limits, Running
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.remote.backoff import Backoff
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import LIMITS, end_all

@@ -7,9 +7,9 @@ from datetime import datetime
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
-from sandyard.kit.e2b import sdk as kit
-from sandyard.kit.e2b.backoff import Backoff, SandboxBackoffs
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bMissingError, translation
+from sandyard.runtime.remote import sdk as kit
+from sandyard.runtime.remote.backoff import Backoff, SandboxBackoffs
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxInfo, SandboxMetrics

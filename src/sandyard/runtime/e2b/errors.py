@@ -1,7 +1,7 @@
 """How E2B may fail: a sandbox is gone, or E2B is unavailable. Never both."""
 
-from sandyard.kit.e2b import sdk as kit
 from sandyard.kit.errors import NotFoundError, SandyardError, UnavailableError
+from sandyard.runtime.remote import sdk as kit
 
 
 class E2bGoneError(NotFoundError):

@@ -4,15 +4,15 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandyard.kit.e2b import sdk as kit
-from sandyard.runtime.e2b.channel import HOME, Channel, reading_answer
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
-from sandyard.runtime.e2b.package import STATE
-from sandyard.runtime.e2b.processes import PROGRAM
-from sandyard.runtime.e2b.session import E2bSession
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import Log, RunId
+from sandyard.runtime.remote import sdk as kit
+from sandyard.runtime.remote.connection import HOME, Channel, reading_answer
+from sandyard.runtime.remote.guest_code import STATE
+from sandyard.runtime.remote.processes import PROGRAM
+from sandyard.runtime.remote.session import E2bSession
 from sandyard.runtime.sessions.model import WORKSPACE
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from sandyard.runtime.e2b.endings import Endings, metadata_of, metadata_of_kind,
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bNotMeasuredError, E2bRefusedError
 from sandyard.runtime.e2b.machine import Connections, E2bMachine
 from sandyard.runtime.e2b.records import E2bRunFolder, MachineRecord, SnapshotRecords
-from sandyard.runtime.e2b.session import E2bSession
 from sandyard.runtime.errors import (
     AttemptEndedError,
     NotRunningError,
@@ -39,6 +38,7 @@ from sandyard.runtime.model import (
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.remote.session import E2bSession
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxMetrics

@@ -14,11 +14,8 @@ from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
 from sandyard.kit.concurrency.parallel import for_each
-from sandyard.kit.e2b import sdk as kit
-from sandyard.kit.e2b.backoff import BackingOffError, Backoff, SandboxBackoffs
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import holder_id
-from sandyard.previews.providers.end_times import EndTimes
 from sandyard.previews.providers.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,
@@ -31,6 +28,9 @@ from sandyard.previews.providers.errors import (
 )
 from sandyard.previews.providers.ports import PreviewSandbox
 from sandyard.previews.providers.site_server import SITE_SERVER
+from sandyard.runtime.e2b.end_times import EndTimes
+from sandyard.runtime.remote import sdk as kit
+from sandyard.runtime.remote.backoff import BackingOffError, Backoff, SandboxBackoffs
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxInfo

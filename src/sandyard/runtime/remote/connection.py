@@ -13,14 +13,14 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from sandyard.kit.e2b import sdk as kit
-from sandyard.kit.e2b.backoff import BackingOffError, Backoff
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.runtime import errors
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bUnavailableError, translation
-from sandyard.runtime.e2b.inside.machine import MARK
-from sandyard.runtime.e2b.package import STATE, inside_files, inside_folder
 from sandyard.runtime.model import RunId
+from sandyard.runtime.remote import sdk as kit
+from sandyard.runtime.remote.backoff import BackingOffError, Backoff
+from sandyard.runtime.remote.guest.machine import MARK
+from sandyard.runtime.remote.guest_code import STATE, inside_files, inside_folder
 
 if TYPE_CHECKING:
     from e2b import AsyncCommandHandle, AsyncSandbox

@@ -8,15 +8,15 @@ from contextlib import aclosing
 from secrets import token_hex
 from typing import Any
 
-from sandyard.kit.e2b import sdk as kit
-from sandyard.runtime.e2b.channel import Channel, reading_answer
-from sandyard.runtime.e2b.package import STATE
 from sandyard.runtime.errors import (
     CommandRefusedError,
     InputClosedError,
     InvalidPathError,
     ProcessNotFoundError,
 )
+from sandyard.runtime.remote import sdk as kit
+from sandyard.runtime.remote.connection import Channel, reading_answer
+from sandyard.runtime.remote.guest_code import STATE
 from sandyard.runtime.sessions.followed_run import run_in_steps
 from sandyard.runtime.sessions.model import (
     PROCESS_ID,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandyard.kit.e2b.backoff import BackingOffError, Backoff, SandboxBackoffs
+from sandyard.runtime.remote.backoff import BackingOffError, Backoff, SandboxBackoffs
 from tests.support.clocks import ManualClock
 
 

@@ -4,7 +4,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from sandyard.runtime.e2b import inside
+from sandyard.runtime.remote import guest as inside
 
 STATE = ".sandyard"
 """In the home folder of the machine's user, beside the workspace."""

@@ -8,8 +8,6 @@ import pytest
 
 from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.errors import SandyardError
-from sandyard.previews.providers.e2b import SITE, E2bProvider, E2bTimeouts
-from sandyard.previews.providers.end_times import FEW
 from sandyard.previews.providers.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,
@@ -20,6 +18,8 @@ from sandyard.previews.providers.errors import (
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.providers.remote import SITE, E2bProvider, E2bTimeouts
+from sandyard.runtime.e2b.end_times import FEW
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
 from tests.support.e2b.double_process import e2b_double_process
 from tests.support.previews.providers import HOUR, PAGE, connect_to, create, edit, page_of

@@ -5,9 +5,9 @@ import ssl
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from sandyard.runtime.e2b.channel import Channel, reading_answer
 from sandyard.runtime.e2b.errors import E2bUnavailableError
 from sandyard.runtime.errors import PortClosedError
+from sandyard.runtime.remote.connection import Channel, reading_answer
 from sandyard.runtime.sessions.ports import PortConnection
 
 _CONNECT_SEC = 10

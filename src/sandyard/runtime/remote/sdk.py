@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import httpx
 
-from sandyard.kit.e2b.backoff import BackingOffError, Backoff, Refusal
 from sandyard.kit.errors import SandyardError
+from sandyard.runtime.remote.backoff import BackingOffError, Backoff, Refusal
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox, SandboxInfo

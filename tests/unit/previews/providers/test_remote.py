@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from sandyard.kit.e2b.sdk import uploads
-from sandyard.previews.providers.e2b import E2bProvider, in_the_way
 from sandyard.previews.providers.errors import ProviderMissingError
+from sandyard.previews.providers.remote import E2bProvider, in_the_way
+from sandyard.runtime.remote.sdk import uploads
 
 
 def test_all_paths_are_sent_once_and_not_too_many_at_once() -> None:

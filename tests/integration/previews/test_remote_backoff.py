@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandyard.kit.e2b.backoff import Backoff
-from sandyard.previews.providers.e2b import E2bProvider
 from sandyard.previews.providers.errors import ProviderFailedError, ProviderRateLimitedError
+from sandyard.previews.providers.remote import E2bProvider
+from sandyard.runtime.remote.backoff import Backoff
 from tests.support.clocks import ManualClock
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
 from tests.support.previews.providers import connect_to, create, edit

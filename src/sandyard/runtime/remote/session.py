@@ -1,9 +1,9 @@
 """`session_ports.Session` into a machine at E2B."""
 
-from sandyard.runtime.e2b.channel import Channel
-from sandyard.runtime.e2b.files import E2bFiles
-from sandyard.runtime.e2b.ports import E2bPorts
-from sandyard.runtime.e2b.processes import E2bProcesses
+from sandyard.runtime.remote.connection import Channel
+from sandyard.runtime.remote.files import E2bFiles
+from sandyard.runtime.remote.ports import E2bPorts
+from sandyard.runtime.remote.processes import E2bProcesses
 
 
 class E2bSession:

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from sandyard.runtime.e2b.channel import HOME, Channel, reading_answer
 from sandyard.runtime.e2b.errors import E2bUnavailableError
-from sandyard.runtime.e2b.package import STATE
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.model import FileChanges
+from sandyard.runtime.remote.connection import HOME, Channel, reading_answer
+from sandyard.runtime.remote.guest_code import STATE
 from sandyard.runtime.sessions.model import (
     WORKSPACE,
     ChangeKind,
