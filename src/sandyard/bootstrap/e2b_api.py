@@ -147,12 +147,9 @@ def _envd(
         platform.variables,
         issued,
         templates,
+        _sampler(platform),
         clock=platform.clock,
         node=wired.node,
-    )
-    return Envd(
-        entrance,
-        sample=_sampler(platform),
-        most_bytes=settings.server.max_upload_bytes,
         disk_bytes=int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
     )
+    return Envd(entrance, most_bytes=settings.server.max_upload_bytes)

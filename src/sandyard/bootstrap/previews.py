@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sandyard.bootstrap.addresses import (
-    PROGRAM_PORT,
     access_tokens,
-    preview_urls,
     sandbox_domain,
 )
 from sandyard.bootstrap.specs import previews as specs
@@ -45,6 +43,7 @@ from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
 from sandyard.runtime.model import Limits
 from sandyard.settings import PreviewSettings, Settings
+from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.engines import (
     e2b_key,
     embedded_database,
@@ -252,12 +251,12 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         storage_bytes=4 * chosen.preview_max_bytes + 64 * 2**20,
         max_running_sec=chosen.preview_ttl_minutes * 60,
     )
-    runtime = platform.wired.local_runtime
+    runtime, domain = platform.wired.local_runtime, sandbox_domain(settings)
     return LocalPreviewProvider(
         runtime,
         limits,
         node=platform.wired.node,
-        url_of=preview_urls(sandbox_domain(settings)),
+        url_of=lambda running: domain.url_of(running.run_id.id, running.port),
     )
 
 

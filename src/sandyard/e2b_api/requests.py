@@ -6,10 +6,10 @@ from typing import Any
 
 from starlette.requests import Request
 
+from sandyard.e2b_api.envd import connect
 from sandyard.e2b_api.envd.connect import object_of
-from sandyard.e2b_api.errors import NotJsonError, NotOfferedError
+from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
 from sandyard.e2b_api.sandboxes.networks import network_of, ports_of
-from sandyard.kit.errors import BodyTooLargeError
 from sandyard.platform.sandboxes.traffic import TrafficRules
 from sandyard.runtime.network_model import Network
 
@@ -34,21 +34,16 @@ class NewSandboxRequest:
 
 
 async def body_of(request: Request) -> Mapping[str, Any]:
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_BYTES:
-            raise BodyTooLargeError
-    return object_of(body)
+    return object_of(await connect.body_of(request, most_bytes=_MOST_BYTES))
 
 
 def new_sandbox(
     body: Mapping[str, Any], *, idempotency_key: str | None, timeout_sec: int
 ) -> NewSandboxRequest:
-    """`timeout_sec` is the default. Raises NotJsonError, NotOfferedError."""
+    """`timeout_sec` is the default. Raises InvalidRequestError, NotOfferedError."""
     template = body.get("templateID")
     if not isinstance(template, str) or not template:
-        raise NotJsonError("`templateID` must name the template.")
+        raise InvalidRequestError("`templateID` must name the template.")
     for name in _NOT_OFFERED:
         if body.get(name):
             raise NotOfferedError(f"This server does not offer `{name}` of E2B's API.")
@@ -73,21 +68,21 @@ def new_sandbox(
 def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = body.get(name) or {}
     if not isinstance(found, dict):
-        raise NotJsonError(f"`{name}` must be an object.")
+        raise InvalidRequestError(f"`{name}` must be an object.")
     return found
 
 
 def optional_text(body: Mapping[str, Any], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise NotJsonError(f"`{name}` must be a string.")
+        raise InvalidRequestError(f"`{name}` must be a string.")
     return value or None
 
 
 def strings(body: Mapping[str, Any], name: str) -> list[str]:
     found = body.get(name) or []
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise NotJsonError(f"`{name}` must be strings.")
+        raise InvalidRequestError(f"`{name}` must be strings.")
     return found
 
 
@@ -96,7 +91,7 @@ def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise NotJsonError(f"`{name}` must be a number of seconds, 0 or more.")
+        raise InvalidRequestError(f"`{name}` must be a number of seconds, 0 or more.")
     return int(value)
 
 
@@ -104,9 +99,11 @@ def texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
     found = body.get(name) or {}
     is_good = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
     if not is_good or len(found) > _MOST_METADATA:
-        raise NotJsonError(f"`{name}` must be an object of at most {_MOST_METADATA} strings.")
+        raise InvalidRequestError(
+            f"`{name}` must be an object of at most {_MOST_METADATA} strings."
+        )
     if any(len(each) > _LONGEST or "\0" in each for pair in found.items() for each in pair):
-        raise NotJsonError(
+        raise InvalidRequestError(
             f"`{name}` must have at most {_LONGEST} characters in each name and value."
         )
     return dict(found)

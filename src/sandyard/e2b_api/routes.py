@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.errors import NotJsonError
+from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.platform.principal import Principal, Scope
 
 Handler = Callable[[Request, Principal, str], Awaitable[Response]]
@@ -29,10 +29,10 @@ class Route:
 
 
 def limit_of(request: Request) -> int:
-    """Raises NotJsonError."""
+    """Raises InvalidRequestError."""
     limit = request.query_params.get("limit", str(MOST_LISTED))
     if not (limit.isascii() and limit.isdigit()) or not 1 <= int(limit) <= MOST_LISTED:
-        raise NotJsonError(f"`limit` must be a number from 1 to {MOST_LISTED}.")
+        raise InvalidRequestError(f"`limit` must be a number from 1 to {MOST_LISTED}.")
     return int(limit)
 
 

@@ -4,7 +4,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from sandyard.kit.changes.events import EventLog
-from sandyard.kit.changes.verification import HistoryReport, verify_gone, verify_history
+from sandyard.kit.changes.verification import (
+    HistoryReport,
+    verify_gone,
+    verify_history,
+)
 from sandyard.previews.model import Preview
 
 _PAGE = 500

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from sandyard.bootstrap.registry import get_spec
-from sandyard.broker.wiring import spans
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.pruning import PruneEvents, PruneReport
@@ -20,15 +18,11 @@ from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.postgres_login import PostgresLogin
 from sandyard.settings import E2bSettings, Settings, SettingsError
+from sandyard.wiring import spans
 from sandyard.wiring.spec import JobSpec, Verification
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.kit.dynamo.client import Dynamo
-
-
-def is_embedded(settings: Settings, part: str) -> bool:
-    """Whether the part's data is in the data dir, and so belongs to one process."""
-    return get_spec(part).is_embedded(settings)
 
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
@@ -51,7 +45,7 @@ def embedded_database(
     settings: Settings, database: Database, migrations: Migrations, jobs: sa.Table
 ) -> EmbeddedDatabase | None:
     """The part's database if this process uses it exclusively."""
-    if not is_embedded(settings, migrations.part):
+    if settings.server.database_url is not None:
         return None
     return EmbeddedDatabase(database, migrations, jobs)
 

@@ -18,7 +18,7 @@ Body = bytes | Iterator[bytes] | None
 
 MIB = 1024 * 1024
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
-SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 TRACK_ENDPOINTS = [
     ("POST", "/v1/allocate"),

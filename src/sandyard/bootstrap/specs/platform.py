@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandyard.platform.wiring.job_specs import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
     Counting,
-    JobSpec,
     PartSpec,
     SecretSpec,
     Verification,
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 async def _build(context: BuildContext) -> "PlatformPart":
     build = await asyncio.to_thread(imported, "sandyard.platform.wiring.part:build_platform")
+    from sandyard.bootstrap.addresses import sandbox_domain
+
     part: PlatformPart = build(
         context.settings,
         data_dir=context.data_dir,
+        url_of=sandbox_domain(context.settings).url_of,
         clock=context.clock,
         database=context.find_database("platform"),
     )
@@ -108,21 +111,6 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     )
 
 
-SIGNUPS = JobSpec("signups", "remove unverified sign-ups")
-LOGINS = JobSpec("logins", "remove expired counts of failed logins")
-RECONCILE = JobSpec("reconcile", "compare the sandboxes of this node with what runs on it")
-ENDS = JobSpec("ends", "record sandboxes of this node that have ended")
-WARM = JobSpec(
-    "warm",
-    "keep machines of templates warm on this node",
-    absent="only sandboxes of this machine are kept warm",
-)
-MEASURE = JobSpec("measure", "sample the sandboxes of this node")
-SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
-BILLING = JobSpec("billing", "create bills from the usage")
-DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove the data of deleted accounts")
-EVENTS = JobSpec("platform-events", "remove events after their retention")
-
 PLATFORM = PartSpec(
     "platform",
     _build,
@@ -149,10 +137,7 @@ PLATFORM = PartSpec(
         "sandyard.platform.usage.http",
         "sandyard.platform.billing.http",
     ),
-    jobs=(
-        *(SIGNUPS, LOGINS, RECONCILE, ENDS, WARM, MEASURE, SNAPSHOTS, BILLING),
-        *(DELETED_ACCOUNTS, EVENTS),
-    ),
+    jobs=JOBS,
     secrets=(SecretSpec("jwt_secret"), SecretSpec("gateway_secret"), SecretSpec("secrets_key")),
     engine=_engine,
     migrations=_migrations,

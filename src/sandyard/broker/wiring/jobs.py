@@ -1,11 +1,10 @@
 """The Broker's jobs, wired."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sandyard.bootstrap.provider import simulated_sandbox_ids
-from sandyard.bootstrap.specs import broker as specs
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.history.service import History
 from sandyard.broker.jobs import BrokerJobs
@@ -26,6 +25,7 @@ from sandyard.broker.provider.model import provider_name
 from sandyard.broker.queue.assignment import Offers
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.service import Reservations
+from sandyard.broker.wiring import job_specs as specs
 from sandyard.broker.wiring.delivery import Delivery
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
@@ -48,6 +48,7 @@ class JobContext:
     runner: JobRunner
     clock: Clock
     metrics: BrokerMetrics
+    simulated_ids: Sequence[str]
 
 
 def broker_jobs(
@@ -90,7 +91,7 @@ def broker_jobs(
         parallel=broker.probe_parallel,
         offers=queue.offers,
     )
-    own = pool_provider(settings, store, clock)
+    own = pool_provider(settings, store, clock, context.simulated_ids)
     autoscaler = _autoscaler(context, provider, queue.offers)
     run = autoscaler.around_sync(own.before(sync.run))
     forced = autoscaler.around_sync(own.before(partial(sync.run, force=True)))
@@ -111,12 +112,14 @@ def broker_jobs(
     )
 
 
-def pool_provider(settings: Settings, store: PoolStore, clock: Clock) -> PoolProvider:
+def pool_provider(
+    settings: Settings, store: PoolStore, clock: Clock, simulated_ids: Sequence[str]
+) -> PoolProvider:
     return PoolProvider(
         store,
         clock=clock,
         configured=provider_name(settings.provider.csp_base_url),
-        simulated=simulated_sandbox_ids(),
+        simulated=simulated_ids,
     )
 
 

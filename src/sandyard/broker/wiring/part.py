@@ -1,7 +1,6 @@
 """The Broker, wired."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.provider import ProviderAddress, provider_policy
-from sandyard.bootstrap.specs.broker import BROKER
 from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.http import create_client_router
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.delivery.http import create_webhook_router
+from sandyard.broker.delivery.logs import OpenLog
 from sandyard.broker.history.http import create_monitor_router
 from sandyard.broker.history.monitor import Monitor, ProviderFacts
 from sandyard.broker.history.service import History
@@ -32,18 +30,19 @@ from sandyard.broker.pool.service import Broker, RateLimit
 from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
-from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.queue.http import create_queue_router
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
-from sandyard.broker.wiring import spans as tracing
+from sandyard.broker.wiring import spans
 from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
 from sandyard.broker.wiring.delivery import Delivery, build_delivery
-from sandyard.broker.wiring.jobs import JobContext, broker_jobs, pool_provider
+from sandyard.broker.wiring.job_specs import JOBS
+from sandyard.broker.wiring.jobs import JobContext, broker_jobs
 from sandyard.broker.wiring.pool import Pool, open_pool
+from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
 from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
@@ -114,12 +113,14 @@ def build_broker(
     data_dir: Path,
     provider_address: ProviderAddress,
     registry: CollectorRegistry,
+    other_logs: Mapping[str, OpenLog],
     clock: Clock | None = None,
 ) -> BrokerPart:
+    """`other_logs` are those of the other parts of this process, whose events are delivered too."""
     clock = clock or SystemClock()
     metrics = BrokerMetrics(registry)
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
-    store = traced(pool.store, tracing.POOL)
+    store = traced(pool.store, spans.POOL)
     provider = _provider(settings.provider, provider_address, pool.circuits)
     queue = Queue(store, clock=clock, ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec)
     runner = job_runner(settings, pool.leases, clock)
@@ -128,7 +129,7 @@ def build_broker(
         pool=store,
         store=pool.deliveries,
         runner=runner,
-        data_dir=data_dir,
+        other_logs=other_logs,
         clock=clock,
         metrics=metrics,
     )
@@ -141,7 +142,7 @@ def build_broker(
         offers=queue.offers,
     )
     prober = _prober(settings.broker, provider)
-    context = JobContext(settings, store, runner, clock, metrics)
+    context = JobContext(settings, store, runner, clock, metrics, provider_address.simulated_ids)
     history = History(store, pool.history, clock=clock)
     jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
     service, leases = _claims(context, queue, prober)
@@ -178,16 +179,6 @@ def build_broker(
         delivery=delivery,
         access=access,
     )
-
-
-@asynccontextmanager
-async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterator[PoolProvider]:
-    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
-    try:
-        await pool.store.check()
-        yield pool_provider(settings, pool.store, SystemClock())
-    finally:
-        await pool.store.close()
 
 
 def _claims(context: JobContext, queue: Queue, prober: Prober | None) -> tuple[Broker, Leases]:
@@ -271,7 +262,7 @@ def _monitor(
         clock=clock,
         runner=jobs.runner,
         jobs={job.name: job for job in jobs.all},
-        does={spec.name: spec.does for spec in BROKER.jobs},
+        does={spec.name: spec.does for spec in JOBS},
         provider=provider,
         facts=ProviderFacts(
             address=settings.provider.csp_base_url or address.description,
@@ -325,4 +316,4 @@ def _provider(
         policy=provider_policy(settings),
         circuits=circuits,
     )
-    return traced(provider, tracing.PROVIDER)
+    return traced(provider, spans.PROVIDER)

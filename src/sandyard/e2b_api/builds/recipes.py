@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from sandyard.e2b_api.errors import BuildRefusedError, NotJsonError
-from sandyard.e2b_api.model import HOME, ROOT, USER
+from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
+from sandyard.e2b_api.errors import BuildRefusedError, InvalidRequestError
 from sandyard.e2b_api.requests import optional_text
 
 Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
@@ -53,12 +53,12 @@ class Workplace:
 
 
 def recipe_of(body: Mapping[str, Any]) -> Recipe:
-    """Raises NotJsonError, BuildRefusedError."""
+    """Raises InvalidRequestError, BuildRefusedError."""
     if body.get("fromImageRegistry"):
         raise BuildRefusedError("This server does not pull images, so it accepts no registry.")
     steps = body.get("steps") or []
     if not isinstance(steps, list) or len(steps) > _MOST_STEPS:
-        raise NotJsonError(f"`steps` must be at most {_MOST_STEPS} objects.")
+        raise InvalidRequestError(f"`steps` must be at most {_MOST_STEPS} objects.")
     image, base = optional_text(body, "fromImage"), optional_text(body, "fromTemplate")
     known = _IMAGES.get((image or "").removesuffix(":latest"))
     return Recipe(
@@ -76,7 +76,7 @@ def _step(sent: Any) -> Step:
         raise BuildRefusedError(f"This server does not support the step {str(kind)[:32]!r}.")
     words = sent.get("args") or []
     if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
-        raise NotJsonError("`args` of a step must be strings.")
+        raise InvalidRequestError("`args` of a step must be strings.")
     step = Step(cast("Kind", kind), words, optional_text(sent, "filesHash"))
     _check(step)
     return step
@@ -85,7 +85,7 @@ def _step(sent: Any) -> Step:
 def _check(step: Step) -> None:
     least = {"COPY": 2, "ENV": 2, "RUN": 1, "WORKDIR": 1, "USER": 1}[step.kind]
     if len(step.arguments) < least or (step.kind == "COPY" and step.files_hash is None):
-        raise NotJsonError(f"A step {step.kind} needs more arguments.")
+        raise InvalidRequestError(f"A step {step.kind} needs more arguments.")
     user = {"RUN": 1, "COPY": 2, "USER": 0}.get(step.kind)
     named = step.arguments[user] if user is not None and user < len(step.arguments) else ""
     if named not in _USERS:

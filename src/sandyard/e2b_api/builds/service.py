@@ -16,8 +16,9 @@ from typing import Any, Literal, Protocol
 
 from sandyard.e2b_api.builds.builder import Builder
 from sandyard.e2b_api.builds.recipes import Recipe, Step, Workplace
+from sandyard.e2b_api.envd.paths import HOME, USER
 from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError
-from sandyard.e2b_api.model import HOME, USER, clamped_timeout, iso
+from sandyard.e2b_api.model import clamped_timeout, iso
 from sandyard.e2b_api.sandboxes.service import BUILDER, E2bSandboxes
 from sandyard.e2b_api.templates.finder import (
     TemplateFinder,
@@ -324,7 +325,7 @@ def _start_command(recipe: Recipe, at: Workplace) -> str | None:
 
 
 def build_request(name: str, tags: Sequence[str], *, cpu: int, memory_mb: int) -> BuildRequest:
-    """Raises NotJsonError."""
+    """Raises InvalidRequestError."""
     given = TemplateName.new(name)
     of_name = [] if given.tag is None else [given.tag]
     named = list(dict.fromkeys([*of_name, *map(new_tag, tags)])) or [DEFAULT_TAG]

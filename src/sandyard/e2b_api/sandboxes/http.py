@@ -7,9 +7,12 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as ASGIScope
 
 from sandyard.e2b_api.answers import json_answer
-from sandyard.e2b_api.errors import NotJsonError, NotOfferedError, SandboxNotFoundError
+from sandyard.e2b_api.envd.paths import path_of
+from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError, SandboxNotFoundError
 from sandyard.e2b_api.model import (
     DEFAULT_TIMEOUT_SEC,
     DEFAULT_TIMEOUT_V2_SEC,
@@ -68,6 +71,10 @@ class Control:
         self._clock = clock
         self._routes = (*self._table(), *templates.routes(), *snapshots.routes())
 
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        response = await self.answer(Request(scope, receive), path_of(scope))
+        await response(scope, receive, send)
+
     async def answer(self, request: Request, path: str) -> Response:
         """Raises the call's errors, NotFoundError, MethodNotAllowedError, NotOfferedError."""
         if path == "/health":
@@ -120,10 +127,10 @@ class Control:
         query = request.query_params
         states = frozenset(",".join(query.getlist("state")).split(",")) - {""}
         if not states <= _BOTH:
-            raise NotJsonError("`state` must be `running`, `paused` or both.")
+            raise InvalidRequestError("`state` must be `running`, `paused` or both.")
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):
-            raise NotJsonError("`order` must be `asc` or `desc`.")
+            raise InvalidRequestError("`order` must be `asc` or `desc`.")
         listing = Listing(
             states or _BOTH,
             metadata_of(query.get("metadata", "")),
@@ -238,7 +245,7 @@ def _moment(text: str | None) -> float | None:
     except ValueError:
         moment = -1
     if not 0 <= moment < _YEAR_10000:  # also rejects NaN
-        raise NotJsonError("`start` and `end` must be Unix seconds.")
+        raise InvalidRequestError("`start` and `end` must be Unix seconds.")
     return moment
 
 
@@ -248,7 +255,9 @@ def _time(text: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise NotJsonError("`startedAfter` must be a time such as 2026-01-31T12:00:00Z.") from error
+        raise InvalidRequestError(
+            "`startedAfter` must be a time such as 2026-01-31T12:00:00Z."
+        ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sandyard.e2b_api.errors import NotJsonError, NotOfferedError
+from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
 from sandyard.e2b_api.hosts import ENVD_PORT
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.traffic import TrafficRules
@@ -23,7 +23,7 @@ _MOST_RULES, _MOST_SERVERS, _LAST_PORT = 1000, 10, 65535
 
 def network_of(sent: Mapping[str, Any], *, has_internet: bool) -> tuple[Network, TrafficRules]:
     """The outgoing rules. Rules that can't be enforced are refused rather than ignored. Raises
-    NotJsonError, NotOfferedError."""
+    InvalidRequestError, NotOfferedError."""
     for name in _NOT_OFFERED:
         if sent.get(name):
             raise NotOfferedError(f"This server does not offer `network.{name}` of E2B's API.")
@@ -33,7 +33,7 @@ def network_of(sent: Mapping[str, Any], *, has_internet: bool) -> tuple[Network,
     names = [each for each in allowed if not _is_network(each)]
     is_closed = not EVERYTHING.isdisjoint(denied)
     if names and not is_closed:
-        raise NotJsonError(f"If `allowOut` has names, `denyOut` must have {ALL}.")
+        raise InvalidRequestError(f"If `allowOut` has names, `denyOut` must have {ALL}.")
     if is_closed and not allowed:
         return "none", TrafficRules()
     servers = _servers(sent) if names else None
@@ -41,13 +41,13 @@ def network_of(sent: Mapping[str, Any], *, has_internet: bool) -> tuple[Network,
 
 
 def ports_of(sent: Mapping[str, Any], rules: TrafficRules) -> TrafficRules:
-    """Adds the incoming rules. Raises NotJsonError."""
+    """Adds the incoming rules. Raises InvalidRequestError."""
     ports = sent.get("httpsPorts") or []
     if not isinstance(ports, list) or not all(_is_port(each) for each in ports):
-        raise NotJsonError(f"`httpsPorts` must be ports other than {ENVD_PORT}.")
+        raise InvalidRequestError(f"`httpsPorts` must be ports other than {ENVD_PORT}.")
     mask = sent.get("maskRequestHost")
     if mask is not None and not (isinstance(mask, str) and _HOST.fullmatch(mask)):
-        raise NotJsonError("`maskRequestHost` must be a host, optionally with `:${PORT}`.")
+        raise InvalidRequestError("`maskRequestHost` must be a host, optionally with `:${PORT}`.")
     return replace(
         rules,
         mask_request_host=mask or None,
@@ -75,7 +75,7 @@ def _texts(sent: Mapping[str, Any], name: str) -> Sequence[str]:
     found = sent.get(name) or []
     is_good = isinstance(found, list) and all(isinstance(each, str) for each in found)
     if not is_good or len(found) > _MOST_RULES:
-        raise NotJsonError(f"`{name}` must be at most {_MOST_RULES} strings.")
+        raise InvalidRequestError(f"`{name}` must be at most {_MOST_RULES} strings.")
     return found
 
 
@@ -84,13 +84,13 @@ def _allowed(text: str) -> str:
         return text
     name = text.lower().removesuffix(".")
     if not _NAME.fullmatch(name) or re.fullmatch(r"[\d.]+(/\d+)?", name):
-        raise NotJsonError(f"'{text[:64]}' is not an address, network or name.")
+        raise InvalidRequestError(f"'{text[:64]}' is not an address, network or name.")
     return name
 
 
 def _network(text: str, name: str) -> str:
     if not _is_network(text):
-        raise NotJsonError(f"'{text[:64]}' in `{name}` is not an address or network.")
+        raise InvalidRequestError(f"'{text[:64]}' in `{name}` is not an address or network.")
     return text
 
 
@@ -107,7 +107,7 @@ def _servers(sent: Mapping[str, Any]) -> Sequence[str] | None:
         return None
     found = [_network(each, "dnsServers") for each in _texts(sent, "dnsServers")]
     if len(found) > _MOST_SERVERS or any(":" in each or "/" in each for each in found):
-        raise NotJsonError(f"`dnsServers` must be at most {_MOST_SERVERS} IPv4 addresses.")
+        raise InvalidRequestError(f"`dnsServers` must be at most {_MOST_SERVERS} IPv4 addresses.")
     return found
 
 

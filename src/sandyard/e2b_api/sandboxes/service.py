@@ -24,6 +24,7 @@ from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, Stat
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.sandboxes.traffic import TrafficRules
+from sandyard.platform.templates.errors import TemplateNotFoundError
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.network_model import Network
@@ -167,7 +168,7 @@ class E2bSandboxes:
             return SandboxQuery(is_kept=True, sort=sort)
         try:
             found = await self._templates.find(listing.template, account_id=by.account_id)
-        except SandyardError:
+        except TemplateNotFoundError:
             return None
         return SandboxQuery(is_kept=True, sort=sort, template_id=found.template_id)
 
@@ -286,10 +287,8 @@ class E2bSandboxes:
         return Described(sandbox, None if template is None else template.name, self._disk_mb)
 
     async def template_of(self, sandbox: Sandbox, *, by: Principal) -> Template | None:
-        try:
-            return await self._templates.find(sandbox.template_id, account_id=by.account_id)
-        except SandyardError:
-            return None
+        """None if it was deleted."""
+        return await self._templates.find_by_id(sandbox.template_id, account_id=by.account_id)
 
     async def _aliases(self, by: Principal) -> Mapping[str, str]:
         found = await self._templates.list(by.account_id)

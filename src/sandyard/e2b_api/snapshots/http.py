@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.answers import error_body, json_answer
-from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, Described
+from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, PLATFORM_STATUSES, Described
 from sandyard.e2b_api.requests import body_of, optional_text, whole_number
 from sandyard.e2b_api.routes import Route, limit_of, page_headers
 from sandyard.e2b_api.sandboxes.access import SandboxAccess
@@ -52,7 +52,7 @@ class SnapshotCalls:
 
     async def _result(self, fork: Described | SandyardError, by: Principal) -> Mapping[str, Any]:
         if isinstance(fork, SandyardError):
-            return {"error": error_body(fork)}
+            return {"error": error_body(fork, PLATFORM_STATUSES)}
         return {"sandbox": await self._access.sandbox_body(fork, by=by)}
 
     async def _list(self, request: Request, by: Principal, _name: str) -> Response:

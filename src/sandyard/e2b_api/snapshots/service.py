@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from sandyard.e2b_api.errors import NotJsonError
+from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.e2b_api.model import Described
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes
 from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName
@@ -51,7 +51,7 @@ class Snapshots:
     ) -> Sequence[Described | SandyardError]:
         """`count` sandboxes that start with its files; for each, the sandbox or the error."""
         if not 1 <= count <= _MOST_FORKS:
-            raise NotJsonError(f"`count` must be a number from 1 to {_MOST_FORKS}.")
+            raise InvalidRequestError(f"`count` must be a number from 1 to {_MOST_FORKS}.")
         sandbox = await self._sandboxes.running(sandbox_name, by=by)
         archive_id = await self._archives.save(sandbox)
         try:

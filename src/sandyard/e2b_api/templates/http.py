@@ -12,7 +12,7 @@ from sandyard.e2b_api.builds.service import Build, Builds, build_request
 from sandyard.e2b_api.errors import (
     AccessTokenMissingError,
     BuildNotFoundError,
-    NotJsonError,
+    InvalidRequestError,
     NotOfferedError,
 )
 from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
@@ -91,7 +91,7 @@ class TemplateCalls:
         body = await body_of(request)
         target, tags = optional_text(body, "target"), strings(body, "tags")
         if target is None or not tags:
-            raise NotJsonError("`target` must name a build, and `tags` its new tags.")
+            raise InvalidRequestError("`target` must name a build, and `tags` its new tags.")
         build_id, _ = await self._templates.assign(target, tags, by=by)
         return json_answer({"buildID": build_id, "tags": tags}, 201)
 
@@ -99,7 +99,7 @@ class TemplateCalls:
         body = await body_of(request)
         name, tags = optional_text(body, "name"), strings(body, "tags")
         if name is None or not tags:
-            raise NotJsonError("`name` must name a template, and `tags` some of its tags.")
+            raise InvalidRequestError("`name` must name a template, and `tags` some of its tags.")
         await self._templates.remove_tags(name, tags, by=by)
         return Response(status_code=204)
 
@@ -110,7 +110,7 @@ class TemplateCalls:
     async def _change(self, request: Request, by: Principal, name: str) -> Response:
         is_public = (await body_of(request)).get("public")
         if not isinstance(is_public, bool):
-            raise NotJsonError("`public` must be true or false.")
+            raise InvalidRequestError("`public` must be true or false.")
         await self._templates.publish(name, is_public=is_public, by=by)
         return json_answer({"names": [name]})
 
@@ -118,7 +118,7 @@ class TemplateCalls:
         body = await body_of(request)
         name = optional_text(body, "name") or optional_text(body, "alias")
         if name is None:
-            raise NotJsonError("`name` must be the template's name.")
+            raise InvalidRequestError("`name` must be the template's name.")
         wanted = build_request(
             name,
             strings(body, "tags"),

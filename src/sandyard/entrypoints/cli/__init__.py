@@ -27,33 +27,33 @@ Examples:
 
 
 class _Commands(click.Group):
-    """Loads a command from the module of the same name."""
+    """Loads a command from its module."""
 
     _MODULES: ClassVar[dict[str, str]] = {
-        "serve": "serve",
-        "demo": "demo",
-        "jobs": "jobs",
-        "csp-sim": "csp_sim",
-        "gameday": "gameday",
-        "db": "db",
-        "tables": "tables",
-        "login": "login",
-        "lease": "lease",
-        "sandbox": "sandbox",
-        "device": "device",
-        "usage": "usage",
+        "serve": "server.serve",
+        "demo": "tools.demo",
+        "jobs": "server.jobs",
+        "csp-sim": "tools.csp_sim",
+        "gameday": "tools.gameday",
+        "db": "server.db",
+        "tables": "server.tables",
+        "login": "accounts.login",
+        "lease": "leases.lease",
+        "sandbox": "sandboxes.sandbox",
+        "device": "telemetry.device",
+        "usage": "accounts.usage",
         "completion": "completion",
-        "pool": "pool",
-        "clients": "clients",
-        "provider": "provider",
-        "verify": "verify",
-        "backup": "backup",
-        "restore": "restore",
-        "events": "events",
-        "devices": "devices",
-        "users": "users",
-        "environments": "environments",
-        "previews": "previews",
+        "pool": "broker.pool",
+        "clients": "broker.clients",
+        "provider": "broker.provider",
+        "verify": "server.verify",
+        "backup": "server.backup",
+        "restore": "server.restore",
+        "events": "event_log.events",
+        "devices": "telemetry.devices",
+        "users": "accounts.users",
+        "environments": "server.environments",
+        "previews": "server.previews",
     }
 
     def list_commands(self, _context: click.Context) -> list[str]:

@@ -1,1 +1,1 @@
-"""http"""
+"""The HTTP application: routes of all parts, middleware, errors and the OpenAPI document."""

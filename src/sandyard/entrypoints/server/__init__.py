@@ -1,1 +1,1 @@
-"""server"""
+"""A serving process: its data dir, parts, listeners, connections, schedule and secrets."""

@@ -37,7 +37,6 @@ from sandyard.entrypoints.server.welcome import local_url, welcome
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import ServerSettings, Settings
-from sandyard.wiring.engines import is_embedded
 from sandyard.wiring.part import Part
 
 logger = logging.getLogger(__name__)
@@ -252,13 +251,13 @@ def _start_renewal(
 
 async def _prepare(settings: Settings, part: Part, options: ServeOptions) -> None:
     """Prepare the engine; if a shared one is not ready, log that and start anyway."""
-    check_settings = get_spec(part.name).check_settings
+    spec = get_spec(part.name)
     try:
         await part.prepare()
-        if check_settings is not None and options.worker_of is None:
-            await check_settings(settings, options.data_dir)
+        if spec.check_settings is not None and options.worker_of is None:
+            await spec.check_settings(settings, options.data_dir)
     except UnavailableError as error:
-        if is_embedded(settings, part.name):
+        if spec.is_embedded(settings):
             raise
         logger.error(  # noqa: TRY400 - one clear line, no traceback
             "%s is not ready yet: %s",

@@ -1,1 +1,1 @@
-"""changes"""
+"""A change of an entity: transitions, their events, pruning and verification."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
@@ -30,6 +29,7 @@ from sandyard.platform.accounts.sql_logins import SqlLoginAttempts
 from sandyard.platform.accounts.sql_signups import SqlSignupStore
 from sandyard.platform.logins import Logins
 from sandyard.platform.mail import FileOutbox, Mailer, SmtpMailer
+from sandyard.platform.wiring import job_specs as specs
 from sandyard.platform.wiring.identity import identity_provider
 from sandyard.settings import PlatformSettings, Settings
 from sandyard.wiring.engines import secret

@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from fastapi import APIRouter
 
-from sandyard.bootstrap.addresses import sandbox_domain
-from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.http.client_address import ClientAddress
@@ -59,9 +57,11 @@ from sandyard.platform.quotas.http import create_quotas_router
 from sandyard.platform.quotas.service import Quotas
 from sandyard.platform.request_rate import RequestRate
 from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.sessions.ports_http import UrlOf
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
+from sandyard.platform.wiring import job_specs as specs
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
 from sandyard.platform.wiring.local_runtime import NodeEnvironments
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
@@ -136,14 +136,15 @@ def build_platform(
     settings: Settings,
     *,
     data_dir: Path,
+    url_of: UrlOf,
     clock: Clock | None = None,
     passwords: Argon2Passwords | None = None,
     make: IdMakers | None = None,
     runtime: Runtime | None = None,
     database: Database | None = None,
 ) -> PlatformPart:
-    """`runtime` runs the sandboxes instead of the configured one; `database` is its own, if already
-    open."""
+    """`url_of` gives the public URL of a sandbox's port; `runtime` runs the sandboxes instead of
+    the configured one; `database` is its own, if already open."""
     shared = _shared(settings, data_dir, clock or SystemClock(), database)
     passwords = passwords or Argon2Passwords()
     people = build_accounts(
@@ -169,7 +170,7 @@ def build_platform(
         per_account=settings.platform.templates_per_account,
     )
     variables = _environments(shared)
-    wired = _sandboxes(shared, data_dir, variables, runtime)
+    wired = _sandboxes(shared, data_dir, variables, url_of, runtime)
     database = shared.database
     data = SqlAccountDataStore(database, shared.transitions, clock=shared.clock)
     erasure = EraseDeletedAccounts(data, wired.sandboxes, clock=shared.clock)
@@ -283,7 +284,11 @@ def _environments(shared: _Shared) -> Environments:
 
 
 def _sandboxes(
-    shared: _Shared, data_dir: Path, variables: Environments, runtime: Runtime | None
+    shared: _Shared,
+    data_dir: Path,
+    variables: Environments,
+    url_of: UrlOf,
+    runtime: Runtime | None,
 ) -> SandboxesWired:
     return build_sandboxes(
         shared.settings.sandboxes,
@@ -295,7 +300,7 @@ def _sandboxes(
         clock=shared.clock,
         data_dir=data_dir,
         prefix=PREFIX,
-        domain=sandbox_domain(shared.settings),
+        url_of=url_of,
         terminal_access=TerminalAccess(
             shared.settings.server.allowed_origins, shared.settings.secret("jwt_secret")
         ),

@@ -9,9 +9,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from sandyard.bootstrap.addresses import PROGRAM_PORT, preview_urls
-from sandyard.bootstrap.specs import platform as specs
-from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
@@ -48,11 +45,13 @@ from sandyard.platform.sandboxes.service import Sandboxes, SandboxPolicy
 from sandyard.platform.sandboxes.sql import SqlSandboxStore
 from sandyard.platform.sandboxes.sql_archives import SqlArchiveStore
 from sandyard.platform.sandboxes.warm import WarmSandboxes
+from sandyard.platform.sessions.ports_http import UrlOf
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
+from sandyard.platform.wiring import job_specs as specs
 from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
 from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
 from sandyard.platform.wiring.sessions import TerminalAccess, session_routers
@@ -62,6 +61,7 @@ from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.settings import E2bSettings, SandboxSettings
+from sandyard.wiring.addresses import PROGRAM_PORT
 
 _SILENT_AFTER = 5
 """A node that misses this many runs of its job `ends` is silent."""
@@ -111,7 +111,7 @@ class _Shared:
     ids: SandboxIds
     prices: PriceList
     storage_bytes: int
-    domain: SandboxDomain
+    url_of: UrlOf
 
 
 def build_sandboxes(
@@ -125,7 +125,7 @@ def build_sandboxes(
     clock: Clock,
     data_dir: Path,
     prefix: str,
-    domain: SandboxDomain,
+    url_of: UrlOf,
     terminal_access: TerminalAccess,
     given_runtime: Runtime | None = None,
 ) -> SandboxesWired:
@@ -134,7 +134,7 @@ def build_sandboxes(
     runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
         runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, backoff=e2b_backoff)
-    shared = _shared(settings, database, clock, node, runtime, domain)
+    shared = _shared(settings, database, clock, node, runtime, url_of)
     store = shared.store
     recorder, activity = _recorder(shared), Activity(store, clock=clock)
     sessions = Sessions(store, runtime, activity, node=node)
@@ -160,7 +160,7 @@ def build_sandboxes(
                 variables,
                 guard,
                 access=terminal_access,
-                url_of=domain.url_of,
+                url_of=url_of,
                 prefix=prefix,
             ),
             create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),
@@ -190,7 +190,7 @@ def _shared(
     clock: Clock,
     node: str,
     runtime: Runtime,
-    domain: SandboxDomain,
+    url_of: UrlOf,
 ) -> _Shared:
     transitions = platform_transitions(database, clock)
     return _Shared(
@@ -204,7 +204,7 @@ def _shared(
         ids=SandboxIds(),
         prices=_prices(settings),
         storage_bytes=int(settings.sandbox_storage_gb * GIGABYTE),
-        domain=domain,
+        url_of=url_of,
     )
 
 
@@ -253,7 +253,7 @@ def _recorder(shared: _Shared) -> RunRecorder:
         policy=RunPolicy(
             shared.prices,
             timedelta(days=shared.settings.snapshot_days),
-            preview_urls(shared.domain),
+            lambda running: shared.url_of(running.run_id.id, running.port),
         ),
     )
 

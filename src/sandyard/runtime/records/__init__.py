@@ -1,1 +1,1 @@
-"""records"""
+"""Runs and archives on this node's disk."""

@@ -1,1 +1,1 @@
-"""repositories"""
+"""Where programs come from: git repositories and built-in templates."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from sandyard.runtime.errors import InvalidRepositoryError
 from sandyard.runtime.repositories.git import BUILTIN
 
-_SOURCES = Path(__file__).parent / "templates"
+_SOURCES = Path(__file__).parents[1] / "templates"
 
 
 def builtin_names() -> list[str]:

@@ -1,1 +1,1 @@
-"""sessions"""
+"""A session in a running machine: its files, processes and ports."""

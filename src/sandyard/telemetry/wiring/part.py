@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
@@ -33,6 +32,7 @@ from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
 from sandyard.telemetry.verification import verify
+from sandyard.telemetry.wiring import job_specs as specs
 from sandyard.wiring.engines import (
     embedded_database,
     job_runner,

@@ -1,4 +1,4 @@
-"""Credentials that are wrong, and request ids that are odd."""
+"""Credentials that are wrong, and request ids that are invalid."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from tests.e2e.broker.requests import (
     ADMIN_ENDPOINTS,
     NOT_ASCII,
     OPEN_ENDPOINTS,
-    SANE_REQUEST_ID,
     TOO_LONG,
     TRACK_ENDPOINTS,
     UNKNOWN_ID,
+    VALID_REQUEST_ID,
     Header,
     admin_token,
     assert_error,
@@ -59,25 +59,25 @@ def credentials(values: Sequence[str | bytes], secret: str) -> list[Header]:
 
 
 @pytest.mark.parametrize("values", BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
-@pytest.mark.parametrize(("method", "path"), TRACK_ENDPOINTS)
-def test_a_bad_credential_opens_no_endpoint_of_tracks(
-    server: ServerProcess, method: str, path: str, values: list[str | bytes]
-) -> None:
-    headers = [*credentials(values, server.track_token), ("X-Track-ID", "intruder")]
-    assert_error(send(server, method, path, headers), 401, "UNAUTHORIZED")
+def test_a_bad_credential_is_refused(server: ServerProcess, values: list[str | bytes]) -> None:
+    track = [*credentials(values, server.track_token), ("X-Track-ID", "intruder")]
+    assert_error(send(server, "POST", "/v1/allocate", track), 401, "UNAUTHORIZED")
+    admin = credentials(values, server.admin_token)
+    assert_error(send(server, "GET", "/v1/admin/stats", admin), 401, "UNAUTHORIZED")
 
 
-@pytest.mark.parametrize("values", BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
-@pytest.mark.parametrize(("method", "path"), ADMIN_ENDPOINTS)
-def test_a_bad_credential_opens_no_endpoint_of_operators(
-    server: ServerProcess, method: str, path: str, values: list[str | bytes]
+@pytest.mark.parametrize("credential", ["missing", "a wrong token", "basic"])
+@pytest.mark.parametrize(("method", "path"), [*TRACK_ENDPOINTS, *ADMIN_ENDPOINTS])
+def test_every_endpoint_requires_a_valid_credential(
+    server: ServerProcess, method: str, path: str, credential: str
 ) -> None:
-    headers = credentials(values, server.admin_token)
+    secret = server.admin_token if "/admin/" in path else server.track_token
+    headers = [*credentials(BAD_CREDENTIALS[credential], secret), ("X-Track-ID", "intruder")]
     assert_error(send(server, method, path, headers), 401, "UNAUTHORIZED")
 
 
 @pytest.mark.parametrize("first", ["Bearer wrong-token", "Bearer {token}"])
-def test_a_credential_that_is_sent_twice_is_told(server: ServerProcess, first: str) -> None:
+def test_a_credential_that_is_sent_twice_is_refused(server: ServerProcess, first: str) -> None:
     twice = credentials([first, "Bearer {token}"], server.track_token)
     answer = send(server, "POST", "/v1/allocate", [*twice, ("X-Track-ID", new_track())])
     assert_error(answer, 400, "REPEATED_CREDENTIAL")
@@ -116,7 +116,7 @@ def test_the_scheme_is_read_in_any_case(server: ServerProcess, scheme: str) -> N
         ("POST", "/v1/admin/sync?force=maybe"),
     ],
 )
-def test_strangers_learn_nothing_about_their_other_mistakes(
+def test_a_call_without_a_credential_is_refused_before_its_parameters_are_read(
     server: ServerProcess, method: str, path: str
 ) -> None:
     assert_error(send(server, method, path), 401, "UNAUTHORIZED")
@@ -150,8 +150,8 @@ def test_several_tokens_hold_at_once_so_that_they_can_be_rotated(tmp_path: Path)
 # The request's id
 
 
-SANE_IDS = ["a", "req-1.2_3:4", "A" * 128]
-INSANE_IDS: dict[str, str | bytes] = {
+VALID_IDS = ["a", "req-1.2_3:4", "A" * 128]
+INVALID_IDS: dict[str, str | bytes] = {
     "empty": "",
     "a space inside": "a b",
     "markup": "<script>",
@@ -160,7 +160,7 @@ INSANE_IDS: dict[str, str | bytes] = {
     **TOO_LONG,
     **NOT_ASCII,
 }
-ANY_DOOR = [
+ENDPOINTS_OF_ALL_KINDS = [
     *OPEN_ENDPOINTS,
     ("GET", "/v1/admin/stats"),
     ("POST", "/v1/allocate"),
@@ -169,9 +169,9 @@ ANY_DOOR = [
 ]
 
 
-@pytest.mark.parametrize("request_id", SANE_IDS)
-@pytest.mark.parametrize(("method", "path"), ANY_DOOR)
-def test_a_sane_request_id_comes_back(
+@pytest.mark.parametrize("request_id", VALID_IDS)
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS_OF_ALL_KINDS)
+def test_a_valid_request_id_is_returned(
     server: ServerProcess, method: str, path: str, request_id: str
 ) -> None:
     answer = send(server, method, path, [("X-Request-ID", request_id)])
@@ -180,27 +180,37 @@ def test_a_sane_request_id_comes_back(
         assert answer.json["error"]["request_id"] == request_id
 
 
-@pytest.mark.parametrize("request_id", INSANE_IDS.values(), ids=INSANE_IDS)
-@pytest.mark.parametrize(("method", "path"), ANY_DOOR)
-def test_an_insane_request_id_is_replaced(
+@pytest.mark.parametrize("request_id", INVALID_IDS.values(), ids=INVALID_IDS)
+def test_an_invalid_request_id_is_replaced(server: ServerProcess, request_id: str | bytes) -> None:
+    _assert_replaced(server, "POST", "/v1/allocate", request_id)
+
+
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS_OF_ALL_KINDS)
+def test_every_endpoint_replaces_an_invalid_request_id(
+    server: ServerProcess, method: str, path: str
+) -> None:
+    _assert_replaced(server, method, path, "<script>")
+
+
+def _assert_replaced(
     server: ServerProcess, method: str, path: str, request_id: str | bytes
 ) -> None:
     answer = send(server, method, path, [("X-Request-ID", request_id)])
     [given] = answer.headers.get_all("x-request-id", [])
-    assert SANE_REQUEST_ID.fullmatch(given)
+    assert VALID_REQUEST_ID.fullmatch(given)
     assert given.encode() not in (request_id, str(request_id).encode())
     if answer.status >= 400:
         assert answer.json["error"]["request_id"] == given
 
 
-@pytest.mark.parametrize(("method", "path"), ANY_DOOR)
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS_OF_ALL_KINDS)
 def test_a_request_without_an_id_gets_one_of_its_own(
     server: ServerProcess, method: str, path: str
 ) -> None:
     given = [send(server, method, path).headers.get_all("x-request-id", []) for _ in range(2)]
     assert [len(ids) for ids in given] == [1, 1]
     assert given[0] != given[1]
-    assert all(SANE_REQUEST_ID.fullmatch(one) for [one] in given)
+    assert all(VALID_REQUEST_ID.fullmatch(one) for [one] in given)
 
 
 def test_an_answer_has_one_request_id_however_many_were_sent(server: ServerProcess) -> None:

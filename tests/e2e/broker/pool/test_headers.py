@@ -40,9 +40,23 @@ BAD_TRACK_IDS: dict[str, list[str | bytes]] = {
 
 @pytest.mark.parametrize("name", ["X-Track-ID", "X-Instruqt-Sandbox-ID"])
 @pytest.mark.parametrize("values", BAD_TRACK_IDS.values(), ids=BAD_TRACK_IDS)
+def test_a_bad_track_id_is_refused(
+    server: ServerProcess, values: list[str | bytes], name: str
+) -> None:
+    _assert_refused(server, "POST", "/v1/allocate", name, values)
+
+
+@pytest.mark.parametrize("name", ["X-Track-ID", "X-Instruqt-Sandbox-ID"])
+@pytest.mark.parametrize("kind", ["missing", "a slash", "sent twice"])
 @pytest.mark.parametrize(("method", "path"), TRACK_ENDPOINTS)
-def test_a_bad_track_id_is_refused_at_every_endpoint(
-    server: ServerProcess, method: str, path: str, values: list[str | bytes], name: str
+def test_every_endpoint_of_tracks_refuses_a_bad_track_id(
+    server: ServerProcess, method: str, path: str, kind: str, name: str
+) -> None:
+    _assert_refused(server, method, path, name, BAD_TRACK_IDS[kind])
+
+
+def _assert_refused(
+    server: ServerProcess, method: str, path: str, name: str, values: list[str | bytes]
 ) -> None:
     headers = [token(server), *((name, value) for value in values)]
     error = assert_error(send(server, method, path, headers), 400, "INVALID_TRACK_ID")
@@ -79,7 +93,7 @@ def test_the_alias_speaks_for_its_track_at_the_endpoints_of_one_sandbox(
     assert send(server, method, f"/v1/sandboxes/{sandbox_id}{path}", headers).status == 200
 
 
-def test_a_bad_track_id_behind_a_good_alias_is_not_looked_at(server: ServerProcess) -> None:
+def test_the_track_id_is_ignored_if_there_is_a_good_alias(server: ServerProcess) -> None:
     winner = new_track()
     answer = allocate(server, "not/a/track", ("X-Instruqt-Sandbox-ID", winner))
     assert answer.status == 201

@@ -17,7 +17,12 @@ from tests.integration.runtime.attacks.all import ATTACKS
 from tests.support.runtime.local_runtime import LocalRuntime
 
 _SOURCES = Path(sandyard.__file__).parent.parent
-_TESTS = Path(__file__).parent
+_ROOT = Path(__file__).parents[4]
+_COPIED = (
+    "tests/support/runtime/programs.py",
+    "tests/support/runtime/local_runtime.py",
+    "tests/integration/runtime/attacks",
+)
 _SYSTEM_PYTHON = "/usr/bin/python3"
 
 
@@ -34,10 +39,10 @@ def public_folder() -> Iterator[Path]:
     for package in ("runtime", "kit"):
         shutil.copytree(_SOURCES / "sandyard" / package, folder / "sandyard" / package)
     shutil.copy(_SOURCES / "sandyard/__init__.py", folder / "sandyard")
-    (folder / "tests/integration/runtime").mkdir(parents=True)
-    for module in ("programs.py", "local.py"):
-        shutil.copy(_TESTS / module, folder / "tests/integration/runtime")
-    shutil.copytree(_TESTS / "attacks", folder / "tests/integration/runtime/attacks")
+    for name in _COPIED:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (_ROOT / name).is_dir() else shutil.copy
+        copy(_ROOT / name, folder / name)
     (folder / "data").mkdir()
     yield folder
     shutil.rmtree(folder)

@@ -30,7 +30,7 @@ from tests.support.runtime.programs import (
     until_ended,
 )
 
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[4]
 _SOURCES = Path(sandyard.__file__).parent.parent
 
 

@@ -28,7 +28,7 @@ from tests.support.runtime.programs import (
 
 pytestmark = pytest.mark.torture
 
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[4]
 _MOMENTS_MS = (0, 20, 40, 60, 80, 100, 130, 160, 200, 250, 300, 400)
 _WRITE = "import os; open('large', 'wb').write(os.urandom(20 << 20));"
 _SUM = "import hashlib; print(hashlib.sha256(open('large', 'rb').read()).hexdigest())"

@@ -8,7 +8,7 @@ from sandyard_client.errors import SandyardClientError, error_class
 
 from sandyard.entrypoints.cli.exit_codes import ExitCode, call_failed, code_of
 
-DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
+DOCS = Path(__file__).parents[4] / "docs" / "cli.md"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""accounts"""
+"""Commands for accounts: login, usage, users."""

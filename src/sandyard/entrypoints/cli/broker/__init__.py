@@ -1,1 +1,1 @@
-"""broker"""
+"""Commands for the Broker's pool, clients and provider."""

@@ -1,1 +1,1 @@
-"""event_log"""
+"""Commands that read and export events."""

@@ -1,1 +1,1 @@
-"""leases"""
+"""Commands that lease a sandbox of the pool."""

@@ -1,1 +1,1 @@
-"""sandboxes"""
+"""Commands for the sandboxes of an account."""

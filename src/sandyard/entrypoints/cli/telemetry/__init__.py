@@ -1,1 +1,1 @@
-"""telemetry"""
+"""Commands for devices and their readings."""

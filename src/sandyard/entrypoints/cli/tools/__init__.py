@@ -1,1 +1,1 @@
-"""tools"""
+"""Commands of the tools: the demo, game days and the simulated provider."""

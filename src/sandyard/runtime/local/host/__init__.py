@@ -1,1 +1,1 @@
-"""host"""
+"""This host's kernel: processes, sockets, devices and system calls. Every process may use it."""

@@ -1,1 +1,1 @@
-"""ipc"""
+"""Messages and pipes between server, supervisor, agent and egress proxy."""

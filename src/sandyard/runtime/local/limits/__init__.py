@@ -1,1 +1,1 @@
-"""limits"""
+"""Measures and enforces a machine's limits, in its supervisor."""

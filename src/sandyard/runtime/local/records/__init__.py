@@ -1,1 +1,1 @@
-"""records"""
+"""What server and supervisor share on disk."""

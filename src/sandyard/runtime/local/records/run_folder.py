@@ -17,6 +17,10 @@ from sandyard.runtime.records.run_folder import (
     to_record,
 )
 
+SOCKET = "session"
+"""The supervisor's socket, in the run's folder."""
+LOCK, TELLING = 3, 4
+"""The supervisor's descriptors; the second is closed when the outcome of the start is recorded."""
 IsolationMode = Literal["bubblewrap", "none"]
 _KINDS: tuple[Kind, ...] = ("sandbox", "preview", "warm")
 VolumeKind = Literal["image", "tmpfs", "folder"]

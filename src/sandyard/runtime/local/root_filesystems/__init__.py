@@ -1,1 +1,1 @@
-"""root_filesystems"""
+"""A machine's root file system: an imported one or the host's, its settings and users."""

@@ -1,1 +1,1 @@
-"""server"""
+"""What runs in the server: starts supervisors, sends them requests, reads their records."""

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import sandyard
 from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.records.run_folder import LOCK, TELLING
 
 SOURCES = Path(sandyard.__file__).parent.parent
-LOCK, TELLING = 3, 4
-"""The supervisor's descriptors."""
 
 
 def spawn_supervisor(folder: Path, lock: int, telling: int | None) -> int:

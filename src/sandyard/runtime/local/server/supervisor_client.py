@@ -12,7 +12,7 @@ from sandyard.kit.errors import SandyardError
 from sandyard.runtime import errors
 from sandyard.runtime.local.host.processes import HAS_PROC
 from sandyard.runtime.local.ipc.packets import Packet, connect, receive, send
-from sandyard.runtime.local.supervisor.session_server import SOCKET
+from sandyard.runtime.local.records.run_folder import SOCKET
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSALS: dict[str, type[SandyardError]] = {

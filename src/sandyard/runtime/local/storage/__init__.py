@@ -1,1 +1,1 @@
-"""storage"""
+"""Where workspaces are stored while they run and after their stop."""

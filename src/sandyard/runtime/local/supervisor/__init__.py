@@ -1,1 +1,1 @@
-"""supervisor"""
+"""The supervisor: the process beside each machine that runs it to its end."""

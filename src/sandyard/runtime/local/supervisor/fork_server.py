@@ -1,8 +1,8 @@
 """The process from which supervisors are forked, with their modules already loaded.
 
-`python -m sandyard.runtime.local.supervisor.fork_server <room for a name>`, with a packet socket as descriptor
-3. Like a supervisor it has none of the server's secrets. It has no state about machines, and ends
-with the server that started it; the supervisors that it forked do not.
+`python -m sandyard.runtime.local.supervisor.fork_server <room for a name>`, with a packet socket as
+descriptor 3. Like a supervisor it has none of the server's secrets. It has no state about machines,
+and ends with the server that started it; the supervisors that it forked do not.
 """
 
 import concurrent.futures.thread  # noqa: F401 - asyncio loads it when it needs it first
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandyard.runtime.local.ipc.packets import Packet, receive_now, send_now
-from sandyard.runtime.local.server.spawn_supervisor import TELLING
+from sandyard.runtime.local.records.run_folder import TELLING
 from sandyard.runtime.local.supervisor.supervisor import main as supervise
 
 CHANNEL = 3

@@ -14,6 +14,7 @@ from typing import Any
 
 from sandyard.runtime.local.ipc.packets import MOST_BYTES, Packet, packet_socket, receive, send
 from sandyard.runtime.local.limits.watchdog import Watchdog
+from sandyard.runtime.local.records.run_folder import SOCKET
 from sandyard.runtime.local.root_filesystems.settings import EGRESS_PORT
 from sandyard.runtime.local.storage.snapshots import SnapshotFailedError
 from sandyard.runtime.local.supervisor.agent_client import AgentClient, AgentLostError
@@ -23,7 +24,6 @@ from sandyard.runtime.local.supervisor.machine_egress import EgressListener, Egr
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.network_model import EgressRules, Network
 
-SOCKET = "session"
 _BACKLOG = 128
 _MOMENT_SEC = 0.02
 _INPUT_SEC = 30

@@ -1,8 +1,8 @@
 """The process beside each machine: starts it, enforces its deadline and limits, records its end.
 
-`python -m sandyard.runtime.local.supervisor.supervisor <folder> [--close]`, with the standard library alone so
-that it starts quickly. It outlives the server and never calls it. With `--close` it records the end
-of a machine whose supervisor was killed.
+`python -m sandyard.runtime.local.supervisor.supervisor <folder> [--close]`, with the standard
+library alone so that it starts quickly. It outlives the server and never calls it. With `--close`
+it records the end of a machine whose supervisor was killed.
 """
 
 import asyncio
@@ -34,8 +34,7 @@ from sandyard.runtime.local.jail.spawn import first_of
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.limits.watchdog import Watchdog
-from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
-from sandyard.runtime.local.server.spawn_supervisor import LOCK, TELLING
+from sandyard.runtime.local.records.run_folder import LOCK, TELLING, LocalRunFolder, Spec
 from sandyard.runtime.local.storage import snapshots
 from sandyard.runtime.local.storage.volumes import SYSTEM, volume_of
 from sandyard.runtime.local.supervisor.commands import CommandTable

@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.jail.isolation import NoIsolation, WrappedCommand
 from sandyard.runtime.local.storage import snapshots
 from sandyard.runtime.model import Snapshot
@@ -35,35 +37,39 @@ def names_in(snapshot: Path) -> list[str]:
         return sorted(archive.getnames())
 
 
-async def taken(workspace: NoIsolation, to: Path, *, kills: int) -> Snapshot:
-    """Taken while so many of those that pack it are killed."""
-    others = set(processes.descendants(os.getpid()))
-    taking = asyncio.ensure_future(
-        snapshots.take(workspace, to, limit_bytes=1 << 30, timeout_sec=60)
-    )
-    while kills and not taking.done():
-        if packing := set(processes.descendants(os.getpid())) - others:
-            processes.kill([*packing])
-            kills -= 1
-            while packing & set(processes.descendants(os.getpid())) and not taking.done():
-                await asyncio.sleep(0.001)
-        await asyncio.sleep(0)
-    return await taking
+async def taken(isolation: NoIsolation, to: Path) -> Snapshot:
+    return await snapshots.take(isolation, to, limit_bytes=1 << 30, timeout_sec=60)
 
 
-async def test_one_that_is_killed_is_packed_again(workspace: NoIsolation, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class KilledIsolation(NoIsolation):
+    """Its commands are killed while they write, as long as `kills` has entries."""
+
+    kills: list[None]
+
+    def wrap(self, command: Sequence[str], **options: Any) -> WrappedCommand:
+        if self.kills:
+            self.kills.pop()
+            command = ("/bin/sh", "-c", "head -c 1M /dev/zero; kill -KILL $$")
+        return NoIsolation.wrap(self, command, **options)
+
+
+async def test_a_snapshot_whose_packing_is_killed_once_is_packed_again(
+    workspace: NoIsolation, tmp_path: Path
+) -> None:
     to = tmp_path / "one.snapshot"
-    assert (await taken(workspace, to, kills=1)).size_bytes > 8 << 20
+    isolation = KilledIsolation(workspace.workspace, kills=[None])
+    assert (await taken(isolation, to)).size_bytes > 8 << 20
     assert names_in(to) == [".", "./large"]
 
 
-async def test_one_that_is_killed_again_and_again_is_none(
+async def test_no_snapshot_is_left_if_its_packing_is_killed_twice(
     workspace: NoIsolation, tmp_path: Path
 ) -> None:
-    """An archive that broke off could be taken for a whole one."""
-    to = tmp_path / "one.snapshot"
+    """A truncated archive could be taken for a whole one."""
+    isolation = KilledIsolation(workspace.workspace, kills=[None, None])
     with pytest.raises(snapshots.SnapshotFailedError):
-        await taken(workspace, to, kills=2)
+        await taken(isolation, tmp_path / "one.snapshot")
     assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
 
 
@@ -75,10 +81,12 @@ class UnusableIsolation(NoIsolation):
         return NoIsolation.wrap(self, script, environment={})
 
 
-async def test_what_could_not_be_isolated_is_none(workspace: NoIsolation, tmp_path: Path) -> None:
+async def test_no_snapshot_is_left_without_isolation(
+    workspace: NoIsolation, tmp_path: Path
+) -> None:
     unusable = UnusableIsolation(workspace.workspace)
     with pytest.raises(snapshots.SnapshotFailedError, match="no mount"):
-        await taken(unusable, tmp_path / "one.snapshot", kills=0)
+        await taken(unusable, tmp_path / "one.snapshot")
     assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
 
 
@@ -91,7 +99,7 @@ async def test_files_that_change_while_they_are_read_are_packed(
     script = f"while :; do head -c 1M /dev/urandom >> {growing}; done"
     writer = await asyncio.create_subprocess_exec("/bin/sh", "-c", script)
     try:
-        await taken(workspace, to, kills=0)
+        await taken(workspace, to)
     finally:
         writer.kill()
         await writer.wait()

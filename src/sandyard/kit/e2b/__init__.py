@@ -1,1 +1,0 @@
-"""The parts' access to E2B's SDK."""
