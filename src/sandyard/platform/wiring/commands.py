@@ -6,9 +6,9 @@ from pathlib import Path
 
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.sql.database import Database
-from sandyard.platform.entities import platform_events
-from sandyard.platform.schema import MIGRATIONS
-from sandyard.platform.verification import verify_platform
+from sandyard.platform.events.entities import platform_events
+from sandyard.platform.events.verification import verify_platform
+from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.settings import Settings
 from sandyard.wiring.engines import open_part_database, verification_of
 from sandyard.wiring.spec import Counting, Verification
