@@ -25,7 +25,6 @@ from sandyard.broker.stores.dynamo_table import (
     TableNames,
     definition,
 )
-from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.dynamo.client import Dynamo
@@ -33,6 +32,7 @@ from sandyard.kit.dynamo.event_items import event_table_definition
 from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.dynamo.tables import create_table
 from sandyard.kit.dynamo.values import wire
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 from tests.support.storage.engines import AWS_ENVIRONMENT
 

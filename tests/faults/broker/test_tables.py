@@ -11,11 +11,11 @@ from aiodynamo.credentials import Key, StaticCredentials
 from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
 from sandyard.kit.dynamo.tables import TableUnfitError
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.free_ports import free_port
 from tests.faults.stores import IMPATIENT
 from tests.support.broker.pools import NOW
 
