@@ -2,7 +2,6 @@
 
 import errno
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -87,16 +86,19 @@ def test_what_can_not_be_run_is_refused_with_what_was_missing(
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
 
 
-def test_a_terminal_is_its_own(program: str) -> None:
+def test_a_command_has_a_terminal_of_its_own_with_the_asked_size(program: str) -> None:
+    """It ends only when its output has been read: the kernel may drop the rest of a terminal whose
+    last process has exited."""
     starter = Starter(Paths("/workspace"), RLIMITS, {}, program)
-    answer = start(starter, "sh", "-c", "tty; stty size < /dev/tty", terminal=[90, 33])
+    command = "tty; stty size < /dev/tty; read line"
+    answer = start(starter, "sh", "-c", command, terminal=[90, 33])
     [terminal] = answer.descriptors
     shown = b""
-    with suppress(OSError):  # the end of a terminal whose last process has exited
-        while piece := os.read(terminal, 4096):
-            shown += piece
-    os.close(terminal)
+    while shown.count(b"\r\n") < 2:
+        shown += os.read(terminal, 4096)
+    os.write(terminal, b"\n")
     os.waitpid(answer.result["pid"], 0)
+    os.close(terminal)
     device, size = shown.decode().split("\r\n", 1)
     assert device.startswith("/dev/pts/")
     assert size == "33 90\r\n"
