@@ -1,4 +1,4 @@
-"""Tables that others filled, and engines that are not what the settings say."""
+"""Tables that others made, and engines that are not what the settings say."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,19 +7,17 @@ from uuid import uuid4
 
 import pytest
 from aiodynamo.credentials import Key, StaticCredentials
-from prometheus_client import CollectorRegistry
+from sandyard.broker.stores.dynamo_adoption import adopt
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Action, Claim, Claimed, Sandbox, Status
 from sandyard.broker.pool.stores.dynamo_items import lease_key
-from sandyard.broker.stores.dynamo_adoption import adopt
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.verification import verify
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
 from sandyard.kit.dynamo.tables import TableUnfitError
-from sandyard.kit.dynamo.values import Item
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.free_ports import free_port
 from tests.faults.stores import IMPATIENT
@@ -65,24 +63,6 @@ async def engine_at(
 async def engine(dynamo_url: str) -> AsyncIterator[Dynamo]:
     async with engine_at(dynamo_url) as engine:
         yield engine
-
-
-@pytest.fixture
-async def foreign(engine: Dynamo) -> PoolTable:
-    """A table of the same layout with three allocations, one of them doubled, and free rows."""
-    pool = PoolTable(engine, TableNames(table=f"Pool-{uuid4().hex[:12]}"))
-    await engine.call("CreateTable", definition(pool.names))
-    for number in range(20):
-        await pool.table.put(item(number, Status.AVAILABLE))
-    for number, track, at in (
-        (20, "a", NOW),
-        (21, "b", NOW - 9),
-        (22, "c", NOW),
-        (23, "c", NOW - 5),
-    ):
-        await pool.table.put(item(number, Status.ALLOCATED, track=track, at=at))
-    await pool.table.put(item(24, Status.PENDING_DELETION, track="d"))
-    return pool
 
 
 def store_on(pool: PoolTable) -> DynamoPoolStore:
@@ -222,6 +202,14 @@ class TestMisconfiguration:
         wanted = TableNames(table=names.table, status_index="ByStatus")
         with pytest.raises(TableUnfitError, match="index ByStatus"):
             await PoolTable(engine, wanted).check()
+
+    async def test_a_table_that_another_program_filled_is_refused(self, engine: Dynamo) -> None:
+        pool = PoolTable(engine, TableNames(table=f"Pool-{uuid4().hex[:12]}"))
+        await engine.call("CreateTable", definition(pool.names))
+        row = {"PK": "SBX#s1", "SK": "META", "status": Status.AVAILABLE, "allocated_at": 0}
+        await pool.table.put(row)
+        with pytest.raises(TableUnfitError, match="filled by another program"):
+            await pool.check()
 
     async def test_without_credentials_it_says_what_to_set(self, dynamo_url: str) -> None:
         async with engine_at(dynamo_url, key=None) as engine:
