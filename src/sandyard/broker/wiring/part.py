@@ -35,7 +35,7 @@ from sandyard.broker.queue.http import create_queue_router
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
-from sandyard.broker.verification import adopt, verify
+from sandyard.broker.verification import verify
 from sandyard.broker.wiring import spans
 from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
 from sandyard.broker.wiring.delivery import Delivery, build_delivery
@@ -43,8 +43,7 @@ from sandyard.broker.wiring.job_specs import JOBS
 from sandyard.broker.wiring.jobs import JobContext, broker_jobs
 from sandyard.broker.wiring.pool import Pool, open_pool
 from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
-from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, Entity
+from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.observability.metrics import Gauges
@@ -292,16 +291,6 @@ async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) 
         f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones",
         [f"{problem.subject} {problem.message}" for problem in report.problems],
     )
-
-
-async def adopt_broker_changes(settings: Settings, data_dir: Path) -> int:
-    clock = SystemClock()
-    pool = open_pool(settings, data_dir=data_dir, clock=clock)
-    try:
-        await pool.store.check()
-        return await adopt(pool.store, Cause.by(actor("system"), clock))
-    finally:
-        await pool.store.close()
 
 
 async def _others(pool: Pool) -> Sequence[Entity]:
