@@ -93,6 +93,7 @@ async def test_an_image_that_was_never_filled_is_closed(
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
     await until_no_device_is_left(tmp_path)
+    folder.image.unlink()  # late writes of the old device must not reach the new image
     make_image(folder.image, LIMITS.storage_bytes, blanks=tmp_path, now=time.time())
     assert (await until_ended(runtime, run_id, within_sec=30)).reason == "killed"
 
