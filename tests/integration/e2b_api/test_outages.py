@@ -1,6 +1,7 @@
 """An outage is reported as one: never as an empty list, a missing sandbox or a missing template."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -8,41 +9,41 @@ from sandyard.kit.errors import UnavailableError
 from tests.integration.e2b_api.conftest import E2b
 
 
-@pytest.fixture
-def engine_away(e2b: E2b, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Call it, and templates can't be read any more."""
-    monkeypatch.setattr(e2b.platform.part.templates, "_store", Away())
-    return monkeypatch
-
-
 class Away:
-    """A store whose engine does not respond."""
+    """A store whose engine does not respond to these calls."""
 
-    def __getattr__(self, _name: str) -> object:
+    def __init__(self, store: Any, *calls: str) -> None:
+        self._store = store
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
         async def fail(*_arguments: object, **_options: object) -> None:
             raise UnavailableError
 
-        return fail
+        return fail if name in self._calls else getattr(self._store, name)
+
+
+def break_templates(e2b: E2b, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
+    templates: Any = e2b.platform.part.templates
+    monkeypatch.setattr(templates, "_store", Away(templates._store, *calls))
 
 
 async def test_a_list_by_template_without_its_engine_is_not_empty(
-    e2b: E2b, engine_away: pytest.MonkeyPatch
+    e2b: E2b, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert (await e2b.call("GET", "/v2/sandboxes?template=no-such")).json() == []
+    break_templates(e2b, monkeypatch, "page_of_templates")
     listed = await e2b.call("GET", "/v2/sandboxes?template=base")
     assert (listed.status_code, listed.json()["code"]) == (503, 503)
-    engine_away.undo()
-    assert (await e2b.call("GET", "/v2/sandboxes?template=no-such")).json() == []
 
 
 async def test_a_snapshot_is_not_stored_without_its_template(
-    e2b: E2b, engine_away: pytest.MonkeyPatch
+    e2b: E2b, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine_away.undo()
-    sandbox = await e2b.create()
-    engine_away.setattr(e2b.platform.part.templates, "_store", Away())
-    path = f"/sandboxes/{sandbox['sandboxID']}/snapshots"
+    path = f"/sandboxes/{(await e2b.create())['sandboxID']}/snapshots"
+    break_templates(e2b, monkeypatch, "find_template")
     assert (await e2b.call("POST", path, {})).status_code == 503
-    engine_away.undo()
+    monkeypatch.undo()
     assert (await e2b.call("GET", "/snapshots")).json() == []
 
 
