@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp
 
 from sandyard.console.api import ApiPaths, Credentials, OwnTokens
+from sandyard.console.api_proxy import ApiProxy
 from sandyard.console.app import Console
 from sandyard.console.assets import Assets
-from sandyard.console.forward import Forwarding
 from sandyard.console.health import PartHealth
 from sandyard.console.live import LiveChanges
 from sandyard.console.operator_logins import OperatorLogins
@@ -81,7 +81,7 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
             failures_per_network=settings.platform.auth_rate_limit_per_account,
             storage_url=settings.broker.rate_limit_storage_url,
         ),
-        forwarding=Forwarding(api, credentials),
+        api_proxy=ApiProxy(api, credentials),
         live=LiveChanges([part.events for part in parts if part.events is not None]),
         check_health=lambda: asyncio.gather(*map(_health, parts)),
     )
