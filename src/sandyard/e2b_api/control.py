@@ -10,8 +10,8 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.envd.paths import path_of
+from sandyard.e2b_api.envd.responses import json_answer
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.kit.errors import NotFoundError
 from sandyard.platform.access.principal import Principal, Scope

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.builds.recipes import RecipeBody, recipe_of
 from sandyard.e2b_api.builds.service import Build, Builds, build_request
 from sandyard.e2b_api.control import Endpoint
+from sandyard.e2b_api.envd.responses import json_answer
 from sandyard.e2b_api.errors import (
     AccessTokenMissingError,
     BuildNotFoundError,

@@ -7,8 +7,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.control import Endpoint
+from sandyard.e2b_api.envd.responses import json_answer
 from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
 from sandyard.e2b_api.requests import Body, body_of
 from sandyard.e2b_api.templates.finder import TemplateFinder
