@@ -11,7 +11,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from sandyard.e2b_api.envd.paths import path_of
-from sandyard.e2b_api.envd.responses import json_answer
+from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.kit.errors import NotFoundError
 from sandyard.platform.access.principal import Principal, Scope
@@ -64,7 +64,7 @@ class ControlApi:
 
 
 async def _health(_request: Request) -> Response:
-    return json_answer({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 def page_headers(following: str | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from sandyard.e2b_api.builds.recipes import RecipeBody, recipe_of
 from sandyard.e2b_api.builds.service import Build, Builds, build_request
 from sandyard.e2b_api.control import Endpoint
-from sandyard.e2b_api.envd.responses import json_answer
+from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.errors import (
     AccessTokenMissingError,
     BuildNotFoundError,
@@ -78,7 +78,7 @@ class BuildCalls:
             cpu=_CPU if body.cpu_count is None else body.cpu_count,
             memory_mb=_MEMORY_MB if body.memory_mb is None else body.memory_mb,
         )
-        return json_answer(_requested(await self._builds.request(wanted, by=by)), 202)
+        return json_response(_requested(await self._builds.request(wanted, by=by)), 202)
 
     async def _start(self, request: Request, by: Principal) -> Response:
         recipe = recipe_of(await body_of(request, RecipeBody))
@@ -94,10 +94,10 @@ class BuildCalls:
             build = self._builds.get(template_id, build_id, by=by)
         except BuildNotFoundError:
             await self._require_built(template_id, build_id, by)
-            return json_answer({**body, "status": "ready"})
+            return json_response({**body, "status": "ready"})
         entries = build.entries[begin : begin + MOST_LISTED]
         reason = {} if build.reason is None else {"reason": build.reason}
-        return json_answer({**body, "logEntries": entries, "status": build.status, **reason})
+        return json_response({**body, "logEntries": entries, "status": build.status, **reason})
 
     async def _require_built(self, template_id: str, build_id: str, by: Principal) -> None:
         """Builds of other processes are known once they are done."""
@@ -107,7 +107,7 @@ class BuildCalls:
 
     async def _logs(self, request: Request, by: Principal) -> Response:
         build = self._builds.get(*_ids(request), by=by)
-        return json_answer({"logs": build.entries[-MOST_LISTED:]})
+        return json_response({"logs": build.entries[-MOST_LISTED:]})
 
     async def _upload_link(self, request: Request, by: Principal) -> Response:
         template_id, files_hash = request.path_params["template"], request.path_params["files"]
@@ -117,7 +117,7 @@ class BuildCalls:
         signature = self._tokens.issue(by.account_id, f"{template_id}/{files_hash}")
         is_there = self._builds.is_uploaded(template_id, files_hash, account_id=by.account_id)
         link = str(url.include_query_params(signature=signature))
-        return json_answer({"present": is_there, "url": link}, 201)
+        return json_response({"present": is_there, "url": link}, 201)
 
     async def _refuse(self, _request: Request, _by: Principal) -> Response:
         raise NotOfferedError("Builds of Dockerfiles through a registry are not supported.")

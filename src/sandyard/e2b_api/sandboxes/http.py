@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.control import Endpoint, page_headers
-from sandyard.e2b_api.envd.responses import json_answer
+from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.errors import SandboxNotFoundError
 from sandyard.e2b_api.model import (
     DEFAULT_TIMEOUT_SEC,
@@ -84,7 +84,7 @@ class SandboxCalls:
             idempotency_key=request.headers.get("idempotency-key"),
             by=by,
         )
-        return json_answer(await self._access.sandbox_body(made, by=by), 201)
+        return json_response(await self._access.sandbox_body(made, by=by), 201)
 
     async def _list(self, request: Request, by: Principal) -> Response:
         query = query_of(request, ListQuery)
@@ -99,16 +99,16 @@ class SandboxCalls:
             listing, by=by, limit=query.limit, cursor=query.next_token
         )
         body = [each.listed(self._now()) for each in found]
-        return json_answer(body, headers=page_headers(following))
+        return json_response(body, headers=page_headers(following))
 
     async def _list_running(self, request: Request, by: Principal) -> Response:
         metadata = metadata_of(request.query_params.get("metadata", ""))
         found = await self._sandboxes.list_all(Listing(frozenset({"running"}), metadata), by=by)
-        return json_answer([each.listed(self._now()) for each in found])
+        return json_response([each.listed(self._now()) for each in found])
 
     async def _get(self, request: Request, by: Principal) -> Response:
         found = await self._sandboxes.get(_name(request), by=by)
-        return json_answer(self._access.detailed(found, now=self._now(), by=by))
+        return json_response(self._access.detailed(found, now=self._now(), by=by))
 
     async def _kill(self, request: Request, by: Principal) -> Response:
         await self._sandboxes.kill(_name(request), by=by)
@@ -134,7 +134,7 @@ class SandboxCalls:
         name = _name(request)
         found, was_paused = await self._sandboxes.connect(name, timeout_sec=seconds, by=by)
         body = await self._access.sandbox_body(found, by=by)
-        return json_answer(body, 201 if was_paused else 200)
+        return json_response(body, 201 if was_paused else 200)
 
     async def _resume(self, request: Request, by: Principal) -> Response:
         found = (await self._sandboxes.get(_name(request), by=by)).sandbox
@@ -151,10 +151,10 @@ class SandboxCalls:
     async def _logs(self, request: Request, by: Principal) -> Response:
         entries = await self._entries(request, by)
         lines = [{"timestamp": each["timestamp"], "line": each["message"]} for each in entries]
-        return json_answer({"logs": lines, "logEntries": entries})
+        return json_response({"logs": lines, "logEntries": entries})
 
     async def _logs_v2(self, request: Request, by: Principal) -> Response:
-        return json_answer({"logs": await self._entries(request, by)})
+        return json_response({"logs": await self._entries(request, by)})
 
     async def _entries(self, request: Request, by: Principal) -> Sequence[Mapping[str, Any]]:
         """Its program's output; single lines have no timestamps, so all get that of the start."""
@@ -165,7 +165,7 @@ class SandboxCalls:
     async def _metrics(self, request: Request, by: Principal) -> Response:
         query = query_of(request, MetricsQuery)
         found = await self._sandboxes.get(_name(request), by=by)
-        return json_answer(await self._of_sandbox.list(found, start=query.start, end=query.end))
+        return json_response(await self._of_sandbox.list(found, start=query.start, end=query.end))
 
     async def _all_metrics(self, request: Request, by: Principal) -> Response:
         body = {}
@@ -176,12 +176,12 @@ class SandboxCalls:
                 continue
             if latest is not None:
                 body[name] = latest
-        return json_answer({"sandboxes": body})
+        return json_response({"sandboxes": body})
 
     async def _teams(self, _request: Request, by: Principal) -> Response:
         """An account is a team of one. Its keys are shown only once, where they are created."""
         team = {"teamID": by.account_id, "name": by.account_id, "apiKey": "", "isDefault": True}
-        return json_answer([team])
+        return json_response([team])
 
     def _now(self) -> datetime:
         return utc_time(self._clock.now())

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.control import Endpoint, page_headers
-from sandyard.e2b_api.envd.responses import error_body, json_answer
+from sandyard.e2b_api.envd.responses import error_body, json_response
 from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, PLATFORM_STATUSES, SandboxView
 from sandyard.e2b_api.requests import Body, PageQuery, body_of, query_of
 from sandyard.e2b_api.sandboxes.access import SandboxAccess
@@ -52,7 +52,7 @@ class SnapshotCalls:
         name = (await body_of(request, NewSnapshotBody)).name or None
         made = await self._snapshots.create(request.path_params["sandbox"], name, by=by)
         tag = TemplateName.of(name or "").tag
-        return json_answer(_snapshot_of(made) | ({"names": [name]} if tag else {}), 201)
+        return json_response(_snapshot_of(made) | ({"names": [name]} if tag else {}), 201)
 
     async def _fork(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, ForkBody)
@@ -62,7 +62,7 @@ class SnapshotCalls:
             timeout_sec=DEFAULT_TIMEOUT_SEC if body.timeout is None else body.timeout,
             by=by,
         )
-        return json_answer([await self._result(each, by) for each in forks], 201)
+        return json_response([await self._result(each, by) for each in forks], 201)
 
     async def _result(self, fork: SandboxView | SandyardError, by: Principal) -> Mapping[str, Any]:
         if isinstance(fork, SandyardError):
@@ -78,7 +78,9 @@ class SnapshotCalls:
             limit=query.limit,
             cursor=query.next_token,
         )
-        return json_answer([_snapshot_of(each) for each in found], headers=page_headers(following))
+        return json_response(
+            [_snapshot_of(each) for each in found], headers=page_headers(following)
+        )
 
 
 def _snapshot_of(template: Template) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.control import Endpoint
-from sandyard.e2b_api.envd.responses import json_answer
+from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
 from sandyard.e2b_api.requests import Body, body_of
 from sandyard.e2b_api.templates.finder import TemplateFinder
@@ -57,23 +57,23 @@ class TemplateCalls:
 
     async def _list(self, _request: Request, by: Principal) -> Response:
         found = await self._templates.list(by.account_id)
-        return json_answer([template_body(each, self._disk_mb) for each in found])
+        return json_response([template_body(each, self._disk_mb) for each in found])
 
     async def _get(self, request: Request, by: Principal) -> Response:
-        return json_answer(self._with_builds(await self._find(request, by)))
+        return json_response(self._with_builds(await self._find(request, by)))
 
     async def _alias(self, request: Request, by: Principal) -> Response:
         template = await self._find(request, by)
         is_public = template.is_public or template.is_official
-        return json_answer({"templateID": template.template_id, "public": is_public})
+        return json_response({"templateID": template.template_id, "public": is_public})
 
     async def _tags(self, request: Request, by: Principal) -> Response:
-        return json_answer(tags_body(await self._find(request, by)))
+        return json_response(tags_body(await self._find(request, by)))
 
     async def _assign_tags(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, AssignTagsBody)
         build_id, _ = await self._templates.assign(body.target, body.tags, by=by)
-        return json_answer({"buildID": build_id, "tags": body.tags}, 201)
+        return json_response({"buildID": build_id, "tags": body.tags}, 201)
 
     async def _remove_tags(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, RemoveTagsBody)
@@ -87,7 +87,7 @@ class TemplateCalls:
     async def _change(self, request: Request, by: Principal) -> Response:
         name, body = request.path_params["template"], await body_of(request, TemplateChangesBody)
         await self._templates.publish(name, is_public=body.public, by=by)
-        return json_answer({"names": [name]})
+        return json_response({"names": [name]})
 
     async def _find(self, request: Request, by: Principal) -> Template:
         name = request.path_params["template"]
