@@ -73,14 +73,17 @@ class E2bDouble:
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:
-        for pool in self._pools:
-            await pool.close()
         await self._runner.cleanup()
 
     def pool(self, backoff: Backoff) -> HttpPool:
-        """A caller's connections, which are closed when the double stops."""
+        """A caller's connections, which are closed with the double."""
         self._pools.append(HttpPool(backoff))
         return self._pools[-1]
+
+    async def close(self) -> None:
+        for pool in self._pools:
+            await pool.close()
+        await self.stop()
 
     async def called(self, operation: str, times: int = 1) -> None:
         """Returns once that many calls of the operation have come."""
@@ -366,4 +369,4 @@ async def e2b_double(api_key: str = API_KEY) -> AsyncIterator[E2bDouble]:
     try:
         yield double
     finally:
-        await double.stop()
+        await double.close()

@@ -7,14 +7,12 @@ from math import ceil
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
-import httpx
-
 from sandyard.kit.errors import NotFoundError
 from sandyard.runtime.e2b.end_times import EndTimes
 from sandyard.runtime.remote import envd
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Translate
-from sandyard.runtime.remote.http import HttpCaller, HttpPool, parsing, repeated
+from sandyard.runtime.remote.http import HttpCaller, HttpPool, Reply, parsing, repeated
 from sandyard.runtime.remote.machines import MachineAccess, MachineInfo
 
 T = TypeVar("T")
@@ -67,7 +65,7 @@ class E2bControl:
         self._repeats = repeats
         self._pool = pool
         self._api = HttpCaller(
-            pool.client, api_url or f"https://api.{_DOMAIN}", {"X-API-Key": api_key}, pool.backoff
+            pool, api_url or f"https://api.{_DOMAIN}", {"X-API-Key": api_key}, pool.backoff
         )
         self._end_times = EndTimes(self._get_end_time, self._list_end_times, gather_sec=_GATHER_SEC)
 
@@ -116,7 +114,7 @@ class E2bControl:
             "X-Access-Token": access.token,
         }
         backoff = self._pool.sandbox_backoffs.of(access.machine_id)
-        return Envd(HttpCaller(self._pool.client, url, headers, backoff))
+        return Envd(HttpCaller(self._pool, url, headers, backoff))
 
     async def get(self, sandbox_id: str) -> MachineInfo:
         """Raises the translation of `gone`."""
@@ -223,11 +221,11 @@ class E2bControl:
         repeats: bool = False,
         gone: bool = False,
         **request: Any,
-    ) -> httpx.Response:
+    ) -> Reply:
         """With `gone`, a 404 says that the sandbox is gone."""
         timeout_sec = timeout_sec or self.timeouts.request_sec
 
-        async def send() -> httpx.Response:
+        async def send() -> Reply:
             try:
                 return await self._api.call(method, path, within_sec=timeout_sec, **request)
             except CallError as error:

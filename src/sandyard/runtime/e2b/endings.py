@@ -34,8 +34,7 @@ def metadata_of_kind(kind: Kind, *, node: str) -> dict[str, str]:
 
 
 def run_id_of(kind: Kind, metadata: Mapping[str, str]) -> RunId:
-    """The run id of a machine. An earlier version wrote the id as `owner`."""
-    return RunId(kind, metadata.get("id") or metadata["owner"], metadata["attempt"])
+    return RunId(kind, metadata["id"], metadata["attempt"])
 
 
 class Endings:
@@ -128,7 +127,8 @@ class Endings:
         return snapshot
 
     async def _save_log(self, folder: E2bRunFolder) -> None:
-        """Save the output of a program that never listened, if it is still available."""
+        """Save the output of a program that never listened. A machine that does not respond, or is
+        gone, is ended without it."""
         sandbox_id = folder.sandbox_id()
         if sandbox_id is None or folder.launched_at() is None:
             return

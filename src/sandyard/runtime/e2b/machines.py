@@ -39,7 +39,7 @@ from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.machines import MachineAccess
 from sandyard.runtime.remote.session import RemoteSession
 
-_LOOK_SEC = 0.01
+_POLL_SEC = 0.01
 _GONE = "E2B ended its machine before it could be used. Start again."
 
 
@@ -51,7 +51,7 @@ class E2bPolicy:
     """Identifies our machines among all those of the key."""
     template: str = "base"
     port: int = 8080
-    """The port that a program is told to listen on."""
+    """The value of PORT for a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class E2bMachines:
     @asynccontextmanager
     async def changes(self, run_id: RunId) -> AsyncIterator[Changed]:  # noqa: ARG002
         """E2B sends no notifications: poll."""
-        yield lambda: asyncio.sleep(_LOOK_SEC)
+        yield lambda: asyncio.sleep(_POLL_SEC)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         await self._kill_unrecorded(kind)

@@ -99,5 +99,5 @@ class SandboxBackoffs:
 
     def _forget_old(self) -> None:
         if len(self._by_sandbox) >= _MANY:
-            kept = {key: each for key, each in self._by_sandbox.items() if not each.is_long_over}
-            self._by_sandbox = kept
+            recent = {key: each for key, each in self._by_sandbox.items() if not each.is_long_over}
+            self._by_sandbox = recent

@@ -19,12 +19,11 @@ from sandyard.kit.errors import SandyardError
 from sandyard.runtime import errors
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Translate
+from sandyard.runtime.remote.guest.machine import MARK
 from sandyard.runtime.remote.guest_code import STATE, guest_files, guest_folder
 from sandyard.runtime.remote.http import parsing
 
 HOME = "/home/user"
-MARK = "SANDYARD_RUN"
-"""The variable that marks all processes of a machine."""
 _EXIT_SEC = 2
 """For a guest that has responded to exit."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -104,7 +103,7 @@ class Connection:
             async with self.reaching(None):
                 await self.envd.send(draft, content)
         except BaseException:
-            with suppress(SandyardError, CallError):
+            with suppress(CallError):
                 await self._discard(draft)
             raise
         return draft

@@ -7,12 +7,12 @@ import base64
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from secrets import token_hex
 from typing import Any
 
-import httpx
-
 from sandyard.runtime.remote.errors import CallError
-from sandyard.runtime.remote.http import HttpCaller, error_of, parsing, translated
+from sandyard.runtime.remote.http import HttpCaller, error_of, parsing
 
 PORT = 49983
 """envd's own port in every machine."""
@@ -52,10 +52,11 @@ class Envd:
         headers = _STREAM | (_authorization(user) if user else {})
         body = json.dumps(message).encode()
         framed = b"\0" + len(body).to_bytes(4, "big") + body
-        async with self._caller.stream(
-            "POST", f"/{method}", content=framed, headers=headers, within_sec=within_sec
-        ) as response:
-            async for flags, content in _frames(response):
+        pieces = self._caller.stream(
+            "POST", f"/{method}", data=framed, headers=headers, within_sec=within_sec
+        )
+        async with aclosing(pieces):
+            async for flags, content in _frames(pieces):
                 with parsing():
                     message = json.loads(content or b"{}")
                     failure = message.get("error") if flags & _LAST else None
@@ -69,32 +70,28 @@ class Envd:
     async def upload(self, files: Mapping[str, bytes], *, within_sec: float | None) -> None:
         """Write the files to their paths, a few in each request."""
         for paths in uploads(files):
-            sent = [("file", (path, files[path])) for path in paths]
             params = {} if len(paths) > 1 else {"path": paths[0]}
+            body, headers = _form({path: files[path] for path in paths})
             await self._caller.call(
-                "POST", "/files", files=sent, params=params, within_sec=within_sec
+                "POST", "/files", data=body, headers=headers, params=params, within_sec=within_sec
             )
 
     async def send(self, path: str, content: AsyncIterator[bytes]) -> None:
         """Write the content to this path as it arrives. Raises the errors of the content."""
+        source, failures = _observed(content)
         headers = {"Content-Type": "application/octet-stream"}
-        await self._caller.call(
-            "POST",
-            "/files",
-            content=content,
-            headers=headers,
-            params={"path": path},
-            within_sec=None,
-        )
+        params = {"path": path}
+        try:
+            await self._caller.call(
+                "POST", "/files", data=source, headers=headers, params=params, within_sec=None
+            )
+        except CallError as error:
+            raise (failures[0] if failures else error) from error
 
-    async def download(self, path: str, *, within_sec: float | None) -> AsyncGenerator[bytes]:
+    def download(self, path: str, *, within_sec: float | None) -> AsyncGenerator[bytes]:
         """The content of a file, which begins within the time."""
-        async with self._caller.stream(
-            "GET", "/files", params={"path": path}, within_sec=within_sec
-        ) as response:
-            with translated():
-                async for piece in response.aiter_bytes():
-                    yield piece
+        params = {"path": path}
+        return self._caller.stream("GET", "/files", params=params, within_sec=within_sec)
 
 
 def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
@@ -116,17 +113,43 @@ def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
         yield together
 
 
-async def _frames(response: httpx.Response) -> AsyncIterator[tuple[int, bytes]]:
+async def _frames(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
     waiting = b""
-    with translated():
-        async for piece in response.aiter_bytes():
-            waiting += piece
-            while len(waiting) >= _HEADER_BYTES:
-                end = _HEADER_BYTES + int.from_bytes(waiting[1:_HEADER_BYTES], "big")
-                if len(waiting) < end:
-                    break
-                flags, content, waiting = waiting[0], waiting[_HEADER_BYTES:end], waiting[end:]
-                yield flags, content
+    async for piece in pieces:
+        waiting += piece
+        while len(waiting) >= _HEADER_BYTES:
+            end = _HEADER_BYTES + int.from_bytes(waiting[1:_HEADER_BYTES], "big")
+            if len(waiting) < end:
+                break
+            flags, content, waiting = waiting[0], waiting[_HEADER_BYTES:end], waiting[end:]
+            yield flags, content
+
+
+def _form(files: Mapping[str, bytes]) -> tuple[bytes, dict[str, str]]:
+    """The files as a multipart body, and its header. A single file is named by its request."""
+    boundary = token_hex(16)
+    parts = []
+    for path, content in files.items():
+        name = path if len(files) > 1 else "file"
+        head = f'Content-Disposition: form-data; name="file"; filename="{name}"'
+        parts += [f"--{boundary}\r\n{head}\r\n\r\n".encode(), content, b"\r\n"]
+    body = b"".join((*parts, f"--{boundary}--\r\n".encode()))
+    return body, {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+
+
+def _observed(content: AsyncIterator[bytes]) -> tuple[AsyncIterator[bytes], list[Exception]]:
+    """The content, and its own error: a failed call hides it."""
+    failures: list[Exception] = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        try:
+            async for piece in content:
+                yield piece
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    return pieces(), failures
 
 
 def _authorization(user: str) -> dict[str, str]:

@@ -1,20 +1,25 @@
 """HTTP calls to one service or machine, with its backoff; what fails is a CallError."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
-
-import httpx
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandyard.runtime.remote.backoff import Backoff, SandboxBackoffs
 from sandyard.runtime.remote.errors import CallError, Trouble
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
 
 T = TypeVar("T")
 _PATIENCE_SEC = 10.0
 """The longest wait before a call may be sent, however long the call itself may take."""
 _LONGEST_RETRY_AFTER_SEC = 86400
+_PIECE_BYTES = 1 << 18
 _NOT_THERE = "The sandbox was not found"
 """The proxy in front of a machine says so while it can't find it; that is not a refusal."""
 _STATUSES: Mapping[int, Trouble] = {
@@ -22,6 +27,7 @@ _STATUSES: Mapping[int, Trouble] = {
     403: "key_refused",
     404: "not_found",
     429: "rate_limited",
+    507: "other",
 }
 _CODES: Mapping[str, Trouble] = {
     "canceled": "timeout",
@@ -42,36 +48,60 @@ class HttpPool:
         self.sandbox_backoffs = SandboxBackoffs(backoff)
 
     @cached_property
-    def client(self) -> httpx.AsyncClient:
-        """Made when it is needed, because that is slow."""
-        return httpx.AsyncClient(timeout=None)  # noqa: S113 - each call has its own
+    def session(self) -> "ClientSession":
+        """Made at the first call: it belongs to the event loop, and its import is slow."""
+        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+        return ClientSession(
+            connector=TCPConnector(limit=0),
+            cookie_jar=DummyCookieJar(),
+            timeout=ClientTimeout(total=None),
+            trust_env=True,
+        )
 
     async def close(self) -> None:
-        if "client" in self.__dict__:
-            await self.client.aclose()
+        if "session" in self.__dict__:
+            await self.session.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    headers: Mapping[str, str]
+    content: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.content)
 
 
 class HttpCaller:
     def __init__(
-        self, client: httpx.AsyncClient, url: str, headers: Mapping[str, str], backoff: Backoff
+        self, pool: HttpPool, url: str, headers: Mapping[str, str], backoff: Backoff
     ) -> None:
-        self._client = client
+        self._pool = pool
         self._url = url.rstrip("/")
         self._headers = dict(headers)
         self._backoff = backoff
 
     async def call(
         self, method: str, path: str, *, within_sec: float | None, **request: Any
-    ) -> httpx.Response:
+    ) -> Reply:
         """The complete response. The request is sent once. With None, there is no time limit."""
-        async with self.stream(method, path, within_sec=within_sec, **request) as response:
+        async with self._sent(method, path, within_sec=within_sec, **request) as response:
             with translated():
                 async with asyncio.timeout(within_sec):
-                    await response.aread()
-        return response
+                    return Reply(response.headers, await response.read())
+
+    async def stream(
+        self, method: str, path: str, *, within_sec: float | None, **request: Any
+    ) -> AsyncGenerator[bytes]:
+        """The content of the response as it arrives; it begins within the time."""
+        async with self._sent(method, path, within_sec=within_sec, **request) as response:
+            with translated():
+                while piece := await response.content.read(_PIECE_BYTES):
+                    yield piece
 
     @asynccontextmanager
-    async def stream(
+    async def _sent(
         self,
         method: str,
         path: str,
@@ -79,32 +109,27 @@ class HttpCaller:
         within_sec: float | None,
         headers: Mapping[str, str] | None = None,
         **request: Any,
-    ) -> AsyncIterator[httpx.Response]:
-        """The response, once it begins; its content is still to be read."""
-        headers = self._headers | dict(headers or {})
-        sent = self._client.build_request(method, self._url + path, headers=headers, **request)
-        response = await self._send(sent, within_sec)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-    async def _send(self, request: httpx.Request, within_sec: float | None) -> httpx.Response:
+    ) -> "AsyncIterator[ClientResponse]":
         await self._backoff.wait(within_sec=min(within_sec or _PATIENCE_SEC, _PATIENCE_SEC))
         sent_at = self._backoff.sending_at()
+        headers = self._headers | dict(headers or {})
         try:
             with translated():
                 async with asyncio.timeout(within_sec):
-                    response = await self._client.send(request, stream=True)
-                    if not response.is_success:
-                        raise await _failure(response)
+                    response = await self._pool.session.request(
+                        method, self._url + path, headers=headers, allow_redirects=False, **request
+                    )
+                    if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+                        async with response:
+                            raise await _failure(response)
         except CallError as error:
             if error.refusal is not None:
                 wait_sec = error.named_retry_after
                 self._backoff.refused(error.refusal, retry_after=wait_sec, sent_at=sent_at)
             raise
         self._backoff.answered()
-        return response
+        async with response:
+            yield response
 
 
 async def repeated(call: Callable[[], Awaitable[T]], *, repeats: int) -> T:
@@ -121,11 +146,13 @@ async def repeated(call: Callable[[], Awaitable[T]], *, repeats: int) -> T:
 @contextmanager
 def translated() -> Iterator[None]:
     """Raise failures of the connection as CallError."""
+    from aiohttp import ClientError
+
     try:
         yield
-    except (TimeoutError, httpx.TimeoutException) as error:
+    except TimeoutError as error:
         raise CallError("timeout", f"no response in time: {error}") from error
-    except httpx.TransportError as error:
+    except ClientError as error:
         raise CallError("unreachable", f"{type(error).__name__}: {error}") from error
 
 
@@ -144,23 +171,18 @@ def error_of(body: Mapping[str, Any], *, status: int | None = None) -> CallError
     return CallError(_CODES.get(code, "other"), f"{code}: {message}", status=status, code=code)
 
 
-async def _failure(response: httpx.Response) -> CallError:
-    status = response.status_code
+async def _failure(response: "ClientResponse") -> CallError:
+    status, content = response.status, await response.read()
     try:
-        await response.aread()
-        body = response.json()
+        body = json.loads(content)
     except ValueError:
         body = None
-    finally:
-        await response.aclose()
     if isinstance(body, dict) and isinstance(body.get("code"), str):
         return error_of(body, status=status)
-    message = str(body.get("message", "")) if isinstance(body, dict) else response.text
+    message = str(body.get("message", "")) if isinstance(body, dict) else content.decode("latin-1")
     trouble = _STATUSES.get(status) or ("failed" if status >= 500 else "other")
-    if status == httpx.codes.BAD_GATEWAY and _NOT_THERE in message:
+    if status == HTTPStatus.BAD_GATEWAY and _NOT_THERE in message:
         trouble = "unreachable"
-    if status == httpx.codes.INSUFFICIENT_STORAGE:
-        trouble = "other"
     return CallError(
         trouble,
         f"{status}: {message[:300]}",
