@@ -40,9 +40,9 @@ from sandyard.previews.providers.errors import (
 )
 from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.status_checks import StatusChecks
-from sandyard.previews.status_model import Status, StatusReport
+from sandyard.previews.status_model import PreviewStatus, StatusReport
 
-_SETTLES_IN = timedelta(seconds=30)
+_APPEARS_WITHIN = timedelta(seconds=30)
 """How long after an interrupted create its sandbox may still appear at the provider."""
 _SYSTEM = "system"
 
@@ -187,28 +187,28 @@ class Previews:
         self, report: StatusReport, preview: Preview, wait: AttemptWait, actor: str
     ) -> Synced | None:
         """Act on the report; None if the status must be checked again."""
-        if report.status is Status.UNKNOWN or report.is_stale:
+        if report.status is PreviewStatus.UNKNOWN or report.is_stale:
             raise report.error or UnavailableError(report.message)
-        if report.status is Status.RUNNING and report.info is not None:
+        if report.status is PreviewStatus.RUNNING and report.info is not None:
             synced = await self._update_files(preview, report.info, actor)
             if synced is None:  # the provider may report it as running for a while
                 await wait.pause()
             return synced
         attempt = preview.attempt
-        if attempt is not None and await self._stands(preview, attempt, wait, actor):
+        if attempt is not None and await self._is_pending(preview, attempt, wait, actor):
             return None
         if attempt is not None or preview.info is not None:  # asking about it may have taken long
             await self._get_project(preview.project_id, preview.account_id, writable=True)
         return await self._make(preview, actor)
 
-    async def _stands(
+    async def _is_pending(
         self, preview: Preview, attempt: Attempt, wait: AttemptWait, actor: str
     ) -> bool:
         """Whether another caller's attempt must still be waited for, or was just found to have
         created a sandbox."""
         is_over = attempt.is_over(self._now())
         cause = self._cause(actor, "found by its attempt")
-        if (is_over or wait.is_time_to_look()) and await self._attempts.adopt(
+        if (is_over or wait.is_lookup_due()) and await self._attempts.adopt(
             preview, attempt, cause
         ):
             return True
@@ -277,7 +277,7 @@ class Previews:
                 begun, lambda it: abandon_attempt(it, attempt.id, cause=cause)
             )
             return
-        until = self._now() + _SETTLES_IN
+        until = self._now() + _APPEARS_WITHIN
         await self._attempts.change(
             begun, lambda it: shorten_attempt(it, attempt.id, until=until, cause=cause)
         )
