@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from io import BytesIO
 from secrets import token_hex
 from typing import Any
 
@@ -125,7 +126,7 @@ async def _frames(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byte
             yield flags, content
 
 
-def _form(files: Mapping[str, bytes]) -> tuple[bytes, dict[str, str]]:
+def _form(files: Mapping[str, bytes]) -> tuple[BytesIO, dict[str, str]]:
     """The files as a multipart body, and its header. A single file is named by its request."""
     boundary = token_hex(16)
     parts = []
@@ -133,7 +134,7 @@ def _form(files: Mapping[str, bytes]) -> tuple[bytes, dict[str, str]]:
         name = path if len(files) > 1 else "file"
         head = f'Content-Disposition: form-data; name="file"; filename="{name}"'
         parts += [f"--{boundary}\r\n{head}\r\n\r\n".encode(), content, b"\r\n"]
-    body = b"".join((*parts, f"--{boundary}--\r\n".encode()))
+    body = BytesIO(b"".join((*parts, f"--{boundary}--\r\n".encode())))
     return body, {"Content-Type": f"multipart/form-data; boundary={boundary}"}
 
 
